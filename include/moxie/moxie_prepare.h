@@ -37,10 +37,14 @@ typedef struct moxie_prepare_layout {
     char accepts[256];   /* which weights: elements, scales, groups, zero points, biases */
     int32_t surveys;     /* 1: moxie_preparation_survey() comes before the first expert is packed */
     int32_t n_limits;    /* moxie_prepare_limit_at */
+    const char *release; /* the newest release of the engine that it is for: "vllm-0.33" */
+    const char *also;    /* older releases that want the same tensors, separated by spaces; "" */
+    int32_t is_default;  /* 1: the newest version of its name, which options without a release get */
 } moxie_prepare_layout;
 #define MOXIE_PREPARE_LAYOUT_INIT MOXIE_INIT(moxie_prepare_layout)
 
-/* Layout i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
+/* Layout i; returns 0 past the last, or when out->struct_size is wrong. Where releases of an engine want different
+ * tensors, a layout has several versions: entries of the same name, one after another, the newest first. Immutable. */
 MOXIE_API int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out);
 
 /* A rule of a layout: `extent` of one rank's share must be a multiple of `multiple`. Strings are static. */
@@ -73,14 +77,19 @@ typedef struct moxie_preparation_options {
      * does not divide, the first ranks have one more. Rank 0 has the bias of down, the others zeros. Sizes 0 and 1:
      * everything. */
     int32_t tp_size, tp_rank;
+    const char *release; /* which version of the layout: a release that it is for, "vllm-0.18". NULL or "": the newest.
+                          * Unpacking needs the version that was packed */
+    int32_t symmetric;   /* 1: the checkpoint's configuration says that all its zero points are the middle of the codes
+                          * (GPTQ: "sym"). moe-wna16 then has no zero points, as its engine; it keeps them to unpack,
+                          * and MOXIE_ERR_UNSUPPORTED when one is another. Other layouts do not ask */
 } moxie_preparation_options;
 #define MOXIE_PREPARATION_OPTIONS_INIT MOXIE_INIT(moxie_preparation_options)
 
 /* Checks that the layer fits the layout; packs nothing yet. Of `config` it reads: experts, hidden, intermediate,
  * activation, w13, w2, a13, a2, bias13, bias2 and ep_size, ep_rank, ep_map (this rank's share of the experts).
  * `example` is any expert of the layer; it tells what a configuration leaves open: dtypes of zero points and biases,
- * and words. Its views are read only in this call. For an unknown layout the text of MOXIE_ERR_ARGUMENT lists similar
- * names. MOXIE_ERR_UNSUPPORTED says which rule of the layout is broken, on which rank, and the nearest shape or number
+ * and words. Its views are read only in this call. For an unknown layout or
+ * release the text of MOXIE_ERR_ARGUMENT lists similar names, or the releases. MOXIE_ERR_UNSUPPORTED says which rule of the layout is broken, on which rank, and the nearest shape or number
  * of ranks that would do. Thread-safe. */
 MOXIE_API moxie_status moxie_preparation_create(const moxie_layer_config *config,
                                                 const moxie_preparation_options *options, const moxie_expert *example,
@@ -100,7 +109,8 @@ typedef struct moxie_preparation_info {
     uint64_t expert_bytes;  /* of all tensors of one expert */
     int32_t n_experts;      /* of this rank */
     const int32_t *experts; /* [n_experts] global indices by slot, ascending; they live as long as the preparation */
-    int32_t repeat; /* 1; or N, when each group was cut into N smaller ones with the same scale and zero point */
+    int32_t repeat;      /* 1; or N, when each group was cut into N smaller ones with the same scale and zero point */
+    const char *release; /* the newest release that this version of the layout is for; static */
 } moxie_preparation_info;
 #define MOXIE_PREPARATION_INFO_INIT MOXIE_INIT(moxie_preparation_info)
 /* `out` was set by its INIT macro. Immutable. */

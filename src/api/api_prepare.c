@@ -59,6 +59,9 @@ int moxie_prepare_layout_at(int32_t i, moxie_prepare_layout *out)
     known.surveys = layout->surveys;
     mox_vendor_describe(layout, known.accepts, sizeof known.accepts);
     known.n_limits = count_limits(layout);
+    known.release = mox_vendor_release(layout);
+    known.also = mox_vendor_also(layout);
+    known.is_default = layout == mox_vendor_by_name(layout->name);
     mox_struct_write(&known, out, MOX_STRUCT(moxie_prepare_layout));
     return 1;
 }
@@ -98,6 +101,8 @@ static void list_names(const char *name, char *names, size_t size)
         bool known = false;
         for (int32_t before = 0; before < i; before++)
             known = known || same_word(next, mox_vendor_at(before)->name);
+        if (i > 0 && !strcmp(next, mox_vendor_at(i - 1)->name)) /* another version */
+            continue;
         if (any && same_word(name, next))
             snprintf(names + at, size - at, "%s%s", comma, next);
         else if (!any && !known)
@@ -105,15 +110,34 @@ static void list_names(const char *name, char *names, size_t size)
     }
 }
 
-static moxie_status find_layout(const char *name, const mox_vendor_layout **out, moxie_error *error)
+/* The releases of all versions of a layout. */
+static void list_releases(const char *name, char *releases, size_t size)
+{
+    for (int32_t i = 0; mox_vendor_at(i); i++) {
+        const size_t at = strlen(releases);
+        const mox_vendor_layout *layout = mox_vendor_at(i);
+        if (!strcmp(layout->name, name))
+            snprintf(releases + at, size - at, "%s%s%s%s", at > 0 ? " " : "", mox_vendor_release(layout),
+                     *mox_vendor_also(layout) ? " " : "", mox_vendor_also(layout));
+    }
+}
+
+static moxie_status find_layout(const char *name, const char *release, const mox_vendor_layout **out,
+                                moxie_error *error)
 {
     char names[400] = "", shown[80];
-    *out = name ? mox_vendor_by_name(name) : NULL;
-    if (!*out)
+    const mox_vendor_layout *newest = name ? mox_vendor_by_name(name) : NULL;
+    if (!newest)
         list_names(name ? name : "", names, sizeof names);
-    MOX_FAIL_IF(!*out, MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(!newest, MOXIE_ERR_ARGUMENT, error,
                 "there is no layout \"%s\"; there are: %s (`moxie prepare --list` shows all)",
                 mox_escape(shown, sizeof shown, name ? name : ""), names);
+    *out = release && *release ? mox_vendor_find(name, release) : newest;
+    if (!*out)
+        list_releases(name, names, sizeof names);
+    MOX_FAIL_IF(!*out, MOXIE_ERR_ARGUMENT, error,
+                "layout %s has no version for \"%s\"; it has those for: %s; without a release it is the first", name,
+                mox_escape(shown, sizeof shown, release), names);
     return MOXIE_OK;
 }
 
@@ -163,7 +187,9 @@ static moxie_status cut_expert(const moxie_preparation *p, const moxie_expert *e
 static moxie_status make_plan(moxie_preparation *p, const mox_vendor_layout *layout, const moxie_layer_config *config,
                               const moxie_preparation_options *options, const moxie_expert *example, moxie_error *error)
 {
-    const mox_vendor_use use = { .activation = config->activation, .a13 = config->a13, .a2 = config->a2 };
+    const mox_vendor_use use = {
+        .activation = config->activation, .a13 = config->a13, .a2 = config->a2, .symmetric = options->symmetric != 0
+    };
     moxie_expert share;
     void *spare = NULL;
     MOX_TRY(check_config(config, error));
@@ -192,7 +218,7 @@ moxie_status moxie_preparation_create(const moxie_layer_config *config, const mo
     MOX_TRY(mox_cpu_check_cap(error));
     MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_preparation_options), error));
     MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
-    MOX_TRY(find_layout(known.layout, &layout, error));
+    MOX_TRY(find_layout(known.layout, known.release, &layout, error));
     moxie_preparation *p = mox_alloc(sizeof *p);
     MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "no memory for a preparation");
     const moxie_status status = make_plan(p, layout, &c, &known, example, error);
@@ -227,6 +253,7 @@ moxie_status moxie_preparation_get_info(const moxie_preparation *p, moxie_prepar
     known.n_experts = p->n_experts;
     known.experts = p->experts;
     known.repeat = p->plan.repeat;
+    known.release = mox_vendor_release(p->plan.layout);
     mox_struct_write(&known, out, MOX_STRUCT(moxie_preparation_info));
     return MOXIE_OK;
 }

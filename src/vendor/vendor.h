@@ -53,6 +53,7 @@ typedef struct mox_vendor_rows {
 typedef struct mox_vendor_use {
     moxie_activation activation; /* scalars; arrays per expert are rejected */
     moxie_quant a13, a2;
+    bool symmetric; /* the checkpoint's configuration says that all zero points are the middle of the codes */
 } mox_vendor_use;
 
 /* Facts about a whole layer, collected by mox_vendor_survey() before its first expert is packed. */
@@ -120,10 +121,13 @@ typedef struct mox_vendor_order {
 
 /* How a part differs from elements that are moved once: a sum of these. */
 enum {
-    MOX_VENDOR_DERIVED = 1, /* undo does not read it, since another part stores the elements unchanged */
-    MOX_VENDOR_SPREAD = 2,  /* scales: each is repeated for all rows of its group. The part is also derived */
-    MOX_VENDOR_PATCH = 4,   /* undo reads it last: its code's backward changes elements that another part wrote */
-    MOX_VENDOR_BY_ZEROS = 8 /* its code depends on the zero points of the row, so undo reads it after them */
+    MOX_VENDOR_DERIVED = 1,     /* undo does not read it, since another part stores the elements unchanged */
+    MOX_VENDOR_SPREAD = 2,      /* scales: each is repeated for all rows of its group. The part is also derived */
+    MOX_VENDOR_PATCH = 4,       /* undo reads it last: its code's backward changes elements that another part wrote */
+    MOX_VENDOR_BY_ZEROS = 8,    /* its code depends on the zero points of the row, so undo reads it after them */
+    MOX_VENDOR_AS_STORED = 16,  /* w13: gate's and up's rows alternate where they do in the checkpoint (`pairs`) */
+    MOX_VENDOR_ASYMMETRIC = 32, /* left out when `use.symmetric` */
+    MOX_VENDOR_SYMMETRIC = 64   /* there only when `use.symmetric`; groups are not halved */
 };
 
 /* One tensor. `rows` and `code` may be NULL: no change. Parts that the experts lack (bias, zeros) are left out. Parts
@@ -197,7 +201,12 @@ typedef struct mox_vendor_layout {
 } mox_vendor_layout;
 
 const mox_vendor_layout *mox_vendor_at(int32_t i); /* NULL past the last */
+/* The newest version of a layout, or the version for a release; NULL when there is none. `release` NULL: the newest. */
 const mox_vendor_layout *mox_vendor_by_name(const char *name);
+const mox_vendor_layout *mox_vendor_find(const char *name, const char *release);
+/* The columns of the list: the newest release that a layout is for, and older ones, separated by spaces. */
+const char *mox_vendor_release(const mox_vendor_layout *layout);
+const char *mox_vendor_also(const mox_vendor_layout *layout);
 
 /* Which weights it accepts, in one line (vendor_describe.c). Returns `buffer`. */
 const char *mox_vendor_describe(const mox_vendor_layout *layout, char *buffer, size_t size);
@@ -241,6 +250,8 @@ typedef struct mox_vendor_plan {
         bias[2]; /* dtypes of zero points and biases of W13 and W2 in the checkpoint; NONE: there are none */
     int64_t hidden, intermediate; /* padded */
     bool act_order;               /* some matrix of the example has columns in act order */
+    bool pairs; /* the example's rows of gate and up alternate in memory, and its activation is the one for which vLLM
+                   reads them so (gpt-oss) */
     int32_t repeat; /* halved groups: columns of scales in the target per column in the checkpoint; 1: not halved */
     mox_vendor_facts facts;
     int32_t count; /* of tensors: parts, constants, act order, scalars */

@@ -5,6 +5,7 @@
  *     u4b8_to_i4      code - 8 in two's complement: the top bit of every nibble flipped
  *     i4_to_u4b8      the inverse, which is the same operation
  *     bf16_to_f32     the same number, wider
+ *     e8m0_pad_ones   unchanged; padding is 2^0 instead of 2^-127
  *     f32_to_e8m0     the exponent of a power of two; other numbers, and powers without a code, are rejected
  */
 #include "vendor/vendor_parts.h"
@@ -95,3 +96,17 @@ const mox_vendor_code mox_code_f32_to_e8m0 = { .name = "f32 to e8m0",
                                                .forward = exponents,
                                                .backward = powers,
                                                .reject = reject_other_than_powers };
+
+static void copy_bytes(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    memcpy(out, in, (size_t)count);
+}
+
+const mox_vendor_code mox_code_e8m0_pad_ones = { .name = "e8m0, padded by ones",
+                                                 .of = MOXIE_F8_E8M0,
+                                                 .in_bits = 8,
+                                                 .out_bits = 8,
+                                                 .padding = 127,
+                                                 .forward = copy_bytes,
+                                                 .backward = copy_bytes };

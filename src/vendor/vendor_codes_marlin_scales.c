@@ -14,8 +14,10 @@
  *         e4m3     0 eeee mmm      e > 0      byte = code + 8 * (15 + log2 f)
  *         s0e5m3     EEEEE mmm     e = 0      m * 2^-9 is a normal number there; 8 values
  *
- * The bf16 kernel reads bytes without their top bit as nearly zero, so scales that would become such a byte are
- * rejected.
+ *     small_scales      where s0e5m3 has zero for a scale above zero: the e4m3 code, below 8. For undo
+ *
+ * The bf16 kernel reads bytes without their top bit as nearly zero. vLLM makes them zero for both kernels: scales with
+ * f * s * 2^7 < 2, which are e4m3 subnormals.
  *
  * Sources: vLLM's marlin_utils, marlin_utils_fp8 and marlin_utils_fp4; the factor f from its pull request 37502.
  */
@@ -281,13 +283,14 @@ static int shift_of(const mox_vendor_context *context)
     return context->code->to == MOXIE_BF16 ? mox_marlin_nvfp4_shift(context->facts->scale_max[context->projection]) : 0;
 }
 
-/* The byte for m * 2^-9, m from 1 to 7. */
+/* The byte for m * 2^-9, m from 1 to 7; zero when it would lack the top bit. */
 static uint8_t subnormal(int m, int shift)
 {
     int e = 2;
     while ((m & 1 << e) == 0)
         e--;
-    return (uint8_t)((e - 9 + shift + 7 + 15) << 3 | ((m << (3 - e)) & 7));
+    const int byte = (e - 9 + shift + 7 + 15) << 3 | ((m << (3 - e)) & 7);
+    return (uint8_t)(byte & 0x80 ? byte : 0);
 }
 
 /* The first loop works on bytes alone, so that compilers vectorize it; rare small codes have a loop of their own. */
@@ -320,29 +323,24 @@ static void from_s0e5m3(const mox_vendor_context *context, const uint8_t *in, in
     for (int m = 1; m < 8; m++)
         bytes[m] = subnormal(m, shift);
     for (int64_t i = 0; i < count; i++)
-        for (uint8_t m = 0; in[i] < min_normal && m < 8; m++)
-            out[i] = in[i] == bytes[m] ? m : out[i];
+        if (in[i] == 0)
+            out[i] = 0; /* or a small scale, which is put back later */
+        else
+            for (uint8_t m = 1; in[i] < min_normal && m < 8; m++)
+                out[i] = in[i] == bytes[m] ? m : out[i];
 }
 
 static const char *reject_s0e5m3(const mox_vendor_context *context, const uint8_t *in, int64_t count)
 {
-    const int shift = shift_of(context);
     const uint32_t max = context->code->to == MOXIE_BF16
                              ? moxie_encode(MOXIE_F8_E4M3, context->facts->scale_max[context->projection])
                              : 0x7e;
-    const uint8_t min = context->code->to == MOXIE_BF16 ? 8 >> (shift < 3 ? shift : 3) : 1;
-    uint8_t found = 0, min_less_one = 255;
-    for (int64_t i = 0; i < count; i++) {          /* no early exit, so that compilers vectorize it */
-        const uint8_t less = (uint8_t)(in[i] - 1); /* zero does not count as a small scale */
+    uint8_t found = 0;
+    for (int64_t i = 0; i < count; i++) /* no early exit, so that compilers vectorize it */
         found = in[i] > found ? in[i] : found;
-        min_less_one = less < min_less_one ? less : min_less_one;
-    }
     if (found > max)
         return found >= 0x80 ? "a block scale is negative, and the target's scales have no sign"
                              : "a block scale is NaN or larger than the layer's largest";
-    if (min_less_one + 1 < min)
-        return "a block scale is so far below the layer's largest that the bf16 kernel would read zero; "
-               "marlin-nvfp4-f16 holds it";
     return NULL;
 }
 
@@ -352,3 +350,35 @@ static const char *reject_s0e5m3(const mox_vendor_context *context, const uint8_
 
 const mox_vendor_code mox_code_s0e5m3_bf16 = { S0E5M3(MOXIE_BF16) };
 const mox_vendor_code mox_code_s0e5m3_f16 = { S0E5M3(MOXIE_F16) };
+
+/* ---- scales that become zero there ------------------------------------------------------------------ */
+
+static uint8_t small_scale(uint8_t code, int shift)
+{
+    return code > 0 && code < 8 && subnormal(code, shift) == 0 ? code : 0;
+}
+
+static void find_small_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    const int shift = shift_of(context);
+    for (int64_t i = 0; i < (count + 1) / 2; i++) {
+        const uint8_t high = 2 * i + 1 < count ? small_scale(in[2 * i + 1], shift) : 0;
+        out[i] = (uint8_t)(small_scale(in[2 * i], shift) | high << 4);
+    }
+}
+
+static void put_small_scales(const mox_vendor_context *context, const uint8_t *in, int64_t count, uint8_t *out)
+{
+    (void)context;
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t code = in[i / 2] >> i % 2 * 4 & 15;
+        out[i] = code != 0 ? code : out[i];
+    }
+}
+
+#define SMALL_SCALES(reader)                                                                                           \
+    .name = "small scales", .of = MOXIE_F8_E4M3, .in_bits = 8, .out_bits = 4, .forward = find_small_scales,            \
+    .backward = put_small_scales, .to = (reader)
+
+const mox_vendor_code mox_code_small_scales_bf16 = { SMALL_SCALES(MOXIE_BF16) };
+const mox_vendor_code mox_code_small_scales_f16 = { SMALL_SCALES(MOXIE_F16) };

@@ -88,6 +88,12 @@ float mox_value_g1_scale_c(const mox_vendor_plan *plan, const moxie_expert *expe
     return plan->shape.gated ? scalar_of(&expert->up, &plan->shape.w13) * plan->facts.a13_max * a2_gscale : a2_gscale;
 }
 
+float mox_value_g1_over_a2(const mox_vendor_plan *plan, const moxie_expert *expert)
+{
+    const float alpha = plan->shape.gated ? scalar_of(&expert->up, &plan->shape.w13) * plan->facts.a13_max : 1;
+    return alpha / plan->facts.a2_max;
+}
+
 float mox_value_g2_alpha(const mox_vendor_plan *plan, const moxie_expert *expert)
 {
     return scalar_of(&expert->down, &plan->shape.w2) * plan->facts.a2_max;

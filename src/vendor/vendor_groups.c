@@ -7,7 +7,7 @@
  *     scales    each repeated for all parts of its group; zero points likewise
  *
  *         704 columns, groups of 128     |   0   |   1   |   2   |   3   |   4   | 5 |        6 scales, the last for 64
- *         groups of 64                   | 0   0 | 1   1 | 2   2 | 3   3 | 4   4 | 5   5      12, the last is not read
+ *         groups of 64                   | 0   0 | 1   1 | 2   2 | 3   3 | 4   4 | 5          11
  *
  * Undo checks that the copies are still equal and merges them.
  * In the flow: code -> [halved groups] -> order (vendor.h).
@@ -57,6 +57,21 @@ moxie_status mox_groups_resolve(mox_vendor_plan *plan, bool pad, moxie_error *er
     if (intermediate % group2 != 0 && plan->repeat == 1)
         return reject(plan, "intermediate", intermediate, group2, group < group13 ? group : 0, error);
     return MOXIE_OK;
+}
+
+/* ---- columns -------------------------------------------------------------------------------------- */
+
+int32_t mox_vendor_times(const mox_vendor_plan *plan, const mox_vendor_part *part)
+{
+    const bool halved = part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS;
+    return halved && !(part->how & MOX_VENDOR_SYMMETRIC) ? plan->repeat : 1;
+}
+
+int64_t mox_vendor_scale_cols(const mox_vendor_plan *plan, const mox_vendor_part *part, int64_t cols)
+{
+    const moxie_quant *quant = part->projection == MOX_VENDOR_W2 ? &plan->shape.w2 : &plan->shape.w13;
+    const int32_t times = mox_vendor_times(plan, part);
+    return times > 1 ? mox_ceil_div(cols, quant->group_cols / times) : mox_scale_cols(quant, cols);
 }
 
 /* ---- scales of halved groups ---------------------------------------------------------------------- */

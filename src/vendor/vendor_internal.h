@@ -69,6 +69,11 @@ void mox_columns_scatter(const int32_t *order, int64_t cols, int32_t bits, const
 /* Checks that groups divide the rows where the layout requires it; `pad` allows them to be halved until they do. Reads
  * the extents of the plan and sets its `repeat`. */
 moxie_status mox_groups_resolve(mox_vendor_plan *plan, bool pad, moxie_error *error);
+/* Columns of scales or zero points of a part, of a matrix of `cols` columns. Halved groups: one for each smaller group,
+ * which leaves out the copies of the last group that stand for columns past the row's end. */
+int64_t mox_vendor_scale_cols(const mox_vendor_plan *plan, const mox_vendor_part *part, int64_t cols);
+/* Columns of the tensor per column of the checkpoint. */
+int32_t mox_vendor_times(const mox_vendor_plan *plan, const mox_vendor_part *part);
 /* Repeat: each element of 4, 8 or 16 bits `times` times, an even number. Merge is the inverse; false when copies of an
  * element differ. */
 void mox_groups_repeat(int64_t cols, int32_t bits, int32_t times, const uint8_t *row, uint8_t *out);

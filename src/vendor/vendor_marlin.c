@@ -274,11 +274,20 @@ const mox_vendor_layout mox_vendor_marlin_awq_int8 = {
 
 #define WNA16_WHY "scales are for 32, 64 or 128 columns"
 
+/* A symmetric GPTQ file has zero points, and vLLM's layer then has none. */
+#define SYMMETRIC_WNA16                                                                                                \
+    { "moxie.w13_qzeros",        MOX_VENDOR_W13,   MOX_VENDOR_ZEROS,    MOXIE_DTYPE_NONE, NULL,                        \
+      &mox_code_zeros_symmetric, &mox_order_plain, MOX_VENDOR_SYMMETRIC },                                             \
+    {                                                                                                                  \
+        "moxie.w2_qzeros", MOX_VENDOR_W2, MOX_VENDOR_ZEROS, MOXIE_DTYPE_NONE, NULL, &mox_code_zeros_symmetric,         \
+            &mox_order_plain, MOX_VENDOR_SYMMETRIC                                                                     \
+    }
+
 /* vLLM loads scales for a part of a group, but its tensor for w2's zero points has no room for one. */
 static bool holds_whole_zeros(const mox_vendor_plan *plan, const moxie_expert *expert, char *reason, size_t size)
 {
     const int64_t group = plan->shape.w2.group_cols, cols = plan->intermediate;
-    if (plan->repeat == 1 || expert->down.zero.data == NULL || cols % group == 0)
+    if (plan->repeat == 1 || plan->use.symmetric || expert->down.zero.data == NULL || cols % group == 0)
         return true;
     snprintf(reason, size,
              "intermediate is %lld, no multiple of the group, %lld, and vLLM's w2_qzeros have no room for the zero "
@@ -302,5 +311,7 @@ const mox_vendor_layout mox_vendor_moe_wna16 = {
     .limits = { { MOX_VENDOR_HIDDEN, 32, false, WNA16_WHY }, { MOX_VENDOR_INTERMEDIATE, 32, false, WNA16_WHY } },
     .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_U8, &mox_code_i4_to_u4b8, &mox_order_plain),
                BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_plain),
-               BOTH("qzeros", MOX_VENDOR_ZEROS, MOXIE_U8, &mox_code_zeros_plus, &mox_order_row_pairs) },
+               BOTH_HOW("qzeros", MOX_VENDOR_ZEROS, MOXIE_U8, &mox_code_zeros_plus, &mox_order_row_pairs,
+                        MOX_VENDOR_ASYMMETRIC),
+               SYMMETRIC_WNA16 },
 };

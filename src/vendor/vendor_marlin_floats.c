@@ -8,9 +8,11 @@
  *     marlin-fp8-fp8       tiles, 8-bit act   bf16, the same                                      scales
  *     marlin-mxfp4         tiles, 16-bit act  e8m0 permuted                                       -
  *     marlin-mxfp4-fp8     tiles, 8-bit act   e8m0 plus 6                                         -
- *     marlin-nvfp4-bf16    tiles, 16-bit act  s0e5m3 with the layer's factor f, globals over f    globals
- *     marlin-nvfp4-f16     the same           s0e5m3                                              globals
+ *     marlin-nvfp4-bf16    tiles, 16-bit act  s0e5m3 with the layer's factor f, globals over f    globals, small scales
+ *     marlin-nvfp4-f16     the same           s0e5m3                                              globals, small scales
  *
+ * Rows of w13 are gate's, then up's; but MXFP4's alternate where the checkpoint's do and the activation has an alpha
+ * (gpt-oss), since vLLM leaves them so and its kernel for that activation reads pairs.
  * The name ends with the dtype of activations where that matters. FP8 may have one scale per matrix, row or block of
  * 128 x 128; the kernel reads one for each row of N, so scales are repeated. Memory is drawn in docs/formats/marlin.md.
  * Source: vLLM's prepare_fp8_moe_layer_for_marlin, prepare_moe_mxfp4_layer_for_marlin and
@@ -30,8 +32,12 @@
     {                                                                                                                  \
         "w2_" name, MOX_VENDOR_W2, of, dtype, NULL, code, order, how                                                   \
     }
-#define WEIGHTS(order) BOTH("weight", MOX_VENDOR_CODES, MOXIE_I32, NULL, order, 0)
-#define BIASES         BOTH("bias", MOX_VENDOR_BIAS, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_bias, 0)
+#define WEIGHTS(order)  BOTH("weight", MOX_VENDOR_CODES, MOXIE_I32, NULL, order, 0)
+#define BIASES_HOW(how) BOTH("bias", MOX_VENDOR_BIAS, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_bias, how)
+#define BIASES          BIASES_HOW(0)
+/* Rows of w13 in the checkpoint's order: gpt-oss's alternate, and vLLM's activation for it reads pairs. */
+#define STORED_WEIGHTS(order) BOTH("weight", MOX_VENDOR_CODES, MOXIE_I32, NULL, order, MOX_VENDOR_AS_STORED)
+#define STORED_BIASES         BIASES_HOW(MOX_VENDOR_AS_STORED)
 
 /* ---- FP8 ------------------------------------------------------------------------------------------ */
 
@@ -80,7 +86,9 @@ const mox_vendor_layout mox_vendor_marlin_fp8_fp8 = { FP8("marlin-fp8-fp8", "bf1
                  .ungated = true },                                                                                    \
     .limits = { { MOX_VENDOR_HIDDEN, 256, true, "Marlin needs 256 of N and 128 of K in both products" },               \
                 { MOX_VENDOR_INTERMEDIATE, 128, true, "Marlin needs 256 of N and 128 of K in both products" } },       \
-    .parts = { WEIGHTS(order), BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E8M0, code, scale_order, 0), BIASES }
+    .parts = { STORED_WEIGHTS(order),                                                                                  \
+               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E8M0, code, scale_order, MOX_VENDOR_AS_STORED),        \
+               STORED_BIASES }
 
 const mox_vendor_layout mox_vendor_marlin_mxfp4 = { MXFP4("marlin-mxfp4", "e8m0 scales permuted", "bf16 or f16",
                                                           &mox_order_marlin, NULL, &mox_order_marlin_fp4_scales) };
@@ -146,7 +154,7 @@ static bool holds_bf16(const mox_vendor_plan *plan, const moxie_expert *expert, 
     return false;
 }
 
-#define NVFP4(id, input, code, hold, global_13, global_2)                                                              \
+#define NVFP4(id, input, code, small, hold, global_13, global_2)                                                       \
     .name = id, .summary = "Marlin tiles of NVFP4, scales as s0e5m3, for " input,                                      \
     .caller = "vLLM fused_marlin_moe, parameters of nvfp4, activations " input,                                        \
     .accepts = { .elements = { MOXIE_F4_E2M1 },                                                                        \
@@ -158,13 +166,19 @@ static bool holds_bf16(const mox_vendor_plan *plan, const moxie_expert *expert, 
     .limits = { { MOX_VENDOR_HIDDEN, 128, false, "Marlin's thread blocks work on 128 of K and 64 of N" },              \
                 { MOX_VENDOR_INTERMEDIATE, 64, true, "Marlin's thread blocks work on 64 of K and 64 of N" } },         \
     .parts = { WEIGHTS(&mox_order_marlin),                                                                             \
-               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E4M3, code, &mox_order_marlin_fp4_scales, 0) },        \
+               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_F8_E4M3, code, &mox_order_marlin_fp4_scales, 0),          \
+               { "moxie.w13_small_scales", MOX_VENDOR_W13, MOX_VENDOR_SCALES, MOXIE_U8, NULL, small, &mox_order_plain, \
+                 MOX_VENDOR_PATCH },                                                                                   \
+               { "moxie.w2_small_scales", MOX_VENDOR_W2, MOX_VENDOR_SCALES, MOXIE_U8, NULL, small, &mox_order_plain,   \
+                 MOX_VENDOR_PATCH } },                                                                                 \
     .constants = {                                                                                                     \
         { "w13_weight_scale_2", global_13, NULL },                                                                     \
         { "w2_weight_scale_2", global_2, NULL },                                                                       \
     }
 
 const mox_vendor_layout mox_vendor_marlin_nvfp4_bf16 = { NVFP4("marlin-nvfp4-bf16", "bf16", &mox_code_s0e5m3_bf16,
-                                                               holds_bf16, global_13_bf16, global_2_bf16) };
+                                                               &mox_code_small_scales_bf16, holds_bf16, global_13_bf16,
+                                                               global_2_bf16) };
 const mox_vendor_layout mox_vendor_marlin_nvfp4_f16 = { NVFP4("marlin-nvfp4-f16", "f16", &mox_code_s0e5m3_f16,
-                                                              has_one_global, global_13_f16, global_2_f16) };
+                                                              &mox_code_small_scales_f16, has_one_global, global_13_f16,
+                                                              global_2_f16) };

@@ -16,6 +16,7 @@
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 #include "vendor/vendor_internal.h"
+#include "vendor/vendor_parts.h"
 
 enum { ROWS_A_TASK = 32 };
 
@@ -26,6 +27,7 @@ typedef struct part_job {
     mox_vendor_source zero[2];   /* their zero points, when the code depends on them */
     int64_t half_rows;           /* rows of one half, padding included */
     int64_t used_rows, repeat;   /* used_rows: of half_rows, without padding. repeat: tensor rows per row of the grid */
+    bool pairs;                  /* rows of gate and up alternate, as in the checkpoint */
     int32_t halves, times;       /* times: columns of the tensor per column of the grid */
     const mox_vendor_code *code; /* the conversion, or NULL */
     mox_vendor_context context;
@@ -64,7 +66,7 @@ static uint8_t *source_row(const part_job *p, const mox_vendor_source half[2], i
     const int64_t rows = p->half_rows * p->halves;
     if (row >= rows)
         return NULL;
-    const mox_vendor_rows *order = part->rows;
+    const mox_vendor_rows *order = p->pairs ? &mox_rows_gated : part->rows;
     const int64_t from = order == NULL                             ? row
                          : p->halves == 1 && order->single != NULL ? order->single(row, rows)
                                                                    : order->source(row, rows);
@@ -92,12 +94,32 @@ static uint8_t *scratch_row(const job *w, uint8_t *staging)
     return staging + (uint64_t)(w->max_rows + 1) * w->row_bytes;
 }
 
+/* Of a row's elements, each repeated: may be more than the tensor has of them. */
+static int64_t bytes_of_copies(const part_job *p)
+{
+    return mox_ceil_div(p->half[0].grid->cols * p->times * p->tensor->matrix.bits, 8);
+}
+
+/* Adds the copies of the row's last element that the tensor leaves out. Elements of 4, 8 or 16 bits. */
+static void complete_copies(const part_job *p, uint8_t *staged)
+{
+    const mox_vendor_matrix *m = &p->tensor->matrix;
+    const int64_t cols = p->half[0].grid->cols * p->times, bytes = m->bits / 8;
+    for (int64_t c = m->cols; c < cols; c++)
+        if (m->bits == 4) {
+            const int last = staged[(c - 1) / 2] >> (c - 1) % 2 * 4 & 15;
+            staged[c / 2] = (uint8_t)(c % 2 ? (staged[c / 2] & 15) | last << 4 : last);
+        } else {
+            memcpy(staged + c * bytes, staged + (c - 1) * bytes, (size_t)bytes);
+        }
+}
+
 /* Converts a row of the checkpoint, row `at` of the tensor, to a staging row of the tensor's width; and back. */
 static void to_target(job *w, const part_job *p, int64_t at, const uint8_t *row, uint8_t *scratch, uint8_t *staged)
 {
     const mox_vendor_context context = context_of(p, at);
     const mox_vendor_matrix *m = &p->tensor->matrix;
-    const int64_t cols = p->half[0].grid->cols, used = mox_ceil_div(cols * p->times * m->bits, 8);
+    const int64_t cols = p->half[0].grid->cols, used = mox_min_i64(bytes_of_copies(p), m->row_bytes);
     uint8_t *coded = p->times > 1 ? scratch : staged;
     if (p->columns != NULL) {
         mox_columns_gather(p->columns, cols, mox_dtype_bits(p->half[0].grid->dtype), row, scratch + w->row_bytes,
@@ -117,12 +139,13 @@ static void to_target(job *w, const part_job *p, int64_t at, const uint8_t *row,
     memset(staged + used, p->padding, (size_t)(m->row_bytes - used));
 }
 
-static void from_target(job *w, const part_job *p, int64_t at, const uint8_t *staged, uint8_t *scratch, uint8_t *row)
+static void from_target(job *w, const part_job *p, int64_t at, uint8_t *staged, uint8_t *scratch, uint8_t *row)
 {
     const mox_vendor_context context = context_of(p, at);
     const int64_t cols = p->half[0].grid->cols;
     uint8_t *to = p->columns != NULL ? scratch : row;
     if (p->times > 1) {
+        complete_copies(p, staged);
         if (!mox_groups_merge(cols, p->tensor->matrix.bits, p->times, staged, scratch))
             atomic_store(&w->rejection, "the copies of a group's scale or zero point differ, so the tensors were "
                                         "changed after they were packed");
@@ -209,7 +232,8 @@ static moxie_status open_part(const job *w, const mox_vendor_tensor *tensor, con
     p->half_rows = tensor->half_rows;
     p->used_rows = first->rows;
     p->repeat = 1;
-    p->times = part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS ? w->plan->repeat : 1;
+    p->times = mox_vendor_times(w->plan, part);
+    p->pairs = gated && w->plan->pairs && (part->how & MOX_VENDOR_AS_STORED);
     if (part->how & MOX_VENDOR_SPREAD) {
         p->used_rows = halves[0]->codes.rows;
         p->repeat = mox_group_rows(part->projection ? &w->plan->shape.w2 : &w->plan->shape.w13, p->used_rows);
@@ -238,7 +262,8 @@ static moxie_status open_part(const job *w, const mox_vendor_tensor *tensor, con
 static moxie_status make_staging(job *w, const moxie_executor *executor, moxie_error *error)
 {
     for (int32_t i = 0; i < w->count; i++) {
-        const uint64_t bytes = (uint64_t)w->parts[i].tensor->matrix.row_bytes;
+        const part_job *p = &w->parts[i];
+        const uint64_t bytes = (uint64_t)mox_max_i64(p->tensor->matrix.row_bytes, bytes_of_copies(p));
         w->row_bytes = bytes > w->row_bytes ? bytes : w->row_bytes;
         w->max_rows = mox_max_i64(w->max_rows, w->parts[i].block);
     }

@@ -16,8 +16,9 @@
  *         rows n      n + 8   |  n + 1 ..  n + 9 ..  | .. n + 7, n + 15 |  the same of rows n + 16 W
  *         k n, k n8, k+1 n, k+1 n8
  *
- * Rows and columns are padded with zeros: rows of values to 256 (older Triton: 64), columns to 64 bytes; rows of scales
- * to 32 W, columns to 2. Source: triton_kernels' hopper_value.py and hopper_scale.py.
+ * Rows and columns are padded with zeros. Rows of values to 256 and columns to 64 bytes in Triton 3.8, to 64 and 64
+ * before, to 16 and 32 in the one that vLLM 0.33 brings along. Rows of scales to 32 W, columns to 2, which vLLM pads to
+ * 4 first. Source: triton_kernels' hopper_value.py and hopper_scale.py.
  */
 #include "vendor/vendor_parts.h"
 #include "vendor/vendor_twiddle.h"
@@ -115,14 +116,15 @@ static int32_t values_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_
     return 2;
 }
 
-#define VALUES(words, rows, version)                                                                                   \
+#define VALUES(words, rows, cols, version)                                                                             \
     {                                                                                                                  \
-        .name = words, .step = VALUE_ROWS, .bytes_multiple = 1, .pad_rows = rows, .pad_cols = 128,                     \
+        .name = words, .step = VALUE_ROWS, .bytes_multiple = 1, .pad_rows = rows, .pad_cols = cols,                    \
         .shape = values_shape, .put = put_values_##version, .get = get_values_##version                                \
     }
-const mox_vendor_order mox_order_hopper_values = VALUES("hopper values", 256, 3);
-const mox_vendor_order mox_order_hopper_values_pad64 = VALUES("hopper values, rows by 64", 64, 3);
-const mox_vendor_order mox_order_hopper_values_mma2 = VALUES("hopper values for mma 2", 256, 2);
+const mox_vendor_order mox_order_hopper_values = VALUES("hopper values", 256, 128, 3);
+const mox_vendor_order mox_order_hopper_values_pad16 = VALUES("hopper values, rows by 16", 16, 64, 3);
+const mox_vendor_order mox_order_hopper_values_pad64 = VALUES("hopper values, rows by 64", 64, 128, 3);
+const mox_vendor_order mox_order_hopper_values_mma2 = VALUES("hopper values for mma 2", 256, 128, 2);
 
 /* ---- scales --------------------------------------------------------------------------------------- */
 
@@ -196,10 +198,11 @@ static int32_t scales_shape(const mox_vendor_matrix *m, int64_t shape[MOXIE_MAX_
     return 2;
 }
 
-#define SCALES(words, warps)                                                                                           \
+#define SCALES(words, warps, cols)                                                                                     \
     {                                                                                                                  \
-        .name = words, .step = 16, .bytes_multiple = 1, .pad_rows = 32 * warps, .pad_cols = 2, .shape = scales_shape,  \
-        .put = put_scales_##warps, .get = get_scales_##warps                                                           \
+        .name = words, .step = 16, .bytes_multiple = 1, .pad_rows = 32 * warps, .pad_cols = cols,                      \
+        .shape = scales_shape, .put = put_scales_##warps, .get = get_scales_##warps                                    \
     }
-const mox_vendor_order mox_order_hopper_scales_8 = SCALES("hopper scales for 8 warps", 8);
-const mox_vendor_order mox_order_hopper_scales_4 = SCALES("hopper scales for 4 warps", 4);
+const mox_vendor_order mox_order_hopper_scales_8 = SCALES("hopper scales for 8 warps", 8, 2);
+const mox_vendor_order mox_order_hopper_scales_8_by_4 = SCALES("hopper scales for 8 warps, columns by 4", 8, 4);
+const mox_vendor_order mox_order_hopper_scales_4 = SCALES("hopper scales for 4 warps", 4, 2);

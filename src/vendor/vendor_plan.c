@@ -8,6 +8,7 @@
  *     tensors   parts in the order of the table, then constants, act order, and the scalars for undo
  */
 #include "vendor/vendor_internal.h"
+#include "vendor/vendor_parts.h"
 
 #include <stdio.h>
 
@@ -17,27 +18,67 @@
 /* Limit of one part. Padding, widening and the sum over the parts of an expert then fit in 64 bits. */
 #define MAX_PART_BYTES (UINT64_C(1) << 56)
 
-#define MOX_VENDOR_LAYOUT(object) extern const mox_vendor_layout object;
+#define MOX_VENDOR_LAYOUT(object, release, also) extern const mox_vendor_layout object;
 #include "pack/layouts.def"
 #undef MOX_VENDOR_LAYOUT
 
-static const mox_vendor_layout *const layouts[] = {
-#define MOX_VENDOR_LAYOUT(object) &object,
+static const struct {
+    const mox_vendor_layout *layout;
+    const char *release, *also;
+} layouts[] = {
+#define MOX_VENDOR_LAYOUT(object, release, also) { &object, release, also },
 #include "pack/layouts.def"
 #undef MOX_VENDOR_LAYOUT
 };
 
 const mox_vendor_layout *mox_vendor_at(int32_t i)
 {
-    return i >= 0 && (size_t)i < sizeof layouts / sizeof layouts[0] ? layouts[i] : NULL;
+    return i >= 0 && (size_t)i < sizeof layouts / sizeof layouts[0] ? layouts[i].layout : NULL;
+}
+
+static size_t row_of(const mox_vendor_layout *layout)
+{
+    size_t i = 0;
+    while (layouts[i].layout != layout)
+        i++;
+    return i;
+}
+
+const char *mox_vendor_release(const mox_vendor_layout *layout)
+{
+    return layouts[row_of(layout)].release;
+}
+
+const char *mox_vendor_also(const mox_vendor_layout *layout)
+{
+    return layouts[row_of(layout)].also;
+}
+
+/* `list`: words separated by single spaces. */
+static bool has_word(const char *list, const char *word)
+{
+    const size_t length = strlen(word);
+    while (*list != '\0') {
+        const size_t here = strcspn(list, " ");
+        if (here == length && !memcmp(list, word, length))
+            return true;
+        list += here + (list[here] == ' ');
+    }
+    return false;
+}
+
+const mox_vendor_layout *mox_vendor_find(const char *name, const char *release)
+{
+    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
+        if (!strcmp(mox_vendor_at(i)->name, name) &&
+            (release == NULL || !strcmp(layouts[i].release, release) || has_word(layouts[i].also, release)))
+            return mox_vendor_at(i);
+    return NULL;
 }
 
 const mox_vendor_layout *mox_vendor_by_name(const char *name)
 {
-    for (int32_t i = 0; mox_vendor_at(i) != NULL; i++)
-        if (!strcmp(mox_vendor_at(i)->name, name))
-            return mox_vendor_at(i);
-    return NULL;
+    return mox_vendor_find(name, NULL);
 }
 
 /* ---- what a layout accepts ------------------------------------------------------------------------ */
@@ -176,7 +217,10 @@ static moxie_dtype source_dtype(const mox_vendor_plan *plan, const mox_vendor_pa
     switch (part->of) {
     case MOX_VENDOR_CODES: return quant->element;
     case MOX_VENDOR_SCALES: return quant->scale;
-    case MOX_VENDOR_ZEROS: return quant->has_zero ? plan->zero[second] : MOXIE_DTYPE_NONE;
+    case MOX_VENDOR_ZEROS:
+        return quant->has_zero && !(part->how & (plan->use.symmetric ? MOX_VENDOR_ASYMMETRIC : MOX_VENDOR_SYMMETRIC))
+                   ? plan->zero[second]
+                   : MOXIE_DTYPE_NONE;
     default: return (second ? plan->shape.bias2 : plan->shape.bias13) ? plan->bias[second] : MOXIE_DTYPE_NONE;
     }
 }
@@ -190,7 +234,7 @@ static void extents_of(const mox_vendor_plan *plan, const mox_vendor_part *part,
     *cols = second ? plan->intermediate : plan->hidden;
     if (part->of == MOX_VENDOR_SCALES || part->of == MOX_VENDOR_ZEROS) {
         *rows = part->how & MOX_VENDOR_SPREAD ? *rows : mox_scale_rows(quant, *rows);
-        *cols = mox_scale_cols(quant, *cols) * plan->repeat;
+        *cols = mox_vendor_scale_cols(plan, part, *cols);
     }
     if (part->of == MOX_VENDOR_BIAS)
         *cols = 1;
@@ -304,6 +348,19 @@ bool mox_vendor_has_scalar(const mox_record_shape *shape, mox_vendor_projection 
     return quant->scale != MOXIE_DTYPE_NONE && mox_scale_rows(quant, rows) == 1 && mox_scale_cols(quant, cols) == 1;
 }
 
+/* The layout asks whether rows are gate0 up0 gate1 up1 ... in memory, and they are. */
+static bool has_pairs(const mox_vendor_layout *layout, const moxie_expert *expert)
+{
+    bool asks = false;
+    for (int i = 0; i < MOX_VENDOR_PARTS; i++)
+        asks = asks || (layout->parts[i].how & MOX_VENDOR_AS_STORED);
+    if (!asks)
+        return false;
+    const moxie_grid *gate = &expert->gate.codes, *up = &expert->up.codes;
+    return gate->data != NULL && up->data != NULL && gate->row_stride == up->row_stride && gate->row_stride > 0 &&
+           (intptr_t)up->data - (intptr_t)gate->data == gate->row_stride / 2;
+}
+
 static moxie_dtype dtype_of(const moxie_grid *grid)
 {
     return grid->data != NULL ? grid->dtype : MOXIE_DTYPE_NONE;
@@ -322,6 +379,7 @@ moxie_status mox_vendor_plan_make(const mox_vendor_layout *layout, const mox_rec
                              .hidden = shape->hidden,
                              .intermediate = shape->intermediate,
                              .act_order = layout->act_order.order[0] != NULL && has_act_order(shape, example) };
+    plan.pairs = shape->gated && mox_use_has_alpha(&plan.use) && has_pairs(layout, example);
     MOX_TRY(resolve_extent(layout, MOX_VENDOR_HIDDEN, shape->gated, pad, &plan.hidden, error));
     MOX_TRY(resolve_extent(layout, MOX_VENDOR_INTERMEDIATE, shape->gated, pad, &plan.intermediate, error));
     MOX_TRY(mox_groups_resolve(&plan, pad, error));

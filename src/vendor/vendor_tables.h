@@ -23,6 +23,25 @@
     {                                                                                                                  \
         "gemm1_clamp_limit", mox_value_limit, mox_use_has_limit                                                        \
     }
+/* Scales of 128 x 128 blocks, up's before gate's, as vLLM passes them to FlashInfer: at least 1e-10. Undo reads the
+ * original ones. */
+#define MOX_VENDOR_CLAMPED_SCALES                                                                                      \
+    { "w13_weight_scale_inv", MOX_VENDOR_W13,         MOX_VENDOR_SCALES, MOXIE_F32,                                    \
+      &mox_rows_w31,          &mox_code_f32_at_least, &mox_order_plain,  MOX_VENDOR_DERIVED },                         \
+        { "w2_weight_scale_inv",  MOX_VENDOR_W2,    MOX_VENDOR_SCALES, MOXIE_F32, NULL,                                \
+          &mox_code_f32_at_least, &mox_order_plain, MOX_VENDOR_DERIVED },                                              \
+        { "moxie.w13_weight_scale_inv",                                                                                \
+          MOX_VENDOR_W13,                                                                                              \
+          MOX_VENDOR_SCALES,                                                                                           \
+          MOXIE_DTYPE_NONE,                                                                                            \
+          NULL,                                                                                                        \
+          NULL,                                                                                                        \
+          &mox_order_plain,                                                                                            \
+          0 },                                                                                                         \
+    {                                                                                                                  \
+        "moxie.w2_weight_scale_inv", MOX_VENDOR_W2, MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, NULL, &mox_order_plain, \
+            0                                                                                                          \
+    }
 
 /* Accepted weights: fp8 with one scale per matrix and static activations; fp8 in blocks of 128 x 128; NVFP4. */
 #define MOX_VENDOR_FP8_TENSOR                                                                                          \

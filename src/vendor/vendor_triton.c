@@ -4,9 +4,9 @@
  *
  *     layout                       values                           scales                      for
  *     triton-mxfp4                 rows as they are                 rows as they are            before Hopper
- *     triton-hopper-mxfp4          mixed for mma 3, twiddled        mixed for 8 warps           Hopper
+ *     triton-hopper-mxfp4          mixed for mma 3, twiddled        mixed for 8 warps           Hopper; its versions
+ *                                                                                               pad in different ways
  *       -warps4                    the same                         mixed for 4 warps           Hopper with EP
- *       -pad64                     rows padded to 64                mixed for 8 warps           older Triton
  *     triton-mma2-mxfp4            mixed for mma 2, twiddled        mixed for 8 warps           mma_version 2
  *     triton-blackwell-mxfp4       columns padded to 128 bytes      128x4 atoms, columns by 8   Blackwell
  *       -tiles                     tiles of 256 rows x 64 bytes     the same                    the newest Triton
@@ -50,14 +50,21 @@ const mox_vendor_layout mox_vendor_triton_mxfp4 = {
     .parts = PARTS(mox_order_plain, mox_order_plain),
 };
 
-const mox_vendor_layout mox_vendor_triton_hopper = {
-    .name = "triton-hopper-mxfp4",
-    .summary = "MXFP4 mixed and twiddled for mma 3, scales for 8 warps; rows padded to 256",
-    .caller = CALLER ", HopperMXValueLayout (mma_version 3) and HopperMXScaleLayout (num_warps 8)",
-    .accepts = TAKES,
-    .limits = LIMITS,
-    .parts = PARTS(mox_order_hopper_values, mox_order_hopper_scales_8),
-};
+/* Versions of one layout: they pad in different ways. */
+#define HOPPER(padding, where, values, scales)                                                                         \
+    {                                                                                                                  \
+        .name = "triton-hopper-mxfp4",                                                                                 \
+        .summary = "MXFP4 mixed and twiddled for mma 3, scales for 8 warps; rows padded to " padding,                  \
+        .caller = CALLER where ", HopperMXValueLayout (mma_version 3) and HopperMXScaleLayout (num_warps 8)",          \
+        .accepts = TAKES, .limits = LIMITS, .parts = PARTS(values, scales),                                            \
+    }
+
+const mox_vendor_layout mox_vendor_triton_hopper = HOPPER(
+    "16, columns to 64", " of vLLM, its Triton 3.5", mox_order_hopper_values_pad16, mox_order_hopper_scales_8_by_4);
+const mox_vendor_layout mox_vendor_triton_hopper_rows256 =
+    HOPPER("256, columns to 128", "", mox_order_hopper_values, mox_order_hopper_scales_8);
+const mox_vendor_layout mox_vendor_triton_hopper_rows64 =
+    HOPPER("64, columns to 128", " of vLLM, its Triton 3.6", mox_order_hopper_values_pad64, mox_order_hopper_scales_8);
 
 const mox_vendor_layout mox_vendor_triton_hopper_warps4 = {
     .name = "triton-hopper-mxfp4-warps4",
@@ -66,15 +73,6 @@ const mox_vendor_layout mox_vendor_triton_hopper_warps4 = {
     .accepts = TAKES,
     .limits = LIMITS,
     .parts = PARTS(mox_order_hopper_values, mox_order_hopper_scales_4),
-};
-
-const mox_vendor_layout mox_vendor_triton_hopper_pad64 = {
-    .name = "triton-hopper-mxfp4-pad64",
-    .summary = "triton-hopper-mxfp4 of older Triton: rows padded to 64",
-    .caller = CALLER " of older Triton, HopperMXValueLayout (mma_version 3) and HopperMXScaleLayout (num_warps 8)",
-    .accepts = TAKES,
-    .limits = LIMITS,
-    .parts = PARTS(mox_order_hopper_values_pad64, mox_order_hopper_scales_8),
 };
 
 const mox_vendor_layout mox_vendor_triton_mma2 = {

@@ -245,6 +245,7 @@ static void say_quant(making *m, const chosen *c)
 static void say_all(making *m, const chosen *c)
 {
     say(m, "layout", c->plan.layout->name);
+    say(m, "release", mox_vendor_release(c->plan.layout));
     say(m, "caller", c->plan.layout->caller);
     say_number(m, "hidden", (double)c->shape.hidden);
     say_number(m, "intermediate", (double)c->shape.intermediate);
@@ -260,7 +261,8 @@ static void say_all(making *m, const chosen *c)
 static void path_of(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir, char path[512])
 {
     static const char *const of_kind[] = { "", "-act-order", "-halved" };
-    snprintf(path, 512, "%s/%s%s.safetensors", dir, layout->name, of_kind[kind]);
+    char title[80];
+    snprintf(path, 512, "%s/%s%s.safetensors", dir, test_vendor_title(layout, title), of_kind[kind]);
 }
 
 void test_golden_write(const mox_vendor_layout *layout, test_golden_kind kind, const char *dir)
@@ -393,6 +395,7 @@ void test_golden_read(const mox_vendor_layout *layout, test_golden_kind kind, co
     path_of(layout, kind, dir, path);
     json_t *metadata = metadata_of(path);
     assert_string_equal(text_in(metadata, "layout"), layout->name);
+    assert_string_equal(text_in(metadata, "release"), mox_vendor_release(layout));
     assert_ok(moxie_tensor_file_open(path, true, &out->file, &error), &error);
     read_shape(metadata, out);
     for (int which = 0; which < 3; which++)

@@ -94,6 +94,14 @@ static moxie_dtype element_of(const mox_vendor_plan *plan, int second)
     return second ? plan->shape.w2.element : plan->shape.w13.element;
 }
 
+/* [gate; up] as gate0 up0 gate1 ..., where the checkpoint has it so. */
+static test_array as_stored(const mox_vendor_plan *plan, int second, test_array a)
+{
+    const int64_t rows = a.shape[0], cols = a.shape[1];
+    return plan->pairs && !second ? TEST_RESHAPE(TEST_PERMUTE(TEST_RESHAPE(a, 2, rows / 2, cols), 1, 0, 2), rows, cols)
+                                  : a;
+}
+
 static test_array codes(const mox_vendor_plan *plan, const moxie_expert *e, int second)
 {
     return stacked(plan, e, second, MOX_VENDOR_CODES, 1);
@@ -174,7 +182,8 @@ static int state_bias(const mox_vendor_plan *plan, const moxie_expert *e, test_s
 {
     int n = 0;
     if (plan->shape.bias13)
-        out[n++] = (test_stated) { "w13_bias", single(stacked(plan, e, 0, MOX_VENDOR_BIAS, 1)), 16 };
+        out[n++] =
+            (test_stated) { "w13_bias", single(as_stored(plan, 0, stacked(plan, e, 0, MOX_VENDOR_BIAS, 1))), 16 };
     if (plan->shape.bias2)
         out[n++] = (test_stated) { "w2_bias", single(stacked(plan, e, 1, MOX_VENDOR_BIAS, 1)), 16 };
     return n;
@@ -389,13 +398,14 @@ int test_state_marlin_awq_fp8(const mox_vendor_plan *plan, const moxie_expert *e
 static test_array for_halved_groups(const mox_vendor_plan *plan, int second, test_array s)
 {
     const int64_t whole = (second ? plan->shape.w2 : plan->shape.w13).group_cols;
+    const int64_t cols = second ? plan->intermediate : plan->hidden;
     int64_t group = whole;
     while (plan->hidden % group != 0 || plan->intermediate % group != 0)
         group /= 2;
-    const int64_t times = whole / group, count = test_array_count(&s) * times;
-    test_array out = test_array_new(2, (const int64_t[]) { s.shape[0], s.shape[1] * times });
-    for (int64_t i = 0; i < count; i++)
-        out.data[i] = s.data[i / times];
+    const int64_t times = whole / group, groups = (cols + group - 1) / group; /* of vLLM's parameter */
+    test_array out = test_array_new(2, (const int64_t[]) { s.shape[0], groups });
+    for (int64_t i = 0; i < s.shape[0] * groups; i++)
+        out.data[i] = s.data[i / groups * s.shape[1] + i % groups / times];
     test_array_free(&s);
     return out;
 }
@@ -407,14 +417,14 @@ int test_state_moe_wna16(const mox_vendor_plan *plan, const moxie_expert *e, tes
         const int bits = bits_of(plan, i);
         out[n++] = (test_stated) { i ? "w2_qweight" : "w13_qweight", unsigned_codes(plan, e, i), bits };
         out[n++] = (test_stated) { i ? "w2_scales" : "w13_scales", for_halved_groups(plan, i, scales(plan, e, i)), 16 };
-        if (!(i ? plan->shape.w2 : plan->shape.w13).has_zero)
+        if (!(i ? plan->shape.w2 : plan->shape.w13).has_zero || plan->use.symmetric)
             continue;
         test_array z = for_halved_groups(plan, i, zeros(plan, e, i));
         if (bits == 4)
             z = TEST_PERMUTE(TEST_RESHAPE(z, z.shape[0] / 2, 2, z.shape[1]), 0, 2, 1);
         out[n++] = (test_stated) { i ? "w2_qzeros" : "w13_qzeros", z, bits };
     }
-    return n;
+    return n + (plan->use.symmetric ? state_symmetric_zeros(plan, e, out + n) : 0);
 }
 
 /* ---- FP8 ---- */
@@ -470,9 +480,10 @@ int test_state_marlin_fp8_fp8(const mox_vendor_plan *plan, const moxie_expert *e
 int test_state_marlin_mxfp4(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     for (int i = 0; i < 2; i++) {
-        out[2 * i] = (test_stated) { i ? "w2_weight" : "w13_weight", tiles_4(codes(plan, e, i)), 4 };
+        out[2 * i] =
+            (test_stated) { i ? "w2_weight" : "w13_weight", tiles_4(as_stored(plan, i, codes(plan, e, i))), 4 };
         out[2 * i + 1] = (test_stated) { i ? "w2_weight_scale" : "w13_weight_scale",
-                                         swap_mid(grouped(turn(scales(plan, e, i)))), 8 };
+                                         swap_mid(grouped(turn(as_stored(plan, i, scales(plan, e, i))))), 8 };
     }
     return 4 + state_bias(plan, e, out + 4);
 }
@@ -480,10 +491,11 @@ int test_state_marlin_mxfp4(const mox_vendor_plan *plan, const moxie_expert *e, 
 int test_state_marlin_mxfp4_fp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     for (int i = 0; i < 2; i++) {
-        test_array s = scales(plan, e, i);
+        test_array s = as_stored(plan, i, scales(plan, e, i));
         for (int64_t j = 0; j < test_array_count(&s); j++) /* padding too: it is there before */
             s.data[j] += 6;
-        out[2 * i] = (test_stated) { i ? "w2_weight" : "w13_weight", tiles_a8_4(codes(plan, e, i)), 4 };
+        out[2 * i] =
+            (test_stated) { i ? "w2_weight" : "w13_weight", tiles_a8_4(as_stored(plan, i, codes(plan, e, i))), 4 };
         out[2 * i + 1] = (test_stated) { i ? "w2_weight_scale" : "w13_weight_scale", single(turn(s)), 8 };
     }
     return 4 + state_bias(plan, e, out + 4);
@@ -507,15 +519,20 @@ static int state_nvfp4(const mox_vendor_plan *plan, const moxie_expert *e, moxie
         const moxie_matrix *m = i ? &e->down : &e->up;
         const bool divides = (i ? plan->shape.w2 : plan->shape.w13).global == MOXIE_GLOBAL_DIVIDE;
         const float f = reader == MOXIE_BF16 ? nvfp4_factor(&s) : 1;
-        for (int64_t j = 0; j < test_array_count(&s); j++)
-            s.data[j] = moxie_encode(MOXIE_F16, moxie_decode(MOXIE_F8_E4M3, s.data[j]) * f * 128) << 1 >> 8 & 0xff;
+        test_array small = stacked(plan, e, i, MOX_VENDOR_SCALES, 16);
+        for (int64_t j = 0; j < test_array_count(&s); j++) {
+            const float product = moxie_decode(MOXIE_F8_E4M3, s.data[j]) * f * 128;
+            small.data[j] = product < 2 ? s.data[j] : 0;
+            s.data[j] = product < 2 ? 0 : moxie_encode(MOXIE_F16, product) << 1 >> 8 & 0xff;
+        }
         const float stored = (float)mox_grid_value(&m->global, 0, 0), g = divides ? 1 / stored : stored;
+        out[6 + i] = (test_stated) { i ? "moxie.w2_small_scales" : "moxie.w13_small_scales", small, 4 };
         out[3 * i] = (test_stated) { i ? "w2_weight" : "w13_weight", tiles_4(codes(plan, e, i)), 4 };
         out[3 * i + 1] = (test_stated) { i ? "w2_weight_scale" : "w13_weight_scale", swap_mid(grouped(turn(s))), 8 };
         out[3 * i + 2] = (test_stated) { i ? "w2_weight_scale_2" : "w13_weight_scale_2",
                                          test_float(g * (reader == MOXIE_BF16 ? 0x1p119f : 0x1p7f) / f), 32 };
     }
-    return 6;
+    return 8;
 }
 
 int test_state_marlin_nvfp4_bf16(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])

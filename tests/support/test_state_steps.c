@@ -4,6 +4,8 @@
  */
 #include "test_state_steps.h"
 
+#include <math.h>
+
 test_array test_interleave_scales(test_array s)
 {
     s = test_pad(s, 128, 4);
@@ -73,6 +75,32 @@ test_array test_twiddle(test_array bytes)
     }
     test_array_free(&bytes);
     return words;
+}
+
+/* ---- scales ---- */
+
+/* scale.clamp_(min=1e-10). */
+static test_array clamp(test_array scale, moxie_dtype dtype)
+{
+    scale = test_widen(scale, dtype);
+    for (int64_t i = 0; i < test_array_count(&scale); i++) {
+        float value;
+        memcpy(&value, scale.data + i, sizeof value);
+        value = fmaxf(value, 1e-10f);
+        memcpy(scale.data + i, &value, sizeof value);
+    }
+    return scale;
+}
+
+int test_state_block_scales(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    const moxie_dtype dtype = plan->shape.w13.scale;
+    const int bits = dtype == MOXIE_BF16 ? 16 : 32;
+    out[0] = (test_stated) { "w13_weight_scale_inv", clamp(test_stack(&e->up.scale, &e->gate.scale, 0), dtype), 32 };
+    out[1] = (test_stated) { "w2_weight_scale_inv", clamp(test_array_of(&e->down.scale), dtype), 32 };
+    out[2] = (test_stated) { "moxie.w13_weight_scale_inv", test_stack(&e->gate.scale, &e->up.scale, 0), bits };
+    out[3] = (test_stated) { "moxie.w2_weight_scale_inv", test_array_of(&e->down.scale), bits };
+    return 4;
 }
 
 /* ---- constants ---- */

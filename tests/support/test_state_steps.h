@@ -28,6 +28,8 @@ typedef struct test_scalars {
     float gate, up, down, a1, a2;
 } test_scalars;
 test_scalars test_scalars_of(const mox_vendor_plan *plan, const moxie_expert *e);
+/* f32 scales of 128 x 128 blocks, w3's before w1's, at least 1e-10; and the checkpoint's. Returns 4. */
+int test_state_block_scales(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[]);
 /* alpha, beta and limit, when the activation is not plain. Returns how many. */
 int test_state_swiglu(const mox_vendor_plan *plan, test_stated out[]);
 

@@ -117,9 +117,35 @@ int test_state_trtllm_mxfp4(const mox_vendor_plan *plan, const moxie_expert *e, 
     return count + test_state_swiglu(plan, out + count);
 }
 
+/* The version of vLLM 0.18 differs in the plan's padding only. */
+int test_state_trtllm_mxfp4_i256(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    return test_state_trtllm_mxfp4(plan, e, out);
+}
+
+static uint32_t from_ones(uint32_t scale)
+{
+    return scale ^ 127;
+}
+
+/* Scales of padding are 2^0. */
+static test_array pad_ones(const moxie_grid *scale, int64_t rows, int64_t cols)
+{
+    return test_map(test_pad(test_map(test_array_of(scale), from_ones), rows, cols), from_ones);
+}
+
 int test_state_trtllm_mxfp8(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
-    const int count = state_block_scaled(plan, e, 8, 32, out);
+    const int64_t h = plan->hidden, i = plan->intermediate;
+    test_array s13 = pad_ones(&e->up.scale, i, h / 32);
+    if (plan->shape.gated)
+        s13 = test_concat(s13, pad_ones(&e->gate.scale, i, h / 32));
+    out[0] = (test_stated) { "w13_weight", codes_13(plan, e), 8 };
+    out[1] = (test_stated) { "w13_weight_scale", test_interleave_scales(gated_rows(plan, s13)), 8 };
+    out[2] = (test_stated) { "w2_weight", codes_2(plan, e), 8 };
+    out[3] = (test_stated) { "w2_weight_scale",
+                             test_interleave_scales(shuffle_128(pad_ones(&e->down.scale, h, i / 32))), 8 };
+    const int count = 4;
     return count + test_state_swiglu(plan, out + count);
 }
 
@@ -145,32 +171,23 @@ int test_state_trtllm_fp8_tensor(const mox_vendor_plan *plan, const moxie_expert
     out[2] = (test_stated) { "w13_input_scale", test_float(s.a1), 32 };
     out[3] = (test_stated) { "w2_input_scale_inv", test_float(1 / s.a2), 32 };
     out[4] = (test_stated) { "output1_scales_gate_scalar", test_float(s.gate * s.a1), 32 };
-    out[5] = (test_stated) { "output1_scales_scalar", test_float(up_alpha * (1 / s.a2)), 32 };
+    out[5] = (test_stated) { "output1_scales_scalar", test_float(up_alpha / s.a2), 32 };
     out[6] = (test_stated) { "output2_scales_scalar", test_float(s.down * s.a2), 32 };
     return 7;
-}
-
-static void state_block_scales(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
-{
-    const test_array s31 = test_stack(&e->up.scale, &e->gate.scale, 0), s2 = test_array_of(&e->down.scale);
-    out[0] = (test_stated) { "w13_weight_scale_inv", test_widen(s31, plan->shape.w13.scale), 32 };
-    out[1] = (test_stated) { "w2_weight_scale_inv", test_widen(s2, plan->shape.w2.scale), 32 };
 }
 
 int test_state_trtllm_fp8_block(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     out[0] = (test_stated) { "w13_weight", test_stack(&e->up.codes, &e->gate.codes, 0), 8 };
     out[1] = (test_stated) { "w2_weight", test_array_of(&e->down.codes), 8 };
-    state_block_scales(plan, e, out + 2);
-    return 4;
+    return 2 + test_state_block_scales(plan, e, out + 2);
 }
 
 int test_state_trtllm_fp8_block_shuffled(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
 {
     out[0] = (test_stated) { "w13_weight", block(shuffle_64(test_stack(&e->up.codes, &e->gate.codes, 0)), 128), 8 };
     out[1] = (test_stated) { "w2_weight", block(shuffle_64(test_array_of(&e->down.codes)), 128), 8 };
-    state_block_scales(plan, e, out + 2);
-    return 4;
+    return 2 + test_state_block_scales(plan, e, out + 2);
 }
 
 int test_state_trtllm_bf16(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])

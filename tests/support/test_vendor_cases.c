@@ -6,10 +6,19 @@
 
 #include "vendor/vendor_internal.h"
 
+const char *test_vendor_title(const mox_vendor_layout *layout, char buffer[80])
+{
+    const bool newest = layout == mox_vendor_by_name(layout->name);
+    snprintf(buffer, 80, "%s%s%s", layout->name, newest ? "" : "-", newest ? "" : mox_vendor_release(layout));
+    return buffer;
+}
+
 const test_statement *test_statement_of(const mox_vendor_layout *layout)
 {
+    char title[80];
     const test_statement *s = test_statements;
-    while (s->layout != NULL && strcmp(s->layout, layout->name) != 0)
+    test_vendor_title(layout, title);
+    while (s->layout != NULL && strcmp(s->layout, title) != 0)
         s++;
     return s;
 }

@@ -111,12 +111,18 @@ static void codes_are_as_published(void **state)
     (void)state;
     mox_vendor_facts facts = { .scale_max = { 448, 1 } };
     mox_vendor_context context = { .code = &mox_code_s0e5m3_f16, .facts = &facts, .projection = MOX_VENDOR_W13 };
-    static const uint8_t e4m3[] = { 0x7e, 0x38, 0x08, 0x01, 0 }, f16[] = { 0xf6, 0xb0, 0x80, 0x68, 0 };
-    uint8_t out[8], back[8];
-    context.code->forward(&context, e4m3, 5, out);
-    assert_memory_equal(out, f16, 5);
-    context.code->backward(&context, out, 5, back);
-    assert_memory_equal(back, e4m3, 5);
+    /* 2^-6 * 2^7 is 2, the smallest that stays; smaller ones become zero, and are stored aside. */
+    static const uint8_t e4m3[] = { 0x7e, 0x38, 0x08, 0x07, 0x01, 0 }, f16[] = { 0xf6, 0xb0, 0x80, 0, 0, 0 };
+    static const uint8_t aside[] = { 0, 0x70, 0x01 };
+    uint8_t out[8], back[8], kept[4];
+    context.code->forward(&context, e4m3, 6, out);
+    assert_memory_equal(out, f16, 6);
+    context.code->backward(&context, out, 6, back);
+    mox_code_small_scales_f16.forward(&(mox_vendor_context) { .code = &mox_code_small_scales_f16, .facts = &facts },
+                                      e4m3, 6, kept);
+    assert_memory_equal(kept, aside, 3);
+    mox_code_small_scales_f16.backward(&context, kept, 6, back);
+    assert_memory_equal(back, e4m3, 6);
     /* 1, 1/8 and 2^-9 under a largest of 1: f = 256. */
     static const uint8_t three[] = { 0x38, 0x20, 0x01 }, want[] = { 0xf0, 0xd8, 0xa8 };
     context = (mox_vendor_context) {
@@ -125,8 +131,11 @@ static void codes_are_as_published(void **state)
     assert_null(context.code->reject(&context, three, 3));
     context.code->forward(&context, three, 3, out);
     assert_memory_equal(out, want, 3);
-    context.projection = MOX_VENDOR_W13; /* largest 448: f = 1 */
-    assert_non_null(context.code->reject(&context, &three[2], 1));
+    context.projection = MOX_VENDOR_W13; /* largest 448: f = 1, so 2^-9 becomes zero */
+    assert_null(context.code->reject(&context, three, 3));
+    context.code->forward(&context, three, 3, out);
+    assert_int_equal(out[1], 0xb0 - 0x18);
+    assert_int_equal(out[2], 0);
     static const uint8_t negative = 0xb8, nan = 0x7f;
     assert_non_null(context.code->reject(&context, &negative, 1));
     assert_non_null(context.code->reject(&context, &nan, 1));

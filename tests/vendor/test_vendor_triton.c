@@ -142,11 +142,12 @@ static void a_kernel_reads_the_checkpoint_s_weights(void **state)
 {
     (void)state;
     static const struct {
-        const char *layout;
+        const char *layout, *release;
         int64_t warps;
-    } cases[] = { { "triton-hopper-mxfp4", 8 },
-                  { "triton-hopper-mxfp4-warps4", 4 },
-                  { "triton-hopper-mxfp4-pad64", 8 } };
+    } cases[] = { { "triton-hopper-mxfp4", NULL, 8 },
+                  { "triton-hopper-mxfp4", "triton-3.8", 8 },
+                  { "triton-hopper-mxfp4", "vllm-0.18", 8 },
+                  { "triton-hopper-mxfp4-warps4", NULL, 4 } };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const test_expert_spec spec = {
             .hidden = 160, .intermediate = 96, .gated = true, .w13 = mxfp4(), .w2 = mxfp4()
@@ -157,9 +158,9 @@ static void a_kernel_reads_the_checkpoint_s_weights(void **state)
         moxie_error error = { 0 };
         mox_vendor_plan plan;
         test_expert_make(&expert, &rng, &spec);
-        assert_ok(
-            mox_vendor_plan_make(mox_vendor_by_name(cases[c].layout), &shape, NULL, &expert.view, true, &plan, &error),
-            &error);
+        assert_ok(mox_vendor_plan_make(mox_vendor_find(cases[c].layout, cases[c].release), &shape, NULL, &expert.view,
+                                       true, &plan, &error),
+                  &error);
         assert_int_equal(plan.intermediate, 128);
         uint8_t *data[MOX_VENDOR_TENSORS];
         for (int32_t i = 0; i < plan.count; i++)
@@ -177,14 +178,16 @@ static void padding_is_that_of_the_named_version(void **state)
 {
     (void)state;
     static const struct {
-        const char *layout;
+        const char *layout, *release;
         int64_t w13[4], s13[4];
-    } cases[] = { { "triton-mxfp4", { 128, 176 }, { 128, 11 } },
-                  { "triton-hopper-mxfp4", { 64, 768 }, { 8, 384 } },
-                  { "triton-hopper-mxfp4-warps4", { 64, 768 }, { 4, 384 } },
-                  { "triton-hopper-mxfp4-pad64", { 32, 768 }, { 8, 384 } },
-                  { "triton-blackwell-mxfp4", { 128, 256 }, { 1, 4, 2, 256 } },
-                  { "triton-blackwell-mxfp4-tiles", { 4, 1, 256, 64 }, { 1, 4, 2, 256 } } };
+    } cases[] = { { "triton-mxfp4", NULL, { 128, 176 }, { 128, 11 } },
+                  { "triton-hopper-mxfp4", NULL, { 32, 768 }, { 8, 384 } },
+                  { "triton-hopper-mxfp4", "vllm-0.33", { 32, 768 }, { 8, 384 } },
+                  { "triton-hopper-mxfp4", "triton-3.8", { 64, 768 }, { 8, 384 } },
+                  { "triton-hopper-mxfp4", "vllm-0.18", { 32, 768 }, { 8, 384 } },
+                  { "triton-hopper-mxfp4-warps4", NULL, { 64, 768 }, { 4, 384 } },
+                  { "triton-blackwell-mxfp4", NULL, { 128, 256 }, { 1, 4, 2, 256 } },
+                  { "triton-blackwell-mxfp4-tiles", NULL, { 4, 1, 256, 64 }, { 1, 4, 2, 256 } } };
     const test_expert_spec spec = { .hidden = 352, .intermediate = 64, .gated = true, .w13 = mxfp4(), .w2 = mxfp4() };
     const mox_record_shape shape = test_record_shape(&spec);
     test_rng rng = { 1 };
@@ -193,9 +196,9 @@ static void padding_is_that_of_the_named_version(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         moxie_error error = { 0 };
         mox_vendor_plan plan;
-        assert_ok(
-            mox_vendor_plan_make(mox_vendor_by_name(cases[c].layout), &shape, NULL, &expert.view, false, &plan, &error),
-            &error);
+        assert_ok(mox_vendor_plan_make(mox_vendor_find(cases[c].layout, cases[c].release), &shape, NULL, &expert.view,
+                                       false, &plan, &error),
+                  &error);
         assert_memory_equal(tensor_named(&plan, "w13_weight")->shape, cases[c].w13, sizeof cases[c].w13);
         assert_memory_equal(tensor_named(&plan, "w13_weight_scale")->shape, cases[c].s13, sizeof cases[c].s13);
     }

@@ -15,10 +15,23 @@ typedef struct arguments {
     prepare_mode mode;
 } arguments;
 
-enum { OPT_LAYOUT = 256, OPT_LAYERS, OPT_TP, OPT_EP, OPT_EP_MAP, OPT_PAD, OPT_THREADS, OPT_UNDO, OPT_VERIFY, OPT_LIST };
+enum {
+    OPT_LAYOUT = 256,
+    OPT_FOR,
+    OPT_LAYERS,
+    OPT_TP,
+    OPT_EP,
+    OPT_EP_MAP,
+    OPT_PAD,
+    OPT_THREADS,
+    OPT_UNDO,
+    OPT_VERIFY,
+    OPT_LIST
+};
 
 static const struct argp_option options[] = {
     { "layout", OPT_LAYOUT, "NAME", 0, "what to prepare for (--list lists the layouts)", 0 },
+    { "for", OPT_FOR, "RELEASE", 0, "the layout's version, as --list shows them: vllm-0.18 (default: the newest)", 0 },
     { "output", 'o', "OUT", 0, "directory to make; must be absent or empty", 0 },
     { "layers", OPT_LAYERS, "A-B", 0, "only these layers of the checkpoint (or one, A)", 0 },
     { "tp", OPT_TP, "R/N", 0, "tensor parallel: the share of rank R of N, ranks from 0", 0 },
@@ -83,6 +96,9 @@ static void check_arguments(struct argp_state *state, const arguments *args)
                    args->mode == UNDO     ? "--undo"
                    : args->mode == VERIFY ? "--verify"
                                           : "--list");
+    if (p->release && (args->mode == UNDO || args->mode == VERIFY))
+        argp_error(state, "--for chooses a version to prepare, and %s finds it in DIR: leave one of the two out",
+                   args->mode == UNDO ? "--undo" : "--verify");
     if ((args->mode == VERIFY || args->mode == LIST) && p->out)
         argp_error(state, "-o OUT is a directory to make, and %s makes none: leave one of the two out",
                    args->mode == VERIFY ? "--verify" : "--list");
@@ -120,6 +136,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         cli_parse_name(state, &cli_layouts, arg);
         p->layout = arg;
         return 0;
+    case OPT_FOR: p->release = arg; return 0;
     case OPT_LAYERS: parse_layers(state, arg, p); return 0;
     case OPT_TP: parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size); return 0;
     case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
@@ -180,12 +197,12 @@ static void print_json(const arguments *args, const prepare_report *r)
                             (json_int_t)r->made, "layers_kept", (json_int_t)r->kept, "bytes", (json_int_t)r->bytes,
                             "seconds", r->seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     if (args->mode != UNDO)
-        cli_json_merge(object,
-                       cli_pack("{s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout, "experts",
-                                info->n_experts, "hidden", (json_int_t)info->hidden, (json_int_t)info->padded_hidden,
-                                "intermediate", (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate,
-                                "share", (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
-                                (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat));
+        cli_json_merge(object, cli_pack("{s:s, s:s, s:i, s:[I,I], s:[I,I], s:[I,I,I], s:i}", "layout", info->layout,
+                                        "for", info->release, "experts", info->n_experts, "hidden",
+                                        (json_int_t)info->hidden, (json_int_t)info->padded_hidden, "intermediate",
+                                        (json_int_t)info->intermediate, (json_int_t)info->padded_intermediate, "share",
+                                        (json_int_t)info->first_intermediate, (json_int_t)info->intermediate,
+                                        (json_int_t)info->whole_intermediate, "scales_repeated", info->repeat));
     if (args->mode == PREPARE)
         cli_json_merge(object,
                        cli_pack("{s:s, s:I, s:I}", "source_xxh3", hash, "expert_bytes_in",
@@ -242,8 +259,9 @@ int cmd_prepare(int argc, char **argv)
     cli_parse(&parser, argc, argv, &args);
     if (args.mode == LIST)
         return prepare_list(&args.prepare);
-    if (args.prepare.layout)
-        snprintf(args.prepare.how.layout, sizeof args.prepare.how.layout, "%s", args.prepare.layout);
+    moxie_error unknown = { 0 };
+    if (args.prepare.layout && prepare_choose(&args.prepare, &unknown) != MOXIE_OK)
+        return cli_fail("prepare", args.prepare.json, MOXIE_ERR_ARGUMENT, &unknown);
     /* Without this, "out/" would become "out/.partial". */
     char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
     if (args.prepare.out && !out) {

@@ -38,14 +38,15 @@ enum { PREPARE_NAME = 400 };
 
 /* How weights are prepared: what the manifest records. */
 typedef struct prepare_how {
-    char layout[64];
+    char layout[64], release[64]; /* release "": the newest version of the layout */
     int32_t pad, tp_rank, tp_size, ep_rank, ep_size, ep_map;
+    int32_t symmetric; /* the configuration says that the zero points are the middle of the codes */
     int64_t *layers; /* [n_layers] */
     int64_t n_layers;
 } prepare_how;
 
 typedef struct prepare_options {
-    const char *dir, *layout, *out;
+    const char *dir, *layout, *release, *out;
     const char **more; /* directories of other ranks, for undo */
     int n_more;
     int64_t first_layer, last_layer; /* -1: all */
@@ -146,8 +147,12 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
                            const moxie_executor *executor, cli_progress *progress, prepare_report *report,
                            moxie_error *error);
 
-/* ---- the layouts (prepare_list.c) ------------------------------------------------------------------- */
+/* ---- the layouts and their versions (prepare_list.c) ------------------------------------------------------------------- */
 
+/* Whether a version of a layout is for the release; NULL: whether it is the newest. */
+bool prepare_is_for(const moxie_prepare_layout *layout, const char *release);
+/* Sets options->how.layout and .release to what options->layout and ->release name. */
+moxie_status prepare_choose(prepare_options *options, moxie_error *error);
 /* Prints every layout; with options->dir, which of them accept the weights of its first layer. Returns an exit code. */
 int prepare_list(const prepare_options *options);
 
@@ -179,6 +184,8 @@ void prepare_how_free(prepare_how *how);
 
 /* Names of the files that hold a checkpoint's configurations; NULL past the last. */
 const char *prepare_config_name(int i);
+/* Sets how->symmetric by what the checkpoint's quantization config says: GPTQ's "sym", AWQ's "zero_point". */
+moxie_status prepare_configs_symmetric(const char *dir, prepare_how *how, moxie_error *error);
 /* Copies configurations that `from` has and `to` does not have yet. */
 moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error);
 /* Whether the configurations of `to` equal those of `from`: all of them, or with `all` false as many as `to` has. */

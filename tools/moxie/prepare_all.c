@@ -82,6 +82,8 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
     if (status == MOXIE_OK)
         status = moxie_model_open(options->dir, &model_options, &model, error);
     if (status == MOXIE_OK)
+        status = prepare_configs_symmetric(options->dir, &how, error);
+    if (status == MOXIE_OK)
         status = plan_layers(options, model, &how, error);
     if (status == MOXIE_OK)
         status = prepare_partial_open(options->out, PREPARE_PREPARED, &how, options->dir, &partial, error);

@@ -33,6 +33,41 @@ static moxie_status read_config(const char *dir, const char *name, content *out,
     return moxie_file_read(path, MAX_BYTES, &out->text, &out->size, error);
 }
 
+/* What one configuration says: 1, 0, or -1 for nothing. GPTQ's own file has no "quant_method". */
+static int symmetric_in(const json_t *config, bool own_file)
+{
+    const json_t *quant = json_object_get(config, "quantization_config");
+    if (!quant)
+        quant = json_object_get(json_object_get(config, "text_config"), "quantization_config");
+    if (!quant && own_file)
+        quant = config;
+    const char *method = json_string_value(json_object_get(quant, "quant_method"));
+    const json_t *sym = json_object_get(quant, "sym"), *zero_point = json_object_get(quant, "zero_point");
+    if ((method ? !strcmp(method, "gptq") : own_file) && json_is_boolean(sym))
+        return json_is_true(sym);
+    if (method && !strcmp(method, "awq") && json_is_boolean(zero_point))
+        return json_is_false(zero_point);
+    return -1;
+}
+
+moxie_status prepare_configs_symmetric(const char *dir, prepare_how *how, moxie_error *error)
+{
+    int found = -1;
+    moxie_status status = MOXIE_OK;
+    for (int i = 0; status == MOXIE_OK && found < 0 && i < N_NAMES; i++) {
+        content config;
+        json_t *object = NULL;
+        moxie_error ignored; /* the model's reader says what is wrong with a configuration */
+        status = read_config(dir, names[i], &config, error);
+        if (config.text && cli_json_parse(config.text, (size_t)config.size, names[i], &object, &ignored) == MOXIE_OK)
+            found = symmetric_in(object, !strcmp(names[i], "quantize_config.json"));
+        json_decref(object);
+        moxie_file_free(config.text);
+    }
+    how->symmetric = found == 1;
+    return status;
+}
+
 moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error)
 {
     char path[PATH_MAX];

@@ -27,6 +27,8 @@ moxie_status prepare_plan(const prepare_how *how, const moxie_model_layer *layer
     config.ep_map = how->ep_map;
     moxie_preparation_options options = MOXIE_PREPARATION_OPTIONS_INIT;
     options.layout = how->layout;
+    options.release = how->release;
+    options.symmetric = how->symmetric;
     options.pad = how->pad;
     options.tp_size = how->tp_size;
     options.tp_rank = how->tp_rank;
@@ -98,7 +100,7 @@ void prepare_tensors_free(void **tensors)
 
 /* ---- what a file says of itself ---------------------------------------------------------------------- */
 
-enum { KEYS = 8 };
+enum { KEYS = 9 };
 typedef struct pairs {
     const char *items[2 * KEYS];
     char *owned[KEYS];
@@ -169,9 +171,9 @@ static bool describe(const prepare_how *how, const moxie_preparation_info *info,
     snprintf(number, sizeof number, "%lld", (long long)layer);
     return add_pair(p, "format", strdup("pt")) && /* readers in the Hugging Face manner need it */
            add_pair(p, "moxie.version", strdup(MOXIE_VERSION_STRING)) &&
-           add_pair(p, "moxie.layout", strdup(how->layout)) && add_pair(p, "moxie.layer", strdup(number)) &&
-           add_pair(p, "moxie.slice", slice_text(how, info)) && add_pair(p, "moxie.padding", padding_text(info)) &&
-           add_pair(p, "moxie.source", prepare_source_text(source));
+           add_pair(p, "moxie.layout", strdup(how->layout)) && add_pair(p, "moxie.for", strdup(info->release)) &&
+           add_pair(p, "moxie.layer", strdup(number)) && add_pair(p, "moxie.slice", slice_text(how, info)) &&
+           add_pair(p, "moxie.padding", padding_text(info)) && add_pair(p, "moxie.source", prepare_source_text(source));
 }
 
 /* Checks that the tensors that the file keeps still equal the checkpoint's. */

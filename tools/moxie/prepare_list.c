@@ -5,11 +5,62 @@
  *
  *     as they are  |  with --pad  |  not, and why
  *
+ * A layout has a version for each way in which releases of its engine read weights; the newest is the default. With a
+ * directory one version of each is tried: that for `--for`, or else the newest.
  * Weights are not read: an expert whose values a layout cannot hold is rejected when it is prepared.
  */
 #include <string.h>
 
 #include "prepare.h"
+
+/* ---- versions ------------------------------------------------------------------------------------------ */
+
+bool prepare_is_for(const moxie_prepare_layout *layout, const char *release)
+{
+    if (!release)
+        return layout->is_default;
+    bool found = !strcmp(layout->release, release);
+    for (const char *word = layout->also; !found && *word;) {
+        const size_t length = strcspn(word, " ");
+        found = length == strlen(release) && !strncmp(word, release, length);
+        word += length + strspn(word + length, " ");
+    }
+    return found;
+}
+
+/* Version for the release, else the newest, of the layout of entry i; true when entry i is that one. */
+static bool is_chosen(const char *release, int32_t i)
+{
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT, other = MOXIE_PREPARE_LAYOUT_INIT;
+    moxie_prepare_layout_at(i, &layout);
+    if (!release || prepare_is_for(&layout, release))
+        return prepare_is_for(&layout, release);
+    bool another = false;
+    for (int32_t o = 0; moxie_prepare_layout_at(o, &other); o++)
+        another = another || (!strcmp(other.name, layout.name) && prepare_is_for(&other, release));
+    return !another && layout.is_default;
+}
+
+moxie_status prepare_choose(prepare_options *options, moxie_error *error)
+{
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    char all[256] = "";
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        const size_t used = strlen(all);
+        if (strcmp(layout.name, options->layout) != 0)
+            continue;
+        if (prepare_is_for(&layout, options->release)) {
+            snprintf(options->how.layout, sizeof options->how.layout, "%s", layout.name);
+            snprintf(options->how.release, sizeof options->how.release, "%s", layout.release);
+            return MOXIE_OK;
+        }
+        snprintf(all + used, sizeof all - used, "%s%s%s%s", used ? ", " : "", layout.release, *layout.also ? ", " : "",
+                 layout.also);
+    }
+    return cli_error(MOXIE_ERR_ARGUMENT, error, "",
+                     "layout %s has no version for \"%s\": it has those for %s; without --for it is the first",
+                     options->layout, cli_printable(options->release), all);
+}
 
 /* ---- which accept the weights -------------------------------------------------------------------------- */
 
@@ -18,6 +69,7 @@ typedef enum fit { FITS, FITS_PADDED, REJECTED, FITS_COUNT } fit;
 /* The checkpoint whose weights are tried. */
 typedef struct subject {
     const prepare_options *options;
+    prepare_how how;
     moxie_model *model;
     moxie_model_layer *loaded;
     int64_t layer;
@@ -28,8 +80,10 @@ static moxie_status open_subject(const prepare_options *options, subject *s, mox
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     model_options.experts_only = 1;
-    *s = (subject) { .options = options };
-    moxie_status status = moxie_model_open(options->dir, &model_options, &s->model, error);
+    *s = (subject) { .options = options, .how = options->how };
+    moxie_status status = prepare_configs_symmetric(options->dir, &s->how, error);
+    if (status == MOXIE_OK)
+        status = moxie_model_open(options->dir, &model_options, &s->model, error);
     if (status == MOXIE_OK)
         status = moxie_model_describe_layer(s->model, 0, &info, error);
     if (status != MOXIE_OK)
@@ -45,13 +99,14 @@ static void close_subject(subject *s)
 }
 
 /* `why`: the rejection, of weights without padding. */
-static fit fit_of(const subject *s, const char *layout, moxie_error *why)
+static fit fit_of(const subject *s, const moxie_prepare_layout *layout, moxie_error *why)
 {
-    prepare_how how = s->options->how;
+    prepare_how how = s->how;
     moxie_error padded;
     for (how.pad = s->options->how.pad; how.pad < 2; how.pad++) {
         moxie_preparation *preparation = NULL;
-        snprintf(how.layout, sizeof how.layout, "%s", layout);
+        snprintf(how.layout, sizeof how.layout, "%s", layout->name);
+        snprintf(how.release, sizeof how.release, "%s", layout->release);
         const moxie_status status = prepare_plan(&how, s->loaded, &preparation, how.pad ? &padded : why);
         moxie_preparation_destroy(preparation);
         if (status == MOXIE_OK)
@@ -82,7 +137,7 @@ static void print_fits(const subject *s)
         bool any = false;
         for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
             moxie_error why = { 0 };
-            if (fit_of(s, layout.name, &why) != (fit)f)
+            if (!is_chosen(s->options->release, i) || fit_of(s, &layout, &why) != (fit)f)
                 continue;
             if (!any)
                 printf("\n%s\n", headings[f]);
@@ -98,8 +153,10 @@ static void print_layouts(void)
 {
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
-        printf("%s%s: %s\n    for           %s\n    accepts       %s\n", i ? "\n" : "", layout.name, layout.summary,
-               layout.caller, layout.accepts);
+        printf("%s%s%s%s: %s\n    for           %s\n    version       %s%s%s%s\n    accepts       %s\n", i ? "\n" : "",
+               layout.name, layout.is_default ? "" : " --for ", layout.is_default ? "" : layout.release, layout.summary,
+               layout.caller, layout.release, *layout.also ? " " : "", layout.also,
+               layout.is_default ? ", the default" : "", layout.accepts);
         moxie_prepare_limit limit = MOXIE_PREPARE_LIMIT_INIT;
         for (int32_t l = 0; moxie_prepare_limit_at(i, l, &limit); l++)
             printf("    %-12s  a multiple of %d: %s%s\n", limit.extent, limit.multiple, limit.why,
@@ -114,7 +171,8 @@ static json_t *json_of(int32_t index, const moxie_prepare_layout *layout)
     for (int32_t l = 0; moxie_prepare_limit_at(index, l, &limit); l++)
         cli_json_append(limits, cli_pack("{s:s, s:i, s:b, s:s}", "extent", limit.extent, "multiple", limit.multiple,
                                          "pads", limit.pads, "why", limit.why));
-    return cli_pack("{s:s, s:s, s:s, s:s, s:o}", "name", layout->name, "summary", layout->summary, "caller",
+    return cli_pack("{s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:o}", "name", layout->name, "release", layout->release,
+                    "also", layout->also, "default", layout->is_default, "summary", layout->summary, "caller",
                     layout->caller, "takes", layout->accepts, "limits", limits);
 }
 
@@ -127,7 +185,7 @@ static void print_json(const subject *s)
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
         json_t *one = json_of(i, &layout);
         moxie_error why = { 0 };
-        const fit f = s ? fit_of(s, layout.name, &why) : FITS;
+        const fit f = s ? fit_of(s, &layout, &why) : FITS;
         if (s)
             cli_json_set(one, "fits", cli_json_string(fits[f]));
         if (f == REJECTED)

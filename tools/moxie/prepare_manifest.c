@@ -3,8 +3,9 @@
  * prepare_manifest.c - the first file of a directory that this program makes. It says what the directory is, and how it
  * was made.
  *
- *     { "schema_version": 1, "kind": "moxie prepared weights", "version": ..., "layout": ..., "pad": 0, "tp": [rank,
- *       ranks], "ep": [rank, ranks, map], "layers": [3, 4, ...], "source": the checkpoint's path }
+ *     { "schema_version": 1, "kind": "moxie prepared weights", "version": ..., "layout": ..., "for": the release that
+ *       chooses the layout's version, "pad": 0, "symmetric": 0, "tp": [rank, ranks], "ep": [rank, ranks, map], "layers": [3, 4, ...],
+ *       "source": the checkpoint's path }
  *
  * The file also proves that OUT.partial is this program's. It is untrusted: numbers out of range are an error.
  */
@@ -67,11 +68,11 @@ moxie_status prepare_manifest_write(const char *dir, prepare_kind kind, const pr
         json_decref(layers);
         layers = NULL; /* json_pack() fails with it */
     }
-    json_t *object =
-        json_pack("{s:i, s:s, s:s, s:s, s:i, s:[i,i], s:[i,i,i], s:o, s:o}", "schema_version", CLI_SCHEMA_VERSION,
-                  "kind", manifests[kind].kind, "version", MOXIE_VERSION_STRING, "layout", how->layout, "pad", how->pad,
-                  "tp", how->tp_rank, how->tp_size, "ep", how->ep_rank, how->ep_size, how->ep_map, "layers", layers,
-                  "source", prepare_json_string(realpath(source, real) ? real : source));
+    json_t *object = json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:[i,i], s:[i,i,i], s:o, s:o}", "schema_version",
+                               CLI_SCHEMA_VERSION, "kind", manifests[kind].kind, "version", MOXIE_VERSION_STRING,
+                               "layout", how->layout, "for", how->release, "pad", how->pad, "symmetric", how->symmetric,
+                               "tp", how->tp_rank, how->tp_size, "ep", how->ep_rank, how->ep_size, how->ep_map,
+                               "layers", layers, "source", prepare_json_string(realpath(source, real) ? real : source));
     return cli_json_write(prepare_path(dir, manifests[kind].file, path), object, JSON_INDENT(1), error);
 }
 
@@ -106,19 +107,21 @@ static bool take_rank(json_int_t rank, json_int_t size, int32_t *out_rank, int32
 /* Returns MOXIE_ERR_FORMAT or MOXIE_ERR_MEMORY; fills no error. */
 static moxie_status take_how(json_t *file, prepare_kind kind, prepare_how *out)
 {
-    const char *what = NULL, *layout = NULL;
+    const char *what = NULL, *layout = NULL, *release = ""; /* "for" is younger than the others */
     json_t *layers = NULL;
-    json_int_t version, pad, tp[2], ep[2], map;
-    if (json_unpack(file, "{s:I, s:s, s:s, s:I, s:[I,I], s:[I,I,I], s:o}", "schema_version", &version, "kind", &what,
-                    "layout", &layout, "pad", &pad, "tp", &tp[0], &tp[1], "ep", &ep[0], &ep[1], &map, "layers",
-                    &layers) != 0)
+    json_int_t version, pad, symmetric = 0, tp[2], ep[2], map;
+    if (json_unpack(file, "{s:I, s:s, s:s, s?s, s:I, s?I, s:[I,I], s:[I,I,I], s:o}", "schema_version", &version, "kind",
+                    &what, "layout", &layout, "for", &release, "pad", &pad, "symmetric", &symmetric, "tp", &tp[0],
+                    &tp[1], "ep", &ep[0], &ep[1], &map, "layers", &layers) != 0)
         return MOXIE_ERR_FORMAT;
     if (version != CLI_SCHEMA_VERSION || strcmp(what, manifests[kind].kind) != 0 ||
-        strlen(layout) >= sizeof out->layout || pad < 0 || pad > 1 ||
-        (map != MOXIE_MAP_LINEAR && map != MOXIE_MAP_ROUND_ROBIN))
+        strlen(layout) >= sizeof out->layout || strlen(release) >= sizeof out->release || pad < 0 || pad > 1 ||
+        symmetric < 0 || symmetric > 1 || (map != MOXIE_MAP_LINEAR && map != MOXIE_MAP_ROUND_ROBIN))
         return MOXIE_ERR_FORMAT;
     snprintf(out->layout, sizeof out->layout, "%s", layout);
+    snprintf(out->release, sizeof out->release, "%s", release);
     out->pad = (int32_t)pad;
+    out->symmetric = (int32_t)symmetric;
     out->ep_map = (int32_t)map;
     const bool ranked =
         take_rank(tp[0], tp[1], &out->tp_rank, &out->tp_size) && take_rank(ep[0], ep[1], &out->ep_rank, &out->ep_size);
@@ -178,7 +181,8 @@ moxie_status prepare_manifest_read(const char *dir, prepare_kind kind, prepare_h
 
 bool prepare_how_equal(const prepare_how *a, const prepare_how *b)
 {
-    return !strcmp(a->layout, b->layout) && a->pad == b->pad && a->tp_rank == b->tp_rank && a->tp_size == b->tp_size &&
+    return !strcmp(a->layout, b->layout) && !strcmp(a->release, b->release) && a->pad == b->pad &&
+           a->symmetric == b->symmetric && a->tp_rank == b->tp_rank && a->tp_size == b->tp_size &&
            a->ep_rank == b->ep_rank && a->ep_size == b->ep_size && a->ep_map == b->ep_map &&
            a->n_layers == b->n_layers && !memcmp(a->layers, b->layers, (size_t)a->n_layers * sizeof *a->layers);
 }

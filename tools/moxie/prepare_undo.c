@@ -346,13 +346,14 @@ static moxie_status check_layer_words(const char *dir, const prepare_how *how, i
 {
     char number[24], path[PATH_MAX];
     const char *layout = moxie_tensor_file_metadata(b->file, "moxie.layout");
+    const char *release = moxie_tensor_file_metadata(b->file, "moxie.for");
     const char *index = moxie_tensor_file_metadata(b->file, "moxie.layer");
     snprintf(number, sizeof number, "%lld", (long long)layer);
-    if (layout && index && !strcmp(layout, how->layout) && !strcmp(index, number) &&
-        reads_slice(moxie_tensor_file_metadata(b->file, "moxie.slice"), how))
+    if (layout && index && !strcmp(layout, how->layout) && !strcmp(release ? release : "", how->release) &&
+        !strcmp(index, number) && reads_slice(moxie_tensor_file_metadata(b->file, "moxie.slice"), how))
         return MOXIE_OK;
     return cli_error(MOXIE_ERR_MISMATCH, error, prepare_layer_path(dir, layer, path),
-                     "it says of itself another layout, layer or share than %s",
+                     "it says of itself another layout, version, layer or share than %s",
                      prepare_manifest_file(PREPARE_PREPARED));
 }
 
