@@ -86,7 +86,8 @@ static moxie_status split_failed(const mox_layer_reader *reader, const mox_file_
 /* Rows of the matrix that one element of the grid of a part covers. */
 static int64_t rows_per_element(const mox_part *part, const moxie_quant *weight, int64_t n)
 {
-    return part->form == MOX_FORM_SCALAR ? n : part->form == MOX_FORM_GROUPS ? mox_group_rows(weight, n) : 1;
+    const bool groups = part->form == MOX_FORM_GROUPS || part->form == MOX_FORM_GROUPS_4D;
+    return part->form == MOX_FORM_SCALAR ? n : groups ? mox_group_rows(weight, n) : 1;
 }
 
 static moxie_status place_grid(mox_layer_reader *reader, const mox_match *match, int p, const mox_part_place *place,
