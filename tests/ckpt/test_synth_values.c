@@ -208,6 +208,7 @@ static const struct {
     { "int3-ct", 0.20, 0.28 },
     { "int2-ct", 0.55, 0.85 },
     { "int8-w8a8-asym", 0.004, 0.0075 },
+    { "int8-tensor", 0.007, 0.012 },
     { "int8-w8a8-group", 0.004, 0.0065 },
     { "int8-afp8", 0.006, 0.008 },
     { "int8-afp8-group", 0.004, 0.0065 },

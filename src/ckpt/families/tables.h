@@ -68,8 +68,9 @@ typedef struct mox_hf_quant {
     /* Set by resolve(): why activations cannot be quantized as the configuration says, as the end of a sentence about
      * it. NULL: they can. Then a layer is refused, unless the caller asks for 16-bit activations. */
     const char *act_problem;
-    const char *note;      /* what readers do with the numbers beyond viewing them, for moxie inspect; NULL: nothing */
-    int64_t default_group; /* group size that the generator writes for group_cols -2 */
+    bool unlikely;    /* set by resolve(): the configuration describes other weights. Errors name such formats last */
+    const char *note; /* what readers do with the numbers beyond viewing them, for moxie inspect; NULL: nothing */
+    int64_t default_group;     /* group size that the generator writes for group_cols -2 */
     const char *without_input; /* id of the format to use when no expert has an INPUT_SCALE; NULL: this one */
     /* Resolves what tensors cannot tell (GPTQ v1 or v2, dynamic or static activations): adjusts `weight`, `act` and
      * `zero_add` from quantization_config. False when the config rules this format out. NULL: nothing to resolve. */

@@ -93,14 +93,21 @@ static const char *activations(const json_t *side, const moxie_quant *usual, mox
     }
 }
 
-/* Integers of fewer bits may lie in wider ones (int-quantized); floats may not. */
+/* Integers of fewer bits may lie in whole bytes (int-quantized); packed codes and floats have the bits that they have. */
 static bool contradicts(const json_t *weights, const mox_hf_quant *format)
 {
     const json_t *value = json_object_get(weights, "num_bits");
     const json_int_t bits = json_is_integer(value) ? json_integer_value(value) : 8;
-    const int32_t stored = mox_dtype_bits(format->weight.element);
+    const int32_t stored = mox_hf_quant_stored_bits(format);
     const bool real = mox_format_of(format->weight.element)->kind == MOX_KIND_FLOAT;
-    return real != is_float_side(weights) || (real ? bits != stored : bits > stored);
+    return real != is_float_side(weights) || (format->weight.element == MOXIE_I8 ? bits > stored : bits != stored);
+}
+
+/* Such tensors are another format's: they only word the error better. */
+static bool is_unlikely(const json_t *weights, const mox_hf_quant *format)
+{
+    const bool asymmetric = json_is_false(json_object_get(weights, "symmetric"));
+    return contradicts(weights, format) || (format->weight.has_zero != 0) != asymmetric;
 }
 
 static const char *group_problem(const json_t *group, const mox_hf_quant *format)
@@ -142,6 +149,7 @@ bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_qua
     format->act_problem = group_problem(group, format);
     mox_hint_group(json_object_get(group, "weights"), format);
     read_blocks(json_object_get(group, "weights"), format);
+    format->unlikely = is_unlikely(json_object_get(group, "weights"), format);
     const json_t *inputs = json_object_get(group, "input_activations");
     if (!format->act_problem && json_is_object(inputs))
         format->act_problem = activations(inputs, &usual, &format->act);

@@ -236,6 +236,8 @@ static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_mi
         return !b->format || a->fitted > b->fitted;
     if ((a->tensor != NULL) != (b->tensor != NULL) || a->kind != b->kind)
         return a->tensor != NULL && (b->tensor == NULL || a->kind > b->kind);
+    if (a->format->unlikely != b->format->unlikely)
+        return b->format->unlikely;
     const char *method = mox_quant_config_method(matcher->quant_config);
     return strcmp(a->format->method, method) == 0 && strcmp(b->format->method, method) != 0;
 }
@@ -326,12 +328,14 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
                              seen->text);
     case MISS_SHAPE:
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, file_of(matcher, tensor), offset,
-                             "%s is %s %s, expected %s for a [%lld, %lld] matrix in the format %s", name,
+                             "%s is %s %s, expected %s for a [%lld, %lld] matrix in the format %s%s%s", name,
                              tensor->file_dtype, found,
                              miss->rank > 0 || miss->part->form == MOX_FORM_SCALAR
                                  ? mox_shape_text(miss->want, miss->rank, want, sizeof want)
                                  : "a multiple of the word",
-                             (long long)wanted->n, (long long)wanted->k, miss->format->id);
+                             (long long)wanted->n, (long long)wanted->k, miss->format->id,
+                             miss->format->act_problem ? "; the quantization config does not help: " : "",
+                             miss->format->act_problem ? miss->format->act_problem : "");
     default:
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), offset,
                              "%s has the tensors of the format %s, but the quantization config rules it out (%s)", name,

@@ -161,6 +161,7 @@ static moxie_status place_matrix(expert_pass *pass, const mox_match *match, cons
     pass->input_scales[product_of(p)] = true;
     float *target = p == DOWN ? &e->a2_scale : &e->a13_scale;
     const bool divides = match->format->act.global == MOXIE_GLOBAL_DIVIDE;
+    pass->set->merged += *target != 0 && *target != scale;
     if (*target == 0 || (divides ? scale < *target : scale > *target))
         *target = scale;
     return MOXIE_OK;
@@ -323,6 +324,9 @@ static moxie_status finish(expert_pass *pass)
     MOX_TRY(resolve_act(pass, 0, &set->a13, &format[0]));
     MOX_TRY(resolve_act(pass, 1, &set->a2, &format[1]));
     set->format = format[0];
+    set->note = mox_hf_quant_by_id(format[0])->note;
+    if (!set->a13.is_static)
+        set->merged = 0;
     for (int64_t e = 0; e < set->count; e++) {
         if (!set->a13.is_static)
             set->experts[e].a13_scale = 0;

@@ -149,6 +149,8 @@ static moxie_status read_experts(mox_layer_reader *reader)
     weights->experts = set.experts;
     weights->n_experts = set.count;
     reader->out->info.format = set.format;
+    reader->out->info.format_note = set.note ? set.note : "";
+    reader->out->info.merged_input_scales += set.merged;
     reader->out->info.expert_bytes = set.bytes;
     reader->out->info.total_bytes += set.bytes;
     return MOXIE_OK;
@@ -167,6 +169,7 @@ static moxie_status read_shared(mox_layer_reader *reader)
     };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
+    reader->out->info.merged_input_scales += set.merged;
     reader->out->info.shared_intermediate = reader->dims.shared_intermediate;
     reader->out->info.total_bytes += set.bytes;
     const char *gate_name = reader->names->shared_expert_gate;
