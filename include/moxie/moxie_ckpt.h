@@ -59,8 +59,13 @@ typedef struct moxie_model_layer_info {
     const char *shared_format; /* of the shared expert; "" if there is none */
     const char *routing;       /* name for moxie_routing_by_name */
     int64_t experts, top_k, hidden, intermediate, shared_intermediate, router_width;
-    uint64_t expert_bytes; /* weights and companions of all routed experts */
-    uint64_t total_bytes;  /* with router and shared expert */
+    uint64_t expert_bytes;   /* weights and companions of all routed experts */
+    uint64_t total_bytes;    /* with router and shared expert */
+    const char *format_note; /* what loading does with the numbers beyond viewing them; "" for nothing */
+    /* Experts (the shared one counts) whose gate and up have different static activation scales. W13 gets that of the
+     * larger range: the larger scale, or the smaller global where it divides. vLLM takes that, too, or for some kernels
+     * that of the largest range of all experts. */
+    int64_t merged_input_scales;
 } moxie_model_layer_info;
 #define MOXIE_MODEL_LAYER_INFO_INIT MOXIE_INIT(moxie_model_layer_info)
 

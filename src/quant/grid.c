@@ -55,8 +55,62 @@ static uint64_t load_word(const uint8_t *bytes, int32_t count)
     return word;
 }
 
+/* ---- streams of bits ---------------------------------------------------------------------------- */
+
+/* Both words that a code may lie in; the second is 0 when the first has all of it. */
+typedef struct stream_place {
+    uint8_t *word[2];
+    uint32_t shift, bits;
+} stream_place;
+
+static stream_place stream_place_of(const moxie_grid *grid, int64_t r, int64_t c)
+{
+    const int64_t bits = grid->packing.per_word;
+    const bool down = grid->packing.along_rows != 0;
+    const int64_t bit = (down ? r : c) * bits, step = down ? grid->row_stride : grid->col_stride;
+    uint8_t *base = (uint8_t *)(uintptr_t)grid->data + (down ? c * grid->col_stride : r * grid->row_stride);
+    stream_place place = { .shift = (uint32_t)(bit % 32), .bits = (uint32_t)bits };
+    place.word[0] = base + bit / 32 * step;
+    place.word[1] = bit % 32 + bits > 32 ? place.word[0] + step : NULL;
+    return place;
+}
+
+/* What a stored code is smaller by than the same code of the grid's dtype: both mean 0 by their middle. */
+static uint32_t stream_offset(const moxie_grid *grid)
+{
+    return (1u << (mox_dtype_bits(grid->dtype) - 1)) - (1u << (grid->packing.per_word - 1));
+}
+
+static uint32_t stream_code(const moxie_grid *grid, int64_t r, int64_t c)
+{
+    const stream_place place = stream_place_of(grid, r, c);
+    uint64_t words = load_word(place.word[0], 4);
+    if (place.word[1])
+        words |= load_word(place.word[1], 4) << 32;
+    return (uint32_t)(words >> place.shift & low_bits((int32_t)place.bits)) + stream_offset(grid);
+}
+
+/* A code that the stream has no bits for becomes the nearest that it has. */
+static void stream_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
+{
+    const stream_place place = stream_place_of(grid, r, c);
+    const uint32_t offset = stream_offset(grid), most = (1u << place.bits) - 1;
+    const uint64_t stored = code < offset ? 0 : code - offset > most ? most : code - offset;
+    uint64_t words = load_word(place.word[0], 4);
+    if (place.word[1])
+        words |= load_word(place.word[1], 4) << 32;
+    words &= ~((uint64_t)most << place.shift);
+    words |= stored << place.shift;
+    for (int32_t i = 0; i < (place.word[1] ? 8 : 4); i++)
+        place.word[i / 4][i % 4] = (uint8_t)(words >> (8 * i));
+}
+
+/* ---- one element -------------------------------------------------------------------------------- */
+
 uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c)
 {
+    if (grid->packing.order == MOX_ORDER_STREAM)
+        return stream_code(grid, r, c);
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const element_place place = place_of(grid, r, c, bits);
     const uint64_t word = load_word((const uint8_t *)grid->data + place.word, grid->packing.word_bytes);
@@ -70,6 +124,10 @@ double mox_grid_value(const moxie_grid *grid, int64_t r, int64_t c)
 
 void mox_grid_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
 {
+    if (grid->packing.order == MOX_ORDER_STREAM) {
+        stream_store(grid, r, c, code);
+        return;
+    }
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const element_place place = place_of(grid, r, c, bits);
     /* A view is const, since most users only read it. The cast through uintptr_t lets a writer store. */

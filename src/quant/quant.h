@@ -38,6 +38,17 @@ const char *mox_quant_dtype_name(moxie_dtype dtype);
 /* Whether scales can have this dtype. */
 bool mox_quant_is_scale(moxie_dtype dtype);
 
+/* A packing that only files have: codes of `packing.per_word` bits (2 or 3) are one stream of bits in 32-bit words along
+ * their axis, so a code may cross words. mox_grid_code() and mox_grid_store() give and take codes of the grid's dtype, a
+ * wider integer: u4b8 for "u3b4" and "u2b2". mox_grid_check() rejects such grids: readers widen them first
+ * (ckpt/formats/widen.h). */
+#define MOX_ORDER_STREAM 16
+/* Words that `count` codes of `bits` bits take. */
+static inline int64_t mox_stream_words(int64_t count, int32_t bits)
+{
+    return (count * bits + 31) / 32;
+}
+
 /* The raw code at (r, c), and the same as a number. No checks. */
 uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c);
 double mox_grid_value(const moxie_grid *grid, int64_t r, int64_t c);

@@ -55,6 +55,30 @@ static const listing listings[] = {
     { "int4-ct", { M ".weight_packed I32 [128, 32]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
     { "int8-ct-w8a16", { M ".weight_packed I32 [128, 64]", M ".weight_scale BF16 [128, 2]",
                          M ".weight_shape I64 [2]" } },
+    { "fp8-block32-e8m0", { M ".weight F8_E4M3 [128, 256]", M ".scale F8_E8M0 [4, 8]" } },
+    { "fp8-block-modelopt", { M ".weight F8_E4M3 [128, 256]", M ".weight_scale F32 [1, 1, 2, 1]" } },
+    { "mxfp6-ct", { M ".weight_packed U8 [128, 192]", M ".weight_scale U8 [128, 8]" } },
+    { "int4-ct-tensor", { M ".weight_packed I32 [128, 32]", M ".weight_scale BF16 [1]", M ".weight_shape I64 [2]" } },
+    { "int8-ct-asym", { M ".weight_packed I32 [128, 64]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [32, 2]", M ".weight_shape I64 [2]" } },
+    { "int3-ct-asym", { M ".weight_packed I32 [128, 24]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [12, 2]", M ".weight_shape I64 [2]" } },
+    { "int3-ct", { M ".weight_packed I32 [128, 24]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
+    { "int2-ct", { M ".weight_packed I32 [128, 16]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
+    { "int8-w8a8-asym", { M ".weight I8 [128, 256]", M ".weight_scale BF16 [128, 2]",
+                          M ".weight_zero_point I8 [128, 2]" } },
+    { "int8-tensor", { M ".weight I8 [128, 256]", M ".weight_scale BF16 [1]" } },
+    { "int8-w8a8-group", { M ".weight I8 [128, 256]", M ".weight_scale BF16 [128, 8]" } },
+    { "int8-afp8", { M ".weight I8 [128, 256]", M ".weight_scale BF16 [128, 1]" } },
+    { "int8-afp8-group", { M ".weight I8 [128, 256]", M ".weight_scale BF16 [128, 8]" } },
+    { "gptq-int2", { M ".qweight I32 [16, 128]", M ".qzeros I32 [2, 8]", M ".scales F16 [2, 128]",
+                     M ".g_idx I32 [256]" } },
+    { "gptq-int2-v2", { M ".qweight I32 [16, 128]", M ".qzeros I32 [2, 8]", M ".scales F16 [2, 128]",
+                        M ".g_idx I32 [256]" } },
+    { "gptq-int3", { M ".qweight I32 [24, 128]", M ".qzeros I32 [2, 12]", M ".scales F16 [2, 128]",
+                     M ".g_idx I32 [256]" } },
+    { "gptq-int3-v2", { M ".qweight I32 [24, 128]", M ".qzeros I32 [2, 12]", M ".scales F16 [2, 128]",
+                        M ".g_idx I32 [256]" } },
     { "int8-modelslim", { M ".weight I8 [128, 256]", M ".weight_scale F32 [128, 1]", M ".weight_offset F32 [128, 1]" } },
     { "int8-w8a8", { M ".weight I8 [128, 256]", M ".weight_scale BF16 [128, 1]" } },
     { "w4afp8", { M ".weight I8 [128, 128]", M ".weight_scale_inv BF16 [128, 2]", M ".input_scale F32 []" } },
@@ -129,6 +153,9 @@ static void tensors_of_every_format(void **state)
 static moxie_status check_grid(void *user, const mox_tensor_spec *spec, moxie_error *error)
 {
     (void)user;
+    /* 8 is one bit in codes that are widened to 4 bits, too: their middle. */
+    const bool narrow = spec->part && spec->part->packing.order == MOX_ORDER_STREAM;
+    const uint32_t code = narrow ? 8 : 1;
     const bool a_grid = spec->part && spec->part->form != MOX_FORM_PAIR && spec->part->form != MOX_FORM_COLUMNS;
     if (!a_grid)
         return MOXIE_OK;
@@ -139,11 +166,12 @@ static moxie_status check_grid(void *user, const mox_tensor_spec *spec, moxie_er
     moxie_grid grid;
     moxie_error why = { 0 };
     assert_ok(mox_spec_grid(spec, data, 0, &grid, error), error);
-    assert_ok(mox_grid_check(&grid, spec->name, &why), &why);
+    if (!narrow)
+        assert_ok(mox_grid_check(&grid, spec->name, &why), &why);
     /* Writing the last element and one word more than the first must stay inside and show up in the bytes. */
-    mox_grid_store(&grid, grid.rows - 1, grid.cols - 1, 1);
-    mox_grid_store(&grid, 0, 0, 1);
-    assert_int_equal(mox_grid_code(&grid, grid.rows - 1, grid.cols - 1), 1);
+    mox_grid_store(&grid, grid.rows - 1, grid.cols - 1, code);
+    mox_grid_store(&grid, 0, 0, code);
+    assert_int_equal(mox_grid_code(&grid, grid.rows - 1, grid.cols - 1), code);
     uint64_t set = 0;
     for (uint64_t i = 0; i < bytes; i++)
         set += data[i] != 0;
@@ -233,9 +261,6 @@ static const resolve_case resolve_cases[] = {
       0, 0 },
     { "{\"quant_algo\":\"W4A16_NVFP4\",\"quant_method\":\"modelopt\"}", "nvfp4-modelopt", true, { 0 }, 0, 0 },
     { "{\"quant_algo\":\"W4A8_NVFP4_FP8\"}", "nvfp4-modelopt", true, FP8(-1, -1, .is_static = 1), 0, 0 },
-    { "{\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"a\":{\"quant_algo\":\"FP8\"},"
-      "\"b\":{\"quant_algo\":\"W4A16_NVFP4\"}}}",
-      "nvfp4-modelopt", true, { 0 }, 0, 0 },
     { "{\"quant_method\":\"fp8\",\"moe_quant_algo\":\"NVFP4\",\"quant_algo\":\"MIXED_PRECISION\"}", "nvfp4-modelopt", true,
       { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E4M3, .group_rows = 1, .group_cols = 16, .global = 1, .is_static = 1 },
       0, 0 },
@@ -325,7 +350,12 @@ static void exclusions(void **state)
         { "{\"exclude_modules\":[\"model.layers.1*\"]}", "model.layers.10.mlp.experts.0.up_proj", true },
         /* Excluding a container does not exclude what is inside. */
         { "{\"ignore\":[\"model.layers.1.mlp.experts.0\"]}", "model.layers.1.mlp.experts.0.up_proj", false },
-        { "{\"ignore\":[\"re:.*experts.*\"]}", "model.layers.1.mlp.experts.0.up_proj", false },
+        { "{\"ignore\":[\"re:.*experts.*\"]}", "model.layers.1.mlp.experts.0.up_proj", true },
+        { "{\"ignore\":[\"re:.*mlp\\\\.gate$\"]}", "model.layers.1.mlp.gate", true },
+        { "{\"ignore\":[\"re:.*mlp\\\\.gate$\"]}", "model.layers.1.mlp.gate_proj", false },
+        { "{\"ignore\":[\"re:(?<=x)experts\"]}", "experts", false },
+        { "{\"dynamic\":{\"+:.*up_proj\":{},\"-:.*experts.*\":{}}}", "mlp.experts.0.up_proj", false },
+        { "{\"dynamic\":{\"+:.*up_proj\":{},\"-:.*experts.*\":{}}}", "mlp.experts.0.down_proj", true },
         { "{\"ignore\":[7,null,{}]}", "7", false },
         { "{\"ignore\":\"everything\"}", "everything", false },
         { "{\"exclude\":[\"*a*a*a*a*a*a*a*a*b\"]}", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false },

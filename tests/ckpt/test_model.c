@@ -183,8 +183,8 @@ static void awq_gemm(void **state)
     hand_close(&c);
 }
 
-/* GPTQ: words [K/8, N], nibble j of word (r, n) is w[n, 8r + j]; zeros [K/g, N/8] stored less one in version 1. Here
- * column k is in group (k * 7) % 4: act order. */
+/* GPTQ: words [K/8, N], nibble j of word (r, n) is w[n, 8r + j]; zeros [K/g, N/8], in version 1 less
+ * 0x11111111 a word, so that a zero of 0 borrows from its neighbour. Here column k is in group (k * 7) % 4: act order. */
 static void add_gptq(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
 {
     hand_add2(c, join(name, ".qweight"), MOXIE_I32, k / 8, n);
@@ -202,8 +202,9 @@ static double gptq(const hand_checkpoint *c, const char *name, int64_t n, int64_
 {
     const int64_t group = k * 7 % 4;
     const int q = hand_word(c, join(name, ".qweight"), k / 8 * rows + n) >> 4 * (k % 8) & 15;
-    const int z = hand_word(c, join(name, ".qzeros"), group * (rows / 8) + n / 8) >> 4 * (n % 8) & 15;
-    return (q - (z + gptq_add)) * hand_value(c, join(name, ".scales"), group * rows + n);
+    const uint32_t zeros = (uint32_t)hand_word(c, join(name, ".qzeros"), group * (rows / 8) + n / 8);
+    const int z = (int)((zeros + (uint32_t)gptq_add * 0x11111111u) >> 4 * (n % 8) & 15);
+    return (q - z) * hand_value(c, join(name, ".scales"), group * rows + n);
 }
 static double gptq_wide(const hand_checkpoint *c, const char *name, int64_t n, int64_t k)
 {

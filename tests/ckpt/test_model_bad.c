@@ -222,7 +222,7 @@ static const bad_case cases[] = {
     { "a static zero point of activations", channel, act_zero, "", 0, MOXIE_ERR_UNSUPPORTED,
       { E0("up_proj.input_zero_point"), "zero point" }, true },
     { "static activations without scales", channel, no_change,
-      QC("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"g\":{\"weights\":{\"num_bits\":8,\"type\":"
+      QC("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"g\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":8,\"type\":"
          "\"float\"},\"input_activations\":{\"num_bits\":8,\"type\":\"float\",\"strategy\":\"tensor\",\"dynamic\":"
          "false}}}"),
       0, MOXIE_ERR_FORMAT, { "static scales", "input_scale" }, false },

@@ -157,7 +157,9 @@ static double relative_error(fixture *f, const char *preset, const char *format)
     assert_true(v.count >= 196608);
     /* N(0, 0.02): five standard deviations of the estimates, plus the effect of quantization. */
     assert_close(v.weight / v.count, 0, 5 * 0.02 / sqrt(v.count));
-    assert_close(sqrt(v.weight2 / v.count), 0.02, 0.02 * 0.03);
+    /* Codes of 2 and 3 bits are so coarse that the deviation of their values is another. */
+    if (!m.routed->note)
+        assert_close(sqrt(v.weight2 / v.count), 0.02, 0.02 * 0.03);
     return sqrt(v.error2 / v.count) / 0.02;
 }
 
@@ -197,6 +199,23 @@ static const struct {
     { "int4-ct-g32", 0.07, 0.10 },
     { "int4-ct", 0.09, 0.13 },
     { "int8-ct-w8a16", 0.005, 0.0075 },
+    { "fp8-block32-e8m0", 0.02, 0.03 },
+    { "fp8-block-modelopt", 0.02, 0.03 },
+    { "mxfp6-ct", 0.02, 0.035 },
+    { "int4-ct-tensor", 0.13, 0.21 },
+    { "int8-ct-asym", 0.004, 0.0075 },
+    { "int3-ct-asym", 0.17, 0.25 },
+    { "int3-ct", 0.20, 0.28 },
+    { "int2-ct", 0.55, 0.85 },
+    { "int8-w8a8-asym", 0.004, 0.0075 },
+    { "int8-tensor", 0.007, 0.012 },
+    { "int8-w8a8-group", 0.004, 0.0065 },
+    { "int8-afp8", 0.006, 0.008 },
+    { "int8-afp8-group", 0.004, 0.0065 },
+    { "gptq-int2", 0.40, 0.60 },
+    { "gptq-int2-v2", 0.40, 0.60 },
+    { "gptq-int3", 0.17, 0.25 },
+    { "gptq-int3-v2", 0.17, 0.25 },
     { "int8-modelslim", 0.005, 0.008 },
     { "int8-w8a8", 0.006, 0.008 },
     { "w4afp8", 0.09, 0.13 },

@@ -47,12 +47,23 @@ static void add_text_row(cli_table *table, const moxie_model_layer_info *layer)
 
 static json_t *json_row(const moxie_model_layer_info *layer)
 {
-    return cli_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layer", (json_int_t)layer->layer,
-                    "format", layer->format, "shared_format", layer->shared_format, "routing", layer->routing,
-                    "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k, "hidden",
+    return cli_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I}", "layer",
+                    (json_int_t)layer->layer, "format", layer->format, "shared_format", layer->shared_format, "routing",
+                    layer->routing, "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k, "hidden",
                     (json_int_t)layer->hidden, "intermediate", (json_int_t)layer->intermediate, "shared_intermediate",
                     (json_int_t)layer->shared_intermediate, "router_width", (json_int_t)layer->router_width,
-                    "expert_bytes", (json_int_t)layer->expert_bytes, "total_bytes", (json_int_t)layer->total_bytes);
+                    "expert_bytes", (json_int_t)layer->expert_bytes, "total_bytes", (json_int_t)layer->total_bytes,
+                    "format_note", layer->format_note, "merged_input_scales", (json_int_t)layer->merged_input_scales);
+}
+
+/* What the table has no column for. */
+static void print_notes(const moxie_model_layer_info *layer)
+{
+    if (layer->format_note[0])
+        printf("layer %lld: %s\n", (long long)layer->layer, layer->format_note);
+    if (layer->merged_input_scales)
+        printf("layer %lld: gate and up of %lld %s have different input scales; both get that of the larger range\n",
+               (long long)layer->layer, CLI_COUNT(layer->merged_input_scales, "expert"));
 }
 
 static void print_summary(const char *dir, const moxie_model *model, const moxie_model_info *info)
@@ -106,6 +117,8 @@ int cmd_inspect(int argc, char **argv)
         if (status != MOXIE_OK)
             break;
         cli_json_append(rows, json_row(&layer));
+        if (!args.json)
+            print_notes(&layer);
         add_text_row(&table, &layer);
     }
     int code = CLI_OK;

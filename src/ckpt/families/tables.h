@@ -29,13 +29,14 @@ typedef enum mox_part_role {
 } mox_part_role;
 
 typedef enum mox_part_form {
-    MOX_FORM_MATRIX,  /* [N, K] in words of the packing */
-    MOX_FORM_BLOCKS,  /* gpt-oss: [N, K/32, 16] bytes */
-    MOX_FORM_GROUPS,  /* the scale grid [ceil(N/gr), ceil(K/gc)], in words of the packing */
-    MOX_FORM_SCALAR,  /* [] or [1] */
-    MOX_FORM_ROWS,    /* [N] or [N,1] */
-    MOX_FORM_COLUMNS, /* [K] */
-    MOX_FORM_PAIR     /* [2] */
+    MOX_FORM_MATRIX,    /* [N, K] in words of the packing */
+    MOX_FORM_BLOCKS,    /* gpt-oss: [N, K/32, 16] bytes */
+    MOX_FORM_GROUPS,    /* the scale grid [ceil(N/gr), ceil(K/gc)], in words of the packing */
+    MOX_FORM_GROUPS_4D, /* the same as [ceil(N/gr), 1, ceil(K/gc), 1] */
+    MOX_FORM_SCALAR,    /* [] or [1] */
+    MOX_FORM_ROWS,      /* [N] or [N,1] */
+    MOX_FORM_COLUMNS,   /* [K] */
+    MOX_FORM_PAIR       /* [2] */
 } mox_part_form;
 
 #define MOX_MAX_PART_DTYPES 4
@@ -64,6 +65,11 @@ typedef struct mox_hf_quant {
     moxie_quant act;               /* quantization of activations; element NONE: 16-bit */
     mox_part parts[MOX_MAX_PARTS]; /* ends at role NONE */
     float zero_add;
+    /* Set by resolve(): why activations cannot be quantized as the configuration says, as the end of a sentence about
+     * it. NULL: they can. Then a layer is refused, unless the caller asks for 16-bit activations. */
+    const char *act_problem;
+    bool unlikely;    /* set by resolve(): the configuration describes other weights. Errors name such formats last */
+    const char *note; /* what readers do with the numbers beyond viewing them, for moxie inspect; NULL: nothing */
     int64_t default_group;     /* group size that the generator writes for group_cols -2 */
     const char *without_input; /* id of the format to use when no expert has an INPUT_SCALE; NULL: this one */
     /* Resolves what tensors cannot tell (GPTQ v1 or v2, dynamic or static activations): adjusts `weight`, `act` and
@@ -76,6 +82,8 @@ typedef struct mox_hf_quant {
 
 const mox_hf_quant *mox_hf_quant_at(int32_t i);
 const mox_hf_quant *mox_hf_quant_by_id(const char *id);
+/* Bits of a code in the file: those of the element, or fewer where readers widen. */
+int32_t mox_hf_quant_stored_bits(const mox_hf_quant *format);
 
 /* ---- families ----------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * hf_quant.c - hf_quant.def as a table, and the shorthands that its entries are written in. A packing is
- * { bytes of a word, elements in it, along rows?, order }.
+ * { bytes of a word, elements in it, along rows?, order }; in a stream, { 4, bits of a code, along rows?, order }.
  */
 #include <string.h>
 
@@ -45,6 +45,23 @@
         3, 4, 0, MOXIE_ORDER_LINEAR                                                                                    \
     }
 
+#define STREAM_2                                                                                                       \
+    {                                                                                                                  \
+        4, 2, 0, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_2_ROWS                                                                                                  \
+    {                                                                                                                  \
+        4, 2, 1, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_3                                                                                                       \
+    {                                                                                                                  \
+        4, 3, 0, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_3_ROWS                                                                                                  \
+    {                                                                                                                  \
+        4, 3, 1, MOX_ORDER_STREAM                                                                                      \
+    }
+
 #define FLOATS                                                                                                         \
     {                                                                                                                  \
         MOXIE_F32, MOXIE_BF16, MOXIE_F16                                                                               \
@@ -83,6 +100,10 @@
         .element = element_, .scale = scale_, .group_rows = 1, .group_cols = -2, .has_zero = 1                         \
     }
 
+#define ACT_FP8_32_UE8M0                                                                                               \
+    {                                                                                                                  \
+        .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 1, .group_cols = 32, .rule = MOXIE_RULE_UE8M0      \
+    }
 #define ACT_FP8_128    WEIGHT(MOXIE_F8_E4M3, MOXIE_F32, 1, 128)
 #define ACT_FP8_TOKEN  WEIGHT(MOXIE_F8_E4M3, MOXIE_F32, 1, -1)
 #define ACT_INT8_TOKEN WEIGHT(MOXIE_I8, MOXIE_F32, 1, -1)
@@ -137,6 +158,18 @@
         .role = MOX_PART_ZERO, .suffix = suffix_, .file = { MOXIE_I32 }, .value = value_, .form = MOX_FORM_GROUPS,     \
         .packing = packing_, .transposed = transposed_                                                                 \
     }
+#define PART_ZERO_I8(suffix_)                                                                                          \
+    {                                                                                                                  \
+        .role = MOX_PART_ZERO, .suffix = suffix_, .file = { MOXIE_I8 }, .form = MOX_FORM_GROUPS                        \
+    }
+#define PART_SCALE_4D(suffix_)                                                                                         \
+    {                                                                                                                  \
+        .role = MOX_PART_SCALE, .suffix = suffix_, .file = FLOATS, .form = MOX_FORM_GROUPS_4D                          \
+    }
+#define PART_SCALE_TENSOR(suffix_)                                                                                     \
+    {                                                                                                                  \
+        .role = MOX_PART_SCALE, .suffix = suffix_, .file = HALVES_FIRST, .form = MOX_FORM_SCALAR, .trailing_one = true \
+    }
 #define PART_ROWS(role_, suffix_, fused_, file_, trailing_)                                                            \
     {                                                                                                                  \
         .role = role_, .suffix = suffix_, .fused_suffix = fused_, .file = file_, .form = MOX_FORM_ROWS,                \
@@ -181,6 +214,8 @@
         .optional = true, .unwritten = true                                                                            \
     }
 
+#define WIDENED(bits) "codes of " #bits " bits, copied into 4 bits each when a layer is loaded"
+
 #define MOX_HF_QUANT(...) { __VA_ARGS__ },
 #define MOX_HF_COMPANION(suffix, meaning)
 #define MOX_HF_UNSUPPORTED(suffix, format, remedy)
@@ -209,6 +244,12 @@ static const mox_hf_marker unsupported[] = {
 const mox_hf_quant *mox_hf_quant_at(int32_t i)
 {
     return i >= 0 && (size_t)i < sizeof formats / sizeof formats[0] ? &formats[i] : NULL;
+}
+
+int32_t mox_hf_quant_stored_bits(const mox_hf_quant *format)
+{
+    const moxie_packing *packing = &format->parts[0].packing;
+    return packing->order == MOX_ORDER_STREAM ? packing->per_word : mox_dtype_bits(format->weight.element);
 }
 
 const mox_hf_quant *mox_hf_quant_by_id(const char *id)

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/formats/pattern.h"
+
 static const char *text_of(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
@@ -71,14 +73,49 @@ static bool names_module(const json_t *list, const char *module)
     return false;
 }
 
+static bool expression_matches(const char *text, const char *module)
+{
+    mox_arena arena = { 0 };
+    const char *problem;
+    const mox_pattern *pattern = mox_pattern_compile(text, MOX_PATTERN_REGEX, &arena, &problem);
+    const bool matched = pattern && mox_pattern_matches(pattern, module, false);
+    mox_arena_free(&arena);
+    return matched;
+}
+
+static bool names_by_expression(const json_t *list, const char *module)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *entry = json_string_value(json_array_get(list, i));
+        if (entry && strncmp(entry, "re:", 3) == 0 && expression_matches(entry + 3, module))
+            return true;
+    }
+    return false;
+}
+
+/* GPTQ: the first rule that matches is "-:". */
+static bool excluded_by_rule(const json_t *dynamic, const char *module)
+{
+    for (void *i = json_object_iter(mox_json_iterable(dynamic)); i;
+         i = json_object_iter_next(mox_json_iterable(dynamic), i)) {
+        const char *text = json_object_iter_key(i);
+        const bool negative = strncmp(text, "-:", 2) == 0, positive = strncmp(text, "+:", 2) == 0;
+        if (expression_matches(text + (negative || positive ? 2 : 0), module))
+            return negative;
+    }
+    return false;
+}
+
 bool mox_quant_config_excludes(const json_t *quant_config, const char *module)
 {
     static const char *const keys[] = { "modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules",
                                         "exclude" };
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (names_module(json_object_get(quant_config, keys[i]), module))
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *list = json_object_get(quant_config, keys[i]);
+        if (names_module(list, module) || names_by_expression(list, module))
             return true;
-    return false;
+    }
+    return excluded_by_rule(json_object_get(quant_config, "dynamic"), module);
 }
 
 const char *mox_quant_config_describe(const json_t *quant_config, char *buffer, size_t size)

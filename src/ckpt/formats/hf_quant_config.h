@@ -34,14 +34,21 @@ const json_t *mox_quant_config_find(const json_t *config);
 const json_t *mox_quant_config_from_file(const json_t *file);
 /* quant_method as written; "modelopt" or "gptq" when only other keys identify them; "" for none. */
 const char *mox_quant_config_method(const json_t *quant_config);
-/* True when the exclusion list of the configuration names this very module, not a parent or child. Regular expressions
- * in the list are not evaluated. */
+/* True when the exclusion list of the configuration names this very module, not a parent or child: its name, its last
+ * part, its class, a shell pattern or a regular expression ("re:"; GPTQ's "-:"). Expressions that are not understood
+ * exclude nothing. */
 bool mox_quant_config_excludes(const json_t *quant_config, const char *module);
 /* The scalar keys as "bits 4, version gemv", for messages. Returns `buffer`. */
 const char *mox_quant_config_describe(const json_t *quant_config, char *buffer, size_t size);
 
+/* Formats whose group size comes from tensors: the group_size of the configuration becomes `default_group`, a hint for
+ * groups that do not divide a row. */
+void mox_hint_group(const json_t *quant_config, mox_hf_quant *format);
+
 /* The resolve() functions of the formats, see mox_hf_quant. */
 bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_ct_act(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *format);

@@ -6,33 +6,12 @@
  */
 #include <string.h>
 
+#include "ckpt/formats/config_text.h"
 #include "ckpt/formats/hf_quant_config.h"
-
-static bool is(const char *text, const char *want)
-{
-    return text && strcmp(text, want) == 0;
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
-
-static bool is_method(const json_t *quant_config, const char *method)
-{
-    return is(mox_quant_config_method(quant_config), method);
-}
-
-/* A group or block size from a file; 0 when it is absent or impossible for a matrix. */
-static int32_t extent_of(const json_t *value)
-{
-    const json_int_t number = json_integer_value(value);
-    return json_is_integer(value) && number > 0 && number <= 1 << 20 ? (int32_t)number : 0;
-}
 
 /* Formats whose group size comes from tensors: the configured size becomes `default_group`, a hint for groups that do
  * not divide a row. */
-static void hint_group(const json_t *quant_config, mox_hf_quant *format)
+void mox_hint_group(const json_t *quant_config, mox_hf_quant *format)
 {
     const int32_t group = extent_of(json_object_get(quant_config, "group_size"));
     if (format->weight.group_cols == -2 && group > 0)
@@ -42,72 +21,6 @@ static void hint_group(const json_t *quant_config, mox_hf_quant *format)
 static const moxie_quant fp8_static = {
     .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1
 };
-
-/* ---- compressed-tensors ----------------------------------------------------------------------- */
-
-/* The config group whose weights have the bits and type of the format. */
-static const json_t *ct_group(const json_t *quant_config, const mox_hf_quant *format)
-{
-    const json_t *groups = json_object_get(quant_config, "config_groups");
-    const int bits = (int)mox_dtype_bits(format->weight.element);
-    const bool real = format->weight.element == MOXIE_F8_E4M3 || format->weight.element == MOXIE_F4_E2M1;
-    for (void *i = json_object_iter(mox_json_iterable(groups)); i;
-         i = json_object_iter_next(mox_json_iterable(groups), i)) {
-        const json_t *group = json_object_iter_value(i);
-        const json_t *weights = json_object_get(group, "weights");
-        if (json_integer_value(json_object_get(weights, "num_bits")) == bits &&
-            is(text_of(weights, "type"), real ? "float" : "int"))
-            return group;
-    }
-    return NULL;
-}
-
-/* Activations as compressed-tensors describes them; `usual`, those of the format, where there is no quantizer for the
- * description. */
-static moxie_quant ct_activations(const json_t *side, moxie_quant usual)
-{
-    const json_int_t bits = json_integer_value(json_object_get(side, "num_bits"));
-    const int32_t group = extent_of(json_object_get(side, "group_size"));
-    const char *strategy = text_of(side, "strategy");
-    const bool dynamic = json_is_true(json_object_get(side, "dynamic"));
-    moxie_quant quant = { .scale = MOXIE_F32, .group_rows = 1, .group_cols = -1 };
-    if (bits == 8)
-        quant.element = is(text_of(side, "type"), "int") ? MOXIE_I8 : MOXIE_F8_E4M3;
-    else if (bits == 4 && group == 32)
-        return (moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_rows = 1, .group_cols = 32 };
-    else
-        return usual;
-    if (is(strategy, "group") && group == 32 && usual.scale == MOXIE_F8_E8M0)
-        return usual; /* MXFP8 */
-    if (is(strategy, "group") && group > 0)
-        quant.group_cols = group;
-    if (is(strategy, "tensor")) {
-        quant.group_rows = -1;
-        quant.is_static = !dynamic;
-    }
-    return quant;
-}
-
-static void resolve_ct_group(const json_t *quant_config, mox_hf_quant *format)
-{
-    const json_t *group = ct_group(quant_config, format);
-    if (!group)
-        return;
-    hint_group(json_object_get(group, "weights"), format);
-    const json_t *inputs = json_object_get(group, "input_activations");
-    if (json_is_object(inputs))
-        format->act = ct_activations(inputs, format->act);
-    else
-        format->act = (moxie_quant) { 0 };
-}
-
-bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
-{
-    (void)config;
-    if (is_method(quant_config, "compressed-tensors"))
-        resolve_ct_group(quant_config, format);
-    return true;
-}
 
 /* ---- fp8 -------------------------------------------------------------------------------------- */
 
@@ -131,32 +44,26 @@ bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_qu
     return true;
 }
 
-/* ---- Model Optimizer -------------------------------------------------------------------------- */
-
-static bool speaks_of(const char *algorithm, const mox_hf_quant *format)
+/* 32x32 blocks exist by the configuration alone: a small matrix has the same scales as with 128x128. */
+bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
-    const char *want = format->weight.element == MOXIE_F4_E2M1 ? "NVFP4"
-                       : format->weight.element == MOXIE_I4    ? "AWQ"
-                                                               : "FP8";
-    return algorithm && strstr(algorithm, want) != NULL;
+    const json_t *block = json_object_get(quant_config, "weight_block_size");
+    return extent_of(json_array_get(block, 0)) == 32 && extent_of(json_array_get(block, 1)) == 32 &&
+           mox_resolve_fp8(quant_config, config, format);
 }
 
-/* quant_algo; in a mixed file that of the first layer about the element of the format. */
-static const char *modelopt_algorithm(const json_t *quant_config, const mox_hf_quant *format)
+/* ---- Model Optimizer -------------------------------------------------------------------------- */
+
+/* Algorithms whose activations are those of the formats with their tensors. */
+static bool is_usual_algorithm(const char *algorithm)
 {
-    const char *algorithm = text_of(quant_config, "moe_quant_algo");
-    if (!algorithm)
-        algorithm = text_of(quant_config, "quant_algo");
-    if (!is(algorithm, "MIXED_PRECISION"))
-        return algorithm;
-    const json_t *layers = json_object_get(quant_config, "quantized_layers");
-    for (void *i = json_object_iter(mox_json_iterable(layers)); i;
-         i = json_object_iter_next(mox_json_iterable(layers), i)) {
-        algorithm = text_of(json_object_iter_value(i), "quant_algo");
-        if (speaks_of(algorithm, format))
-            return algorithm;
-    }
-    return NULL;
+    static const char *const names[] = {
+        "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "FP8_BLOCK_SCALES", "NVFP4", "W4A8_MXFP4_FP8", "MXFP8", "MXFP4"
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (is(algorithm, names[i]))
+            return true;
+    return false;
 }
 
 bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
@@ -165,12 +72,17 @@ bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_
     /* Plain fp8 checkpoints have the same tensors; only the method tells them apart. */
     if (format->weight.element == MOXIE_F8_E4M3 && !is_method(quant_config, "modelopt"))
         return false;
-    const char *algorithm = modelopt_algorithm(quant_config, format);
+    const char *algorithm = text_of(quant_config, "moe_quant_algo");
+    if (!algorithm)
+        algorithm = text_of(quant_config, "quant_algo");
     if (is(algorithm, "W4A16_NVFP4") || is(algorithm, "W4A16_AWQ"))
         format->act = (moxie_quant) { 0 };
     else if (is(algorithm, "W4A8_NVFP4_FP8") || is(algorithm, "W4A8_AWQ"))
         format->act = fp8_static;
-    hint_group(quant_config, format);
+    else if (is_method(quant_config, "modelopt") && !is_usual_algorithm(algorithm))
+        format->act_problem =
+            !algorithm ? "it has no quant_algo for this module" : "its quant_algo for this module is not understood";
+    mox_hint_group(quant_config, format);
     return true;
 }
 
@@ -233,7 +145,7 @@ bool mox_resolve_quark_int4(const json_t *quant_config, const json_t *config, mo
     if (!is_method(quant_config, "quark"))
         return false;
     const json_t *global = json_object_get(quant_config, "global_quant_config");
-    hint_group(json_object_get(global, "weight"), format);
+    mox_hint_group(json_object_get(global, "weight"), format);
     if (!is(text_of(json_object_get(quant_config, "export"), "pack_method"), "reorder"))
         for (int i = 0; i < MOX_MAX_PARTS; i++)
             format->parts[i].packing.order = MOXIE_ORDER_LINEAR;
@@ -246,7 +158,7 @@ bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_qu
 {
     (void)config;
     const char *version = text_of(quant_config, "version");
-    hint_group(quant_config, format);
+    mox_hint_group(quant_config, format);
     return !version || is(version, "gemm") || is(version, "GEMM");
 }
 
@@ -255,7 +167,7 @@ bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_q
     (void)config;
     const char *version = text_of(quant_config, "checkpoint_format");
     const bool v2 = is(version, "gptq_v2");
-    hint_group(quant_config, format);
+    mox_hint_group(quant_config, format);
     if (version && !v2 && !is(version, "gptq"))
         return false; /* marlin, bitblas, ...: already packed for a kernel */
     return v2 == (format->zero_add == 0);

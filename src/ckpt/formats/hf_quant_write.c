@@ -43,9 +43,9 @@ json_t *mox_write_fp8_block(const mox_hf_quant *format, const char *const *ignor
 /* DeepSeek-V4's file does not mention the e2m1 of the experts: it always has the 128x128 blocks of the dense part. */
 json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    (void)format;
+    const int block = format->weight.group_rows == 32 ? 32 : 128;
     json_t *config = json_pack("{s:s, s:s, s:s, s:s, s:[i,i]}", "activation_scheme", "dynamic", "fmt", "e4m3",
-                               "quant_method", "fp8", "scale_fmt", "ue8m0", "weight_block_size", 128, 128);
+                               "quant_method", "fp8", "scale_fmt", "ue8m0", "weight_block_size", block, block);
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
@@ -86,6 +86,8 @@ static const char *modelopt_algorithm(const mox_hf_quant *format)
         return "W4A16_AWQ";
     if (weight->scale == MOXIE_F8_E8M0)
         return "MXFP8";
+    if (weight->group_rows > 1)
+        return "FP8_PB_WO";
     return weight->group_rows == 1 ? "FP8_PER_CHANNEL_PER_TOKEN" : "FP8";
 }
 
@@ -100,12 +102,11 @@ json_t *mox_write_modelopt(const mox_hf_quant *format, const char *const *ignore
 }
 
 /* Weights or activations of a compressed-tensors config group; JSON null when not quantized. */
-static json_t *ct_side(const moxie_quant *quant, int64_t group, bool dynamic)
+static json_t *ct_side(const moxie_quant *quant, int32_t bits, int64_t group, bool dynamic)
 {
     if (quant->element == MOXIE_DTYPE_NONE)
         return json_null();
-    const int32_t bits = mox_dtype_bits(quant->element);
-    const bool real = quant->element == MOXIE_F8_E4M3 || quant->element == MOXIE_F4_E2M1;
+    const bool real = mox_format_of(quant->element)->kind == MOX_KIND_FLOAT;
     const char *strategy = quant->global             ? "tensor_group"
                            : quant->group_rows > 1   ? "block"
                            : group > 0               ? "group"
@@ -115,6 +116,8 @@ static json_t *ct_side(const moxie_quant *quant, int64_t group, bool dynamic)
     json_t *side = json_pack("{s:n, s:n, s:b, s:n, s:i, s:s, s:s, s:b, s:s}", "actorder", "block_structure", "dynamic",
                              (int)dynamic, "group_size", "num_bits", (int)bits, "observer", "minmax", "strategy",
                              strategy, "symmetric", (int)!quant->has_zero, "type", real ? "float" : "int");
+    if (quant->scale == MOXIE_F8_E8M0)
+        side = with_key(side, "scale_dtype", json_string("torch.uint8"));
     if (quant->group_rows > 1)
         return with_key(side, "block_structure", json_pack("[i,i]", (int)quant->group_rows, (int)group));
     return group > 0 ? with_key(side, "group_size", json_integer(group)) : side;
@@ -125,6 +128,7 @@ static const char *ct_format(const moxie_quant *weight)
     switch (weight->element) {
     case MOXIE_F8_E4M3: return "float-quantized";
     case MOXIE_I8: return "int-quantized";
+    case MOXIE_F6_E2M3: return "mxfp6-pack-quantized";
     case MOXIE_F4_E2M1: return weight->global ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
     default: return "pack-quantized";
     }
@@ -133,9 +137,10 @@ static const char *ct_format(const moxie_quant *weight)
 json_t *mox_write_ct(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
     const int64_t group = format->default_group ? format->default_group : format->weight.group_cols;
-    json_t *weights = ct_side(&format->weight, group, false);
+    json_t *weights = ct_side(&format->weight, mox_hf_quant_stored_bits(format), group, false);
     /* NVFP4 activations have static globals and dynamic block scales: "local". */
-    json_t *inputs = ct_side(&format->act, format->act.group_cols, !format->act.is_static);
+    json_t *inputs =
+        ct_side(&format->act, mox_dtype_bits(format->act.element), format->act.group_cols, !format->act.is_static);
     if (format->act.global)
         inputs = with_key(inputs, "dynamic", json_string("local"));
     json_t *config = json_pack("{s:{s:{s:o, s:n, s:[s], s:o}}, s:s, s:n, s:s, s:s}", "config_groups", "group_0",
@@ -199,7 +204,7 @@ json_t *mox_write_gptq(const mox_hf_quant *format, const char *const *ignore, in
 {
     (void)ignore, (void)n_ignore;
     return json_pack("{s:i, s:s, s:b, s:I, s:b, s:s, s:b, s:b, s:b, s:s}", "bits",
-                     (int)mox_dtype_bits(format->weight.element), "checkpoint_format",
+                     (int)mox_hf_quant_stored_bits(format), "checkpoint_format",
                      format->zero_add > 0 ? "gptq" : "gptq_v2", "desc_act", 0, "group_size",
                      (json_int_t)format->default_group, "lm_head", 0, "quant_method", "gptq", "static_groups", 0, "sym",
                      1, "true_sequential", 1, "pack_dtype", "int32");

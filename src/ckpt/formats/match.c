@@ -18,20 +18,70 @@
 moxie_status mox_matcher_create(const mox_tensor_set *set, const json_t *quant_config, const json_t *config,
                                 mox_arena *arena, mox_matcher *out, moxie_error *error)
 {
-    int32_t count = 0;
-    while (mox_hf_quant_at(count))
-        count++;
-    mox_matcher matcher = { .set = set, .quant_config = quant_config, .n_formats = count };
-    matcher.formats = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.formats);
-    matcher.allowed = mox_arena_calloc(arena, (uint64_t)count, sizeof *matcher.allowed);
-    MOX_FAIL_IF(!matcher.formats || !matcher.allowed, MOXIE_ERR_MEMORY, error, "no memory to detect formats");
-    for (int32_t i = 0; i < count; i++) {
-        matcher.formats[i] = *mox_hf_quant_at(i);
-        matcher.allowed[i] =
-            !matcher.formats[i].resolve || matcher.formats[i].resolve(quant_config, config, &matcher.formats[i]);
-    }
+    mox_matcher matcher = { .set = set, .quant_config = quant_config, .config = config, .arena = arena };
+    while (mox_hf_quant_at(matcher.n_formats))
+        matcher.n_formats++;
+    matcher.variants = mox_arena_calloc(arena, 1, sizeof *matcher.variants);
+    MOX_FAIL_IF(!matcher.variants, MOXIE_ERR_MEMORY, error, "no memory to detect formats");
+    MOX_TRY(mox_module_rules_create(quant_config, arena, &matcher.rules, error));
     *out = matcher;
     return MOXIE_OK;
+}
+
+static moxie_status make_variant(const mox_matcher *matcher, const mox_module_choice *choice, const mox_variant **out,
+                                 moxie_error *error)
+{
+    const uint64_t count = (uint64_t)matcher->n_formats;
+    mox_variant *made = mox_arena_calloc(matcher->arena, 1, sizeof *made);
+    json_t *quant_config = made ? mox_module_rules_config(&matcher->rules, choice) : NULL;
+    if (made) {
+        made->formats = mox_arena_calloc(matcher->arena, count, sizeof *made->formats);
+        made->allowed = mox_arena_calloc(matcher->arena, count, sizeof *made->allowed);
+    }
+    if (!quant_config || !made->formats || !made->allowed) {
+        json_decref(quant_config);
+        return mox_fail(MOXIE_ERR_MEMORY, error, "no memory to detect formats");
+    }
+    for (int32_t i = 0; i < matcher->n_formats; i++) {
+        mox_hf_quant *format = &made->formats[i];
+        *format = *mox_hf_quant_at(i);
+        made->allowed[i] = !format->resolve || format->resolve(quant_config, matcher->config, format);
+    }
+    json_decref(quant_config);
+    made->choice = *choice;
+    made->next = *matcher->variants;
+    *out = *matcher->variants = made;
+    return MOXIE_OK;
+}
+
+/* Modules with equal rules share a variant. */
+static bool same_choice(const mox_module_choice *a, const mox_module_choice *b)
+{
+    if (a->absent != b->absent || a->selected == b->selected)
+        return a->absent == b->absent;
+    return a->selected && b->selected &&
+           json_equal(mox_json_iterable(a->selected), mox_json_iterable(b->selected)) == 1;
+}
+
+static moxie_status variant_of(const mox_matcher *matcher, const mox_wanted *wanted, const mox_variant **out,
+                               moxie_error *error)
+{
+    mox_module_choice choice;
+    MOX_TRY(mox_module_rules_choose(&matcher->rules, wanted->name, wanted->stacked > 0, &choice, error));
+    for (const mox_variant *variant = *matcher->variants; variant; variant = variant->next)
+        if (same_choice(&variant->choice, &choice)) {
+            *out = variant;
+            return MOXIE_OK;
+        }
+    return make_variant(matcher, &choice, out, error);
+}
+
+const mox_hf_quant *mox_match_other(const mox_matcher *matcher, const mox_match *match, const char *id)
+{
+    for (int32_t i = 0; i < matcher->n_formats; i++)
+        if (strcmp(match->variant->formats[i].id, id) == 0)
+            return &match->variant->formats[i];
+    return NULL;
 }
 
 const char *mox_shape_text(const int64_t *shape, int32_t rank, char *buffer, size_t size)
@@ -64,8 +114,8 @@ static const mox_file_tensor *find_part(const mox_matcher *matcher, const mox_pa
 bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked)
 {
     for (int32_t i = 0; i < matcher->n_formats; i++)
-        for (int p = 0; p < MOX_MAX_PARTS && matcher->formats[i].parts[p].role != MOX_PART_NONE; p++)
-            if (find_part(matcher, &matcher->formats[i].parts[p], name, stacked))
+        for (int p = 0; p < MOX_MAX_PARTS && mox_hf_quant_at(i)->parts[p].role != MOX_PART_NONE; p++)
+            if (find_part(matcher, &mox_hf_quant_at(i)->parts[p], name, stacked))
                 return true;
     return false;
 }
@@ -144,11 +194,11 @@ static const mox_part *scale_part(const mox_hf_quant *format, int *index)
     return NULL;
 }
 
-static bool format_fits(const mox_matcher *matcher, int32_t i, const mox_wanted *wanted, mox_match *out,
-                        near_miss *miss)
+static bool format_fits(const mox_matcher *matcher, const mox_variant *variant, int32_t i, const mox_wanted *wanted,
+                        mox_match *out, near_miss *miss)
 {
-    const mox_hf_quant *format = &matcher->formats[i];
-    mox_match match = { .format = format, .weight = format->weight };
+    const mox_hf_quant *format = &variant->formats[i];
+    mox_match match = { .variant = variant, .format = format, .weight = format->weight };
     *miss = (near_miss) { .format = format, .part = &format->parts[0], .kind = MISS_ABSENT };
     for (int p = 0; p < MOX_MAX_PARTS && format->parts[p].role != MOX_PART_NONE; p++) {
         match.parts[p] = find_part(matcher, &format->parts[p], wanted->name, wanted->stacked > 0);
@@ -170,7 +220,7 @@ static bool format_fits(const mox_matcher *matcher, int32_t i, const mox_wanted 
         miss->fitted++;
     }
     miss->kind = MISS_RULED_OUT;
-    if (!matcher->allowed[i])
+    if (!variant->allowed[i])
         return false;
     /* Blocks are always stored output by output. */
     if (wanted->in_out && format->parts[0].form == MOX_FORM_BLOCKS)
@@ -186,6 +236,8 @@ static bool nearer(const mox_matcher *matcher, const near_miss *a, const near_mi
         return !b->format || a->fitted > b->fitted;
     if ((a->tensor != NULL) != (b->tensor != NULL) || a->kind != b->kind)
         return a->tensor != NULL && (b->tensor == NULL || a->kind > b->kind);
+    if (a->format->unlikely != b->format->unlikely)
+        return b->format->unlikely;
     const char *method = mox_quant_config_method(matcher->quant_config);
     return strcmp(a->format->method, method) == 0 && strcmp(b->format->method, method) != 0;
 }
@@ -276,12 +328,14 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
                              seen->text);
     case MISS_SHAPE:
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, file_of(matcher, tensor), offset,
-                             "%s is %s %s, expected %s for a [%lld, %lld] matrix in the format %s", name,
+                             "%s is %s %s, expected %s for a [%lld, %lld] matrix in the format %s%s%s", name,
                              tensor->file_dtype, found,
                              miss->rank > 0 || miss->part->form == MOX_FORM_SCALAR
                                  ? mox_shape_text(miss->want, miss->rank, want, sizeof want)
                                  : "a multiple of the word",
-                             (long long)wanted->n, (long long)wanted->k, miss->format->id);
+                             (long long)wanted->n, (long long)wanted->k, miss->format->id,
+                             miss->format->act_problem ? "; the quantization config does not help: " : "",
+                             miss->format->act_problem ? miss->format->act_problem : "");
     default:
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor), offset,
                              "%s has the tensors of the format %s, but the quantization config rules it out (%s)", name,
@@ -338,10 +392,12 @@ static moxie_status check_companions(const mox_matcher *matcher, const mox_wante
 moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error)
 {
     near_miss best = { 0 };
+    const mox_variant *variant = NULL;
+    MOX_TRY(variant_of(matcher, wanted, &variant, error));
     for (int32_t i = 0; i < matcher->n_formats; i++) {
         near_miss miss;
         mox_match match;
-        if (format_fits(matcher, i, wanted, &match, &miss)) {
+        if (format_fits(matcher, variant, i, wanted, &match, &miss)) {
             MOX_TRY(check_companions(matcher, wanted, &match, error));
             *out = match;
             return MOXIE_OK;

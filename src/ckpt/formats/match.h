@@ -10,15 +10,25 @@
 #define MOX_CKPT_MATCH_H
 
 #include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/formats/module_rules.h"
 #include "ckpt/formats/part.h"
 #include "ckpt/safetensors/tensors.h"
 
-/* All formats, with the configuration applied. Made once per layer, used for every matrix. */
+/* All formats, with what the configuration says about some modules applied. */
+typedef struct mox_variant {
+    struct mox_variant *next;
+    mox_module_choice choice; /* of those modules */
+    mox_hf_quant *formats;    /* in list order */
+    bool *allowed;            /* false: the configuration rules the format out */
+} mox_variant;
+
+/* Made once per layer, used for every matrix. */
 typedef struct mox_matcher {
     const mox_tensor_set *set;
-    const json_t *quant_config;
-    mox_hf_quant *formats; /* in list order */
-    bool *allowed;         /* false: the configuration rules the format out */
+    const json_t *quant_config, *config;
+    mox_module_rules rules;
+    mox_arena *arena;
+    mox_variant **variants; /* those met so far */
     int32_t n_formats;
 } mox_matcher;
 
@@ -34,7 +44,8 @@ typedef struct mox_wanted {
 } mox_wanted;
 
 typedef struct mox_match {
-    const mox_hf_quant *format;                  /* the matcher's copy */
+    const mox_variant *variant;                  /* what the configuration says about this matrix */
+    const mox_hf_quant *format;                  /* the variant's copy */
     moxie_quant weight;                          /* group extents and scale dtype as found */
     const mox_file_tensor *parts[MOX_MAX_PARTS]; /* by format->parts; NULL: optional and absent */
 } mox_match;
@@ -42,6 +53,8 @@ typedef struct mox_match {
 /* MOXIE_ERR_UNSUPPORTED for a format without an entry, MOXIE_ERR_FORMAT for a missing part, MOXIE_ERR_MISMATCH for a
  * part with a wrong shape or dtype. */
 moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error);
+/* Another format under the same rules of the configuration, by its id; NULL: there is none. */
+const mox_hf_quant *mox_match_other(const mox_matcher *matcher, const mox_match *match, const char *id);
 /* True when any part of any format exists under this name. */
 bool mox_match_exists(const mox_matcher *matcher, const char *name, bool stacked);
 /* "[4096, 64]" and the like. Returns `buffer`. */

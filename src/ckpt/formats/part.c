@@ -8,6 +8,7 @@
  *     stacked                          [E, ...]
  *     scales and zero points           N, K replaced by the scale grid ceil(N / gr), ceil(K / gc)
  *     blocks (gpt-oss)                 [N, K / 32, 16]   the same bytes as [N, K / 2]
+ *     groups with ones (ModelOpt)      [N', 1, K', 1]    the same bytes as [N', K']
  */
 #include "ckpt/formats/part.h"
 
@@ -28,6 +29,24 @@ moxie_dtype mox_part_value(const mox_part *part, moxie_dtype file)
     return part->value != MOXIE_DTYPE_NONE ? part->value : file;
 }
 
+static bool is_stream(const moxie_packing *packing)
+{
+    return packing->order == MOX_ORDER_STREAM;
+}
+
+/* Words that `count` elements along the packed axis take. */
+static int64_t words_of(const mox_part *part, int64_t count)
+{
+    return is_stream(&part->packing) ? mox_stream_words(count, part->packing.per_word)
+                                     : mox_ceil_div(count, per_word(part));
+}
+
+/* Elements along the packed axis that fill whole words. */
+static int64_t word_multiple(const mox_part *part)
+{
+    return is_stream(&part->packing) ? 32 : per_word(part);
+}
+
 /* Elements of the part: rows and columns of its grid. */
 static void part_extent(const mox_part *part, const moxie_quant *weight, int64_t n, int64_t k, int64_t *rows,
                         int64_t *cols)
@@ -36,7 +55,8 @@ static void part_extent(const mox_part *part, const moxie_quant *weight, int64_t
     switch (part->form) {
     case MOX_FORM_MATRIX:
     case MOX_FORM_BLOCKS: *rows = n, *cols = k; break;
-    case MOX_FORM_GROUPS: *rows = mox_scale_rows(weight, n), *cols = mox_scale_cols(weight, k); break;
+    case MOX_FORM_GROUPS:
+    case MOX_FORM_GROUPS_4D: *rows = mox_scale_rows(weight, n), *cols = mox_scale_cols(weight, k); break;
     case MOX_FORM_ROWS: *rows = n; break;
     case MOX_FORM_COLUMNS: *cols = k; break;
     case MOX_FORM_SCALAR: break;
@@ -48,20 +68,20 @@ static void part_extent(const mox_part *part, const moxie_quant *weight, int64_t
  * three. */
 static int64_t stored(const mox_part *part, int64_t count)
 {
-    const int64_t words = mox_ceil_div(count, per_word(part));
+    const int64_t words = words_of(part, count);
     const int32_t file_bytes = mox_dtype_bytes(part->file[0]);
     return part->packing.word_bytes ? words * (part->packing.word_bytes / file_bytes) : words;
 }
 
 static moxie_status fixed_word(const mox_part *part, int64_t n, int64_t k, moxie_error *error)
 {
-    const bool zeros_pad = part->role == MOX_PART_ZERO;
+    const bool pads = part->role == MOX_PART_ZERO || (is_stream(&part->packing) && !part->transposed);
     const int64_t along = part->packing.along_rows ? n : k;
-    MOX_FAIL_IF(!zeros_pad && along % per_word(part) != 0, MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(!pads && along % word_multiple(part) != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of the %lld codes in a word; use "
                 "a multiple of %lld",
-                (long long)n, (long long)k, part->suffix, (long long)along, (long long)per_word(part),
-                (long long)per_word(part));
+                (long long)n, (long long)k, part->suffix, (long long)along, (long long)word_multiple(part),
+                (long long)word_multiple(part));
     MOX_FAIL_IF(part->form == MOX_FORM_BLOCKS && k % 32 != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of 32", (long long)n,
                 (long long)k, part->suffix, (long long)k);
@@ -89,6 +109,7 @@ moxie_status mox_part_shape(const mox_part *part, const moxie_quant *weight, int
         break;
     case MOX_FORM_COLUMNS:
     case MOX_FORM_PAIR: shape[r++] = cols; break;
+    case MOX_FORM_GROUPS_4D: shape[r++] = rows, shape[r++] = 1, shape[r++] = cols, shape[r++] = 1; break;
     case MOX_FORM_BLOCKS: shape[r++] = rows, shape[r++] = cols / 32, shape[r++] = 16; break;
     default: {
         const int64_t a = part->packing.along_rows ? stored(part, rows) : rows;
@@ -133,6 +154,8 @@ bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32
         const int32_t max_rank = (part->form == MOX_FORM_ROWS) + (stacked > 0) + 1;
         return tensor->rank <= max_rank && (one_for_all || same(a, rank_a, b, rank_b));
     }
+    if (part->form == MOX_FORM_GROUPS_4D && stacked == 0)
+        return tensor->rank == 2 && tensor->shape[0] == want[0] && tensor->shape[1] == want[2];
     if (stacked > 0 && rank == 3 && tensor->rank == 2)
         return tensor->shape[0] == want[0] * want[1] && tensor->shape[1] == want[2];
     return false;
@@ -145,8 +168,8 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
     part_extent(part, weight, place->n, place->k, &rows, &cols);
     const int64_t word = word_bytes(part, tensor->dtype);
     const bool along_rows = part->packing.along_rows;
-    const int64_t words_down = along_rows ? mox_ceil_div(rows, per_word(part)) : rows;
-    const int64_t words_across = along_rows ? cols : mox_ceil_div(cols, per_word(part));
+    const int64_t words_down = along_rows ? words_of(part, rows) : rows;
+    const int64_t words_across = along_rows ? cols : words_of(part, cols);
     const bool swapped =
         (part->transposed || place->in_out) && (part->form == MOX_FORM_MATRIX || part->form == MOX_FORM_GROUPS);
     const int64_t row_stride = swapped ? word : words_across * word;
@@ -170,12 +193,15 @@ moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const 
 
 static bool select_half(moxie_grid *grid, bool second, int64_t n, int64_t group_rows)
 {
-    const int64_t half = n / 2, words = grid->packing.along_rows ? grid->packing.per_word : 1;
-    if (half % group_rows != 0 || (half / group_rows) % words != 0)
+    const int64_t half = n / 2, rows = half / group_rows;
+    const bool stream = is_stream(&grid->packing);
+    const int64_t elements = !grid->packing.along_rows ? 1 : stream ? 32 : grid->packing.per_word;
+    const int64_t words = grid->packing.along_rows && stream ? grid->packing.per_word : 1;
+    if (half % group_rows != 0 || rows % elements != 0)
         return false;
-    grid->rows = half / group_rows;
+    grid->rows = rows;
     if (second) {
-        const uint64_t skip = (uint64_t)(half / group_rows / words) * (uint64_t)grid->row_stride;
+        const uint64_t skip = (uint64_t)(rows / elements * words) * (uint64_t)grid->row_stride;
         grid->data = (const char *)grid->data + skip;
         grid->bytes -= skip;
     }

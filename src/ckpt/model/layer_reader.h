@@ -14,6 +14,7 @@ typedef struct mox_layer_reader {
     const mox_names *names;
     const char *prefix;
     int64_t layer;
+    bool look; /* only to describe: no numbers are copied */
     mox_dims dims;
     mox_matcher matcher;
     mox_arena *arena; /* memory of the result */

@@ -60,16 +60,21 @@ static moxie_status agree(expert_pass *pass, const mox_match *match, const char 
         return MOXIE_OK;
     }
     const mox_match *first = &pass->first[product];
-    if (match->format == first->format && memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
+    if (strcmp(match->format->id, first->format->id) == 0 && match->format->zero_add == first->format->zero_add &&
+        memcmp(&match->format->act, &first->format->act, sizeof first->format->act) == 0 &&
+        memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
         return MOXIE_OK;
-    char here[200], there[200], found[96], expected[96];
+    char here[200], there[200], found[96], expected[96], act[96], first_act[96];
     const mox_file_tensor *tensor = codes_of(match);
     return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error,
                          mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
-                         "%s is %s (%s), expected %s (%s) as %s: the experts of a layer must agree",
+                         "%s is %s (%s, activations %s), expected %s (%s, activations %s) as %s: the experts of a "
+                         "layer must agree",
                          mox_escape(here, sizeof here, tensor->name), match->format->id,
-                         mox_quant_describe(&match->weight, found, sizeof found), first->format->id,
+                         mox_quant_describe(&match->weight, found, sizeof found),
+                         mox_quant_describe(&match->format->act, act, sizeof act), first->format->id,
                          mox_quant_describe(&first->weight, expected, sizeof expected),
+                         mox_quant_describe(&first->format->act, first_act, sizeof first_act),
                          mox_escape(there, sizeof there, pass->first_name[product]));
 }
 
@@ -156,6 +161,7 @@ static moxie_status place_matrix(expert_pass *pass, const mox_match *match, cons
     pass->input_scales[product_of(p)] = true;
     float *target = p == DOWN ? &e->a2_scale : &e->a13_scale;
     const bool divides = match->format->act.global == MOXIE_GLOBAL_DIVIDE;
+    pass->set->merged += *target != 0 && *target != scale;
     if (*target == 0 || (divides ? scale < *target : scale > *target))
         *target = scale;
     return MOXIE_OK;
@@ -288,14 +294,6 @@ static moxie_status read_fused(expert_pass *pass, int64_t width)
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
-static const mox_hf_quant *format_of(const mox_matcher *matcher, const char *id)
-{
-    for (int32_t i = 0; i < matcher->n_formats; i++)
-        if (strcmp(matcher->formats[i].id, id) == 0)
-            return &matcher->formats[i];
-    return NULL;
-}
-
 /* Quantization of activations of one product (0: W13, 1: W2). If the format has static scales but no expert has one,
  * the format is another: weights only, or dynamic scales. */
 static moxie_status resolve_act(expert_pass *pass, int product, moxie_quant *act, const char **name)
@@ -303,10 +301,13 @@ static moxie_status resolve_act(expert_pass *pass, int product, moxie_quant *act
     const mox_hf_quant *format = pass->first[product].format;
     const bool plain = pass->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
     if (!pass->input_scales[product] && format->without_input)
-        format = format_of(&pass->reader->matcher, format->without_input);
-    else if (!pass->input_scales[product] && format->act.is_static && !plain)
-        format = NULL;
-    if (!format)
+        format = mox_match_other(&pass->reader->matcher, &pass->first[product], format->without_input);
+    if (format && format->act_problem && !plain)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error, pass->reader->model->config_path, -1,
+                             "the quantization config does not say how the activations of %s (%s) are quantized: %s; "
+                             "correct it, or ask for 16-bit activations",
+                             pass->first_name[product], format->id, format->act_problem);
+    if (!format || (!pass->input_scales[product] && format->act.is_static && !plain))
         return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1,
                              "layer %lld: the quantization config says that activations have static scales, but no "
                              "expert has one (an input_scale next to %s)",
@@ -323,6 +324,9 @@ static moxie_status finish(expert_pass *pass)
     MOX_TRY(resolve_act(pass, 0, &set->a13, &format[0]));
     MOX_TRY(resolve_act(pass, 1, &set->a2, &format[1]));
     set->format = format[0];
+    set->note = mox_hf_quant_by_id(format[0])->note;
+    if (!set->a13.is_static)
+        set->merged = 0;
     for (int64_t e = 0; e < set->count; e++) {
         if (!set->a13.is_static)
             set->experts[e].a13_scale = 0;

@@ -14,6 +14,8 @@ typedef struct mox_expert_set {
     moxie_quant w13, w2, a13, a2;
     bool bias;
     const char *format; /* id in hf_quant.def */
+    const char *note;   /* of that format; NULL: none */
+    int64_t merged;     /* experts whose gate and up have different static activation scales */
     uint64_t bytes;
 } mox_expert_set;
 

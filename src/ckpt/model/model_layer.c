@@ -149,6 +149,8 @@ static moxie_status read_experts(mox_layer_reader *reader)
     weights->experts = set.experts;
     weights->n_experts = set.count;
     reader->out->info.format = set.format;
+    reader->out->info.format_note = set.note ? set.note : "";
+    reader->out->info.merged_input_scales += set.merged;
     reader->out->info.expert_bytes = set.bytes;
     reader->out->info.total_bytes += set.bytes;
     return MOXIE_OK;
@@ -167,6 +169,7 @@ static moxie_status read_shared(mox_layer_reader *reader)
     };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
+    reader->out->info.merged_input_scales += set.merged;
     reader->out->info.shared_intermediate = reader->dims.shared_intermediate;
     reader->out->info.total_bytes += set.bytes;
     const char *gate_name = reader->names->shared_expert_gate;
@@ -241,7 +244,8 @@ static void drop_expert(void *user, const moxie_expert *expert)
 
 /* ---- loading ------------------------------------------------------------------------------------- */
 
-moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error)
+static moxie_status load_layer(const moxie_model *model, int64_t layer, bool look, moxie_model_layer **out,
+                               moxie_error *error)
 {
     const mox_layer_place *place = NULL;
     MOX_TRY(mox_model_find_place(model, layer, &place, error));
@@ -255,6 +259,7 @@ moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie
                                 .names = place->other ? &model->family->other_names : &model->family->names,
                                 .prefix = model->family->prefixes[place->prefix],
                                 .layer = layer,
+                                .look = look,
                                 .arena = &result->arena,
                                 .out = result,
                                 .error = error };
@@ -266,13 +271,18 @@ moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie
     return status;
 }
 
+moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error)
+{
+    return load_layer(model, layer, false, out, error);
+}
+
 moxie_status mox_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
                                       moxie_error *error)
 {
     MOX_FAIL_IF(i < 0 || i >= model->n_places, MOXIE_ERR_ARGUMENT, error,
                 "layer number %lld: there are %lld, counted from 0", (long long)i, (long long)model->n_places);
     moxie_model_layer *layer;
-    MOX_TRY(mox_model_load_layer(model, model->places[i].layer, &layer, error));
+    MOX_TRY(load_layer(model, model->places[i].layer, true, &layer, error));
     *info = layer->info;
     mox_model_layer_free(layer);
     return MOXIE_OK;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/formats/widen.h"
 
 static const char *file_of(const mox_layer_reader *reader, const mox_file_tensor *tensor)
 {
@@ -85,7 +86,8 @@ static moxie_status split_failed(const mox_layer_reader *reader, const mox_file_
 /* Rows of the matrix that one element of the grid of a part covers. */
 static int64_t rows_per_element(const mox_part *part, const moxie_quant *weight, int64_t n)
 {
-    return part->form == MOX_FORM_SCALAR ? n : part->form == MOX_FORM_GROUPS ? mox_group_rows(weight, n) : 1;
+    const bool groups = part->form == MOX_FORM_GROUPS || part->form == MOX_FORM_GROUPS_4D;
+    return part->form == MOX_FORM_SCALAR ? n : groups ? mox_group_rows(weight, n) : 1;
 }
 
 static moxie_status place_grid(mox_layer_reader *reader, const mox_match *match, int p, const mox_part_place *place,
@@ -111,13 +113,16 @@ static moxie_status place_grid(mox_layer_reader *reader, const mox_match *match,
         whole < place->n)
         weight->group_rows = (int32_t)covered;
     *target = grid;
-    return MOXIE_OK;
+    if (part->role == MOX_PART_ZERO && match->format->zero_add != 0)
+        return mox_gptq_zeros(&grid, reader->look, reader->arena, &out->zero_add, target, reader->error);
+    return mox_grid_is_narrow(&grid) ? mox_grid_widen(&grid, reader->look, reader->arena, target, reader->error)
+                                     : MOXIE_OK;
 }
 
 moxie_status mox_read_matrix(mox_layer_reader *reader, const mox_match *match, const mox_part_place *place,
                              mox_part_rows rows, moxie_matrix *out, moxie_quant *weight)
 {
-    moxie_matrix matrix = { 0 };
+    moxie_matrix matrix = { .zero_add = match->format->zero_add };
     *weight = match->weight;
     for (int p = 0; p < MOX_MAX_PARTS && match->format->parts[p].role != MOX_PART_NONE; p++) {
         const mox_file_tensor *tensor = match->parts[p];
@@ -129,7 +134,8 @@ moxie_status mox_read_matrix(mox_layer_reader *reader, const mox_match *match, c
         if (match->format->parts[p].role == MOX_PART_GROUP_INDEX)
             MOX_TRY(read_group_index(reader, tensor, place, &match->weight, &matrix.group_index));
     }
-    matrix.zero_add = matrix.zero.data ? match->format->zero_add : 0;
+    if (!matrix.zero.data)
+        matrix.zero_add = 0;
     *out = matrix;
     return MOXIE_OK;
 }

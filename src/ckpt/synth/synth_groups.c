@@ -130,6 +130,13 @@ static void scan_bands(const moxie_executor *executor, const mox_fill_view *m, m
     mox_parallel(executor, mox_ceil_div(b.count, b.per_task), scan_task, &b);
 }
 
+/* Codes in a stream have fewer bits than the element that they are read as. Their largest code. */
+static float largest_code(const mox_fill_view *m)
+{
+    const moxie_packing *packing = &m->spec->format->parts[0].packing;
+    return packing->order == MOX_ORDER_STREAM ? (float)((1 << (packing->per_word - 1)) - 1) : m->element->max;
+}
+
 /* A format with zero points spreads its codes over [low, high], which includes zero. The stored zero point, which may
  * be smaller by zero_add, must not fall below the lowest code. */
 static void set_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int64_t c, int64_t per_group)
@@ -142,11 +149,14 @@ static void set_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int
     const float lo = (float)low * mox_fill_unit, hi = (float)high * mox_fill_unit;
     const float amax = fmaxf(-lo, hi);
     const bool asymmetric = m->quant.has_zero && !m->symmetric;
-    const float extent = asymmetric ? hi - lo : m->quant.has_zero ? 2 * amax : amax;
+    const float largest = largest_code(m), full = m->element->max;
+    const float wider = m->quant.has_zero ? (2 * full + 1) / (2 * largest + 1) : full / fmaxf(largest, 1);
+    const float extent = (asymmetric ? hi - lo : m->quant.has_zero ? 2 * amax : amax) * wider;
     const float scale = mox_weight_group_scale(&m->quant, extent, m->global);
-    const float lowest = -m->element->max - 1 + m->spec->format->zero_add;
+    const float lowest = -largest - 1 + m->spec->format->zero_add;
+    const float zero = mox_weight_zero(&m->quant, lo, scale, m->global) + full - largest;
     g->scale[r * m->scale_cols + c] = scale;
-    g->zero[r * m->scale_cols + c] = asymmetric ? fmaxf(mox_weight_zero(&m->quant, lo, scale, m->global), lowest) : 0;
+    g->zero[r * m->scale_cols + c] = asymmetric ? fmaxf(zero, lowest) : 0;
 }
 
 static moxie_status groups_room(mox_fill_groups *g, uint64_t count, uint64_t band_count, moxie_error *error)

@@ -226,9 +226,13 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
     chunk p = { .m = m, .run = run_of_part(m) };
     MOX_TRY(mox_spec_grid(m->spec, NULL, 0, &p.grid, error));
     const bool along_rows = p.grid.packing.along_rows;
+    const bool stream = p.grid.packing.order == MOX_ORDER_STREAM;
     p.by_columns = is_by_columns(m->spec);
-    p.unit = along_rows != p.by_columns ? p.grid.packing.per_word : 1;
-    const int64_t stride = p.by_columns ? p.grid.col_stride : p.grid.row_stride;
+    int64_t stride = p.by_columns ? p.grid.col_stride : p.grid.row_stride;
+    p.unit = along_rows == p.by_columns ? 1 : stream ? 32 : p.grid.packing.per_word;
+    /* 32 codes of a stream are as many words as a code has bits. */
+    if (stream && along_rows != p.by_columns)
+        stride *= p.grid.packing.per_word;
     const int64_t total = mox_ceil_div(p.by_columns ? p.grid.cols : p.grid.rows, p.unit);
     MOX_FAIL_IF((uint64_t)total * (uint64_t)stride != bytes, MOXIE_ERR_MISMATCH, error,
                 "%s: %lld stored rows of %lld bytes are not the %llu bytes of an expert", m->spec->name,
