@@ -10,13 +10,15 @@
 #define MODEL          "model.layers.{L}."
 #define MODEL_LANGUAGE "model.language_model.layers.{L}."
 #define LANGUAGE_MODEL "language_model.model.layers.{L}."
+/* a language model saved without its head */
+#define BARE "layers.{L}."
 
 #define EXPERTS_PROJ(root)                                                                                             \
     .gate = root ".{e}.gate_proj", .up = root ".{e}.up_proj", .down = root ".{e}.down_proj",                           \
     .fused_gate_up = root ".gate_up_proj", .fused_down = root ".down_proj"
 #define EXPERTS_MERGED(root) .fused_gate_up = root ".gate_up_proj", .fused_down = root ".down_proj"
-#define EXPERTS_W(root) .gate = root ".{e}.w1", .up = root ".{e}.w3", .down = root ".{e}.w2"
-#define SHARED(root)    .shared_gate = root ".gate_proj", .shared_up = root ".up_proj", .shared_down = root ".down_proj"
+#define EXPERTS_W(root)      .gate = root ".{e}.w1", .up = root ".{e}.w3", .down = root ".{e}.w2"
+#define SHARED(root)         .shared_gate = root ".gate_proj", .shared_up = root ".up_proj", .shared_down = root ".down_proj"
 #define NAMES_DEEPSEEK                                                                                                 \
     {                                                                                                                  \
         .router = "mlp.gate.weight", .correction_bias = "mlp.gate.e_score_correction_bias",                            \
@@ -93,8 +95,9 @@ static moxie_status adjust_ernie_vl(const json_t *config, const char *file, mox_
     (void)layer, (void)out;
     MOX_TRY(mox_config_int(config, "moe_intermediate_size", 0, 0, file, &dims->intermediate, error));
     if (dims->intermediate < 1 || dims->intermediate > 1 << 24)
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "moe_intermediate_size starts with %lld, expected 1 to %d",
-                             (long long)dims->intermediate, 1 << 24);
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
+                             "moe_intermediate_size starts with %lld, expected 1 to %d", (long long)dims->intermediate,
+                             1 << 24);
     if (dims->shared_intermediate > 0)
         dims->shared_intermediate = dims->shared_intermediate / widest * dims->intermediate;
     return MOXIE_OK;

@@ -171,8 +171,8 @@ static moxie_status refuse_null(const reader *r, const char *key, const char *no
     if (!mox_config_is_null(r->config, key))
         return MOXIE_OK;
     return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                         "%s is null, and the code of a %s model gives that no meaning; write %s, or remove the key", key,
-                         r->family->id, none);
+                         "%s is null, and the code of a %s model gives that no meaning; write %s, or remove the key",
+                         key, r->family->id, none);
 }
 
 /* A number of groups: the key, or the family's default when it is absent. */
@@ -204,7 +204,8 @@ static moxie_status read_method(const reader *r, bool *greedy)
     char escaped[64];
     MOX_TRY(mox_config_text(r->config, "topk_method", usual ? usual : "noaux_tc", r->file, &method, r->error));
     *greedy = usual && strcmp(method, "greedy") == 0;
-    if (*greedy || (usual && strcmp(method, "group_limited_greedy") == 0) || (!usual && strcmp(method, "noaux_tc") == 0))
+    if (*greedy || (usual && strcmp(method, "group_limited_greedy") == 0) ||
+        (!usual && strcmp(method, "noaux_tc") == 0))
         return MOXIE_OK;
     return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
                          "topk_method is \"%s\", expected %s for the groups of a %s model",
@@ -225,9 +226,10 @@ static moxie_status read_groups(const reader *r, mox_dims *d)
         return MOXIE_OK;
     }
     if (family->default_n_group == 0 && !family->default_topk_method)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                             "n_group is %lld, but the code of a %s model has no groups of experts; is model_type right?",
-                             (long long)d->n_group, family->id);
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+            "n_group is %lld, but the code of a %s model has no groups of experts; is model_type right?",
+            (long long)d->n_group, family->id);
     MOX_TRY(group_number(r, "topk_group", NULL, family->default_topk_group, &d->topk_group));
     const int64_t reachable = d->experts / d->n_group * d->topk_group;
     if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
@@ -270,12 +272,12 @@ static moxie_status read_scale(const reader *r, mox_dims *d)
         found = is_null || mox_config_find(r->config, key) != NULL;
         if (family->null_scale == 0)
             MOX_TRY(refuse_null(r, key, "1.0"));
-        MOX_TRY(mox_config_real(r->config, key, r->layer, is_null ? family->null_scale : scale, r->file, &scale,
-                                r->error));
+        MOX_TRY(
+            mox_config_real(r->config, key, r->layer, is_null ? family->null_scale : scale, r->file, &scale, r->error));
     }
     if (scale == 0)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %s; a %s model needs it", family->key_scale[0],
-                             found ? "0" : "missing", family->id);
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %s; a %s model needs it",
+                             family->key_scale[0], found ? "0" : "missing", family->id);
     d->routed_scale = (float)scale;
     return MOXIE_OK;
 }
@@ -291,8 +293,9 @@ static moxie_status swiglu_parameter(const reader *r, const char *key, float usu
         return MOXIE_OK;
     MOX_TRY(mox_config_real(r->config, key, r->layer, 0, r->file, &value, r->error));
     if (usual != 0 ? value <= 0 : value != 0)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %g, but the activation of a %s model %s",
-                             key, value, r->family->id, usual != 0 ? "needs a positive one" : "has none");
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                             "%s is %g, but the activation of a %s model %s", key, value, r->family->id,
+                             usual != 0 ? "needs a positive one" : "has none");
     *out = (float)value;
     return MOXIE_OK;
 }
@@ -358,10 +361,11 @@ static moxie_status other_activation(const reader *r, const char *key, const mox
     if (info->usual.kind == out->kind)
         return MOXIE_OK;
     if (out->gate_limit > 0 || out->up_limit > 0)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                             "%s is \"%s\", but the experts of a %s model clamp the inputs of their activation, which is "
-                             "supported for silu only",
-                             key, info->name, r->family->id);
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+            "%s is \"%s\", but the experts of a %s model clamp the inputs of their activation, which is "
+            "supported for silu only",
+            key, info->name, r->family->id);
     *out = (moxie_activation) { .kind = info->usual.kind };
     return MOXIE_OK;
 }

@@ -141,12 +141,12 @@ typedef struct mox_family {
      * key_experts and of key_top_k are spellings of the same (attribute_map in transformers), so they may not differ. */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
     const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */
-    const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
-    const char *key_group;  /* another spelling of "n_group", which is written; NULL: none */
-    bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */
-    bool shared_is_count;   /* key_shared is a number of experts of width I; else it is a width */
-    const char *routing;    /* for moxie_routing_by_name */
-    bool always_norm;       /* renormalises regardless of norm_topk_prob */
+    const char *key_latent;       /* expert width X; NULL: experts work on the hidden size */
+    const char *key_group;        /* another spelling of "n_group", which is written; NULL: none */
+    bool norm_is_order;           /* key_norm holds the order of the norm: 1 or null (DBRX) */
+    bool shared_is_count;         /* key_shared is a number of experts of width I; else it is a width */
+    const char *routing;          /* for moxie_routing_by_name */
+    bool always_norm;             /* renormalises regardless of norm_topk_prob */
     /* Values of keys that config.json does not have: those of the model's configuration class. A null is not absent. */
     bool default_norm;               /* of key_norm; null is false there, as in the models' code */
     float default_scale, null_scale; /* of key_scale. 0: absent is refused, and so is null. No key_scale: factor 1 */

@@ -212,6 +212,8 @@ static moxie_status read_stacks(expert_pass *pass, const three_names *names)
     for (projection p = GATE; p <= DOWN; p++) {
         char name[256];
         mox_match match;
+        if (!names->name[p])
+            continue;
         MOX_TRY(mox_layer_name(pass->reader, names->name[p], -1, name, sizeof name));
         mox_wanted wanted = wanted_of(names, p, name);
         wanted.stacked = pass->set->count;
