@@ -47,7 +47,7 @@
     {                                                                                                                  \
         .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM                                                           \
     }
-/* Only DeepSeek-V2's router sets the selection keys of dropped groups to 0. Those of all sigmoid routers become -inf. */
+/* Only DeepSeek-V2's router sets the selection keys of dropped groups to 0. Those of sigmoid routers become -inf. */
 #define ROUTE_SOFTMAX_GROUPS                                                                                           \
     {                                                                                                                  \
         .score = MOXIE_SCORE_SOFTMAX, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f,                             \
@@ -87,7 +87,7 @@ static moxie_status adjust_step(const json_t *config, const char *file, mox_dims
     return MOXIE_OK;
 }
 
-/* ERNIE's experts for text and for images differ in width, and a list has both. The layer is that of the text tokens. */
+/* ERNIE's experts for text and for images differ in width, and a list has both. The layer is that of text tokens. */
 static moxie_status adjust_ernie_vl(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                                     moxie_layer_config *out, moxie_error *error)
 {

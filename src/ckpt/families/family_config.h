@@ -4,9 +4,9 @@
  *
  *     config.json -> mox_config_family -> mox_config_layer -> sizes (mox_dims), moxie_layer_config
  *
- * A key is looked up in text_config first (for the models that talk: thinker_config.text_config), then at the top level;
- * dots descend ("ffn_config.moe_top_k"). A value may be a list with one entry per layer. Every number is checked against what a layer can be before it is used. Nothing is
- * allocated from a number in config.json alone.
+ * A key is looked up in text_config first (before that, in thinker_config.text_config: models that talk), then at the
+ * top level; dots descend ("ffn_config.moe_top_k"). A value may be a list with one entry per layer. Every number is
+ * checked against what a layer can be before it is used. Nothing is allocated from a number in config.json alone.
  */
 #ifndef MOX_CKPT_FAMILY_CONFIG_H
 #define MOX_CKPT_FAMILY_CONFIG_H

@@ -138,7 +138,7 @@ typedef struct mox_family {
     moxie_dtype router_dtype, bias_dtype; /* as released */
     bool correction_2d;                   /* ERNIE: [1, E] */
     /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list. Those of
-     * key_experts and of key_top_k are spellings of the same (attribute_map in transformers), so they may not differ. */
+     * key_experts and of key_top_k are spellings of the same (transformers' attribute_map), so they may not differ. */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
     const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */
     const char *key_latent;       /* expert width X; NULL: experts work on the hidden size */
