@@ -4,9 +4,9 @@
  *
  *     config.json -> mox_config_family -> mox_config_layer -> sizes (mox_dims), moxie_layer_config
  *
- * A key is looked up in text_config first, then at the top level; dots descend ("ffn_config.moe_top_k"). A value may be
- * a list with one entry per layer. Every number is checked against what a layer can be before it is used. Nothing is
- * allocated from a number in config.json alone.
+ * A key is looked up in text_config first (before that, in thinker_config.text_config: models that talk), then at the
+ * top level; dots descend ("ffn_config.moe_top_k"). A value may be a list with one entry per layer. Every number is
+ * checked against what a layer can be before it is used. Nothing is allocated from a number in config.json alone.
  */
 #ifndef MOX_CKPT_FAMILY_CONFIG_H
 #define MOX_CKPT_FAMILY_CONFIG_H
@@ -15,6 +15,8 @@
 
 /* The value of a key, or NULL when it is absent or null. Borrowed. */
 const json_t *mox_config_find(const json_t *config, const char *key);
+/* True when the key exists, in text_config or at the top level, and is null everywhere. */
+bool mox_config_is_null(const json_t *config, const char *key);
 /* A number, or entry `layer` of a list (for layers past its end the last entry); `fallback` when absent. */
 moxie_status mox_config_int(const json_t *config, const char *key, int64_t layer, int64_t fallback, const char *file,
                             int64_t *out, moxie_error *error);

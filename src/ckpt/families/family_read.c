@@ -72,6 +72,20 @@ static moxie_status first_int(const reader *r, const char *const *keys, int n_ke
     return MOXIE_OK;
 }
 
+/* Keys that are spellings of the same may not differ from the one that was read. */
+static moxie_status check_spellings(const reader *r, const char *const keys[4], const char *read, int64_t value)
+{
+    for (int i = 0; i < 4 && keys[i]; i++) {
+        int64_t other;
+        MOX_TRY(mox_config_int(r->config, keys[i], r->layer, value, r->file, &other, r->error));
+        if (other != value)
+            return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
+                                 "%s is %lld, but %s is %lld; they mean the same: remove the wrong one", read,
+                                 (long long)value, keys[i], (long long)other);
+    }
+    return MOXIE_OK;
+}
+
 static moxie_status required(const reader *r, const char *const *keys, int n_keys, int64_t limit, int64_t *out)
 {
     const char *key;
@@ -100,15 +114,31 @@ static moxie_status optional(const reader *r, const char *key, int64_t limit, in
     return MOXIE_OK;
 }
 
+/* The shared expert as config.json says it: a width, or a number of experts. null means none. Without a key, only the
+ * tensors can tell. */
 static moxie_status read_shared(const reader *r, mox_dims *d)
 {
+    const mox_family *family = r->family;
+    const char *const width_key[] = { family->key_shared_width };
+    const bool family_has = family->names.shared_down != NULL;
     int64_t value = 0;
+    bool count = false;
     const char *key;
-    MOX_TRY(first_int(r, r->family->key_shared, 4, &value, &key));
-    if (value < 0 || value > (r->family->shared_is_count ? 64 : MAX_WIDTH))
+    MOX_TRY(first_int(r, width_key, 1, &value, &key));
+    if (!key) {
+        MOX_TRY(first_int(r, family->key_shared, 4, &value, &key));
+        count = family->shared_is_count;
+    }
+    d->shared_intermediate = family_has ? MOX_SHARED_UNKNOWN : 0;
+    for (int i = 0; i < 4 && !key && family->key_shared[i]; i++)
+        if (mox_config_is_null(r->config, family->key_shared[i]))
+            d->shared_intermediate = 0;
+    if (!key)
+        return MOXIE_OK;
+    if (value < 0 || value > (count ? 64 : MAX_WIDTH))
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
                              "%s is %lld, which is out of range for shared experts", key, (long long)value);
-    d->shared_intermediate = r->family->shared_is_count ? value * d->intermediate : value;
+    d->shared_intermediate = count ? value * d->intermediate : value;
     return MOXIE_OK;
 }
 
@@ -119,6 +149,8 @@ static moxie_status read_sizes(const reader *r, mox_dims *d)
     MOX_TRY(required(r, r->family->key_top_k, 4, MOXIE_MAX_TOP_K, &d->top_k));
     MOX_TRY(required(r, r->family->key_intermediate, 4, MAX_WIDTH, &d->intermediate));
     MOX_TRY(required(r, hidden, 2, MAX_WIDTH, &d->hidden));
+    MOX_TRY(check_spellings(r, r->family->key_experts, r->family->key_experts[0], d->experts));
+    MOX_TRY(check_spellings(r, r->family->key_top_k, r->family->key_top_k[0], d->top_k));
     if (d->top_k > d->experts)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, but there are only %lld experts",
                              r->family->key_top_k[0], (long long)d->top_k, (long long)d->experts);
@@ -133,16 +165,72 @@ static moxie_status read_sizes(const reader *r, mox_dims *d)
 
 /* ---- routing ---------------------------------------------------------------------------------- */
 
+/* A key that is null where the model's code needs a value. `none` says what to write when nothing is meant. */
+static moxie_status refuse_null(const reader *r, const char *key, const char *none)
+{
+    if (!mox_config_is_null(r->config, key))
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                         "%s is null, and the code of a %s model gives that no meaning; write %s, or remove the key",
+                         key, r->family->id, none);
+}
+
+/* A number of groups: the key, or the family's default when it is absent. */
+static moxie_status group_number(const reader *r, const char *key, const char *other, int32_t absent, int64_t *out)
+{
+    const char *const keys[] = { key, other };
+    const char *found;
+    *out = 0;
+    for (int i = 0; i < 2 && keys[i] && !r->family->default_topk_method; i++)
+        MOX_TRY(refuse_null(r, keys[i], "1"));
+    MOX_TRY(first_int(r, keys, 2, out, &found));
+    if (!found && absent == MOX_REQUIRED)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", key,
+                             r->family->id);
+    if (!found)
+        *out = absent;
+    if (*out < 0 || *out > MOXIE_MAX_EXPERTS)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, expected 0 to %d",
+                             found ? found : key, (long long)*out, MOXIE_MAX_EXPERTS);
+    return MOXIE_OK;
+}
+
+/* Whether topk_method switches groups off. Only some families read it; there, other methods than these two are unknown.
+ * In the others, groups are used regardless, and a method that says otherwise is refused. */
+static moxie_status read_method(const reader *r, bool *greedy)
+{
+    const char *const usual = r->family->default_topk_method;
+    const char *method;
+    char escaped[64];
+    MOX_TRY(mox_config_text(r->config, "topk_method", usual ? usual : "noaux_tc", r->file, &method, r->error));
+    *greedy = usual && strcmp(method, "greedy") == 0;
+    if (*greedy || (usual && strcmp(method, "group_limited_greedy") == 0) ||
+        (!usual && strcmp(method, "noaux_tc") == 0))
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                         "topk_method is \"%s\", expected %s for the groups of a %s model",
+                         mox_escape(escaped, sizeof escaped, method),
+                         usual ? "\"greedy\" or \"group_limited_greedy\"" : "\"noaux_tc\"", r->family->id);
+}
+
 static moxie_status read_groups(const reader *r, mox_dims *d)
 {
-    const char *method;
-    MOX_TRY(mox_config_text(r->config, "topk_method", "", r->file, &method, r->error));
-    MOX_TRY(optional(r, r->family->key_group ? r->family->key_group : "n_group", MOXIE_MAX_EXPERTS, &d->n_group));
-    MOX_TRY(optional(r, "topk_group", MOXIE_MAX_EXPERTS, &d->topk_group));
-    if (d->n_group <= 1 || strcmp(method, "greedy") == 0) {
+    const mox_family *family = r->family;
+    const char *const other = family->key_group ? family->key_group : NULL;
+    bool greedy = false;
+    MOX_TRY(group_number(r, "n_group", other, family->default_n_group, &d->n_group));
+    if (d->n_group > 1)
+        MOX_TRY(read_method(r, &greedy));
+    if (d->n_group <= 1 || greedy) {
         d->n_group = d->topk_group = d->n_group == 1;
         return MOXIE_OK;
     }
+    if (family->default_n_group == 0 && !family->default_topk_method)
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+            "n_group is %lld, but the code of a %s model has no groups of experts; is model_type right?",
+            (long long)d->n_group, family->id);
+    MOX_TRY(group_number(r, "topk_group", NULL, family->default_topk_group, &d->topk_group));
     const int64_t reachable = d->experts / d->n_group * d->topk_group;
     if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
@@ -154,44 +242,82 @@ static moxie_status read_groups(const reader *r, mox_dims *d)
 
 static moxie_status read_norm(const reader *r, mox_dims *d)
 {
-    d->norm_topk = r->family->always_norm || r->family->default_norm;
-    for (int i = 0; i < 3 && r->family->key_norm[i]; i++) {
-        const char *key = r->family->key_norm[i];
+    const mox_family *family = r->family;
+    d->norm_topk = family->always_norm || family->default_norm;
+    for (int i = 0; i < 3 && family->key_norm[i]; i++) {
+        const char *key = family->key_norm[i];
         const json_t *value = mox_config_find(r->config, key);
-        /* DBRX: null means "no normalisation" and differs from an absent key. */
-        if (!value && !(r->family->norm_is_order && mox_config_find(r->config, "ffn_config")))
+        if (!value && !mox_config_is_null(r->config, key))
             continue;
-        if (value && r->family->norm_is_order && json_number_value(value) != 1)
+        if (value && family->norm_is_order && json_number_value(value) != 1)
             return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %g; only 1 is supported", key,
                                  json_number_value(value));
-        if (value && !r->family->norm_is_order && !json_is_boolean(value))
+        if (value && !family->norm_is_order && !json_is_boolean(value))
             return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is neither true nor false", key);
-        d->norm_topk = r->family->norm_is_order ? value != NULL : json_is_true(value);
+        d->norm_topk = family->norm_is_order ? value != NULL : json_is_true(value);
         break;
     }
-    d->norm_topk = d->norm_topk || r->family->always_norm;
+    d->norm_topk = d->norm_topk || family->always_norm;
+    return MOXIE_OK;
+}
+
+static moxie_status read_scale(const reader *r, mox_dims *d)
+{
+    const mox_family *family = r->family;
+    double scale = family->key_scale[0] ? family->default_scale : 1;
+    bool found = false;
+    for (int i = 0; i < 3 && family->key_scale[i] && !found; i++) {
+        const char *key = family->key_scale[i];
+        const bool is_null = mox_config_is_null(r->config, key);
+        found = is_null || mox_config_find(r->config, key) != NULL;
+        if (family->null_scale == 0)
+            MOX_TRY(refuse_null(r, key, "1.0"));
+        MOX_TRY(
+            mox_config_real(r->config, key, r->layer, is_null ? family->null_scale : scale, r->file, &scale, r->error));
+    }
+    if (scale == 0)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %s; a %s model needs it",
+                             family->key_scale[0], found ? "0" : "missing", family->id);
+    d->routed_scale = (float)scale;
+    return MOXIE_OK;
+}
+
+/* A parameter of the family's clamped swiglu, 0 when the key is absent. `usual` 0: the family's code has none. */
+static moxie_status swiglu_parameter(const reader *r, const char *key, float usual, float *out)
+{
+    double value = 0;
+    *out = 0;
+    if (usual != 0)
+        MOX_TRY(refuse_null(r, key, "a number"));
+    if (!mox_config_find(r->config, key))
+        return MOXIE_OK;
+    MOX_TRY(mox_config_real(r->config, key, r->layer, 0, r->file, &value, r->error));
+    if (usual != 0 ? value <= 0 : value != 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                             "%s is %g, but the activation of a %s model %s", key, value, r->family->id,
+                             usual != 0 ? "needs a positive one" : "has none");
+    *out = (float)value;
     return MOXIE_OK;
 }
 
 static moxie_status read_factors(const reader *r, mox_dims *d)
 {
-    double scale = 1, limit = 0;
-    for (int i = 0; i < 3 && r->family->key_scale[i]; i++)
-        MOX_TRY(mox_config_real(r->config, r->family->key_scale[i], r->layer, scale, r->file, &scale, r->error));
-    MOX_TRY(mox_config_real(r->config, "swiglu_limit", r->layer, 0, r->file, &limit, r->error));
-    d->routed_scale = (float)scale;
-    d->swiglu_limit = limit > 0 ? (float)limit : 0;
-    return MOXIE_OK;
+    const moxie_activation *act = &r->family->activation;
+    const bool swiglu = act->kind == MOXIE_ACT_SILU;
+    MOX_TRY(read_scale(r, d));
+    MOX_TRY(swiglu_parameter(r, "swiglu_limit", swiglu ? act->gate_limit : 0, &d->swiglu_limit));
+    return swiglu_parameter(r, "swiglu_alpha", swiglu ? act->alpha : 0, &d->swiglu_alpha);
 }
 
 /* The score function by name. Families whose routing fixes the score keep theirs. */
 static moxie_status read_score(const reader *r, moxie_routing *route)
 {
-    static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation" };
+    static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation",
+                                        "score_func" };
     static const char *const names[] = { "", "softmax", "sigmoid", "sqrtsoftplus" };
     if (route->score == MOXIE_SCORE_LOGIT || route->select == MOXIE_SELECT_SPARSEMIXER)
         return MOXIE_OK;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *text;
         char escaped[64];
         MOX_TRY(mox_config_text(r->config, keys[i], NULL, r->file, &text, r->error));
@@ -215,6 +341,10 @@ static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routi
     double jitter = route->jitter, eps = route->norm_eps;
     if (route->select == MOXIE_SELECT_SPARSEMIXER)
         MOX_TRY(mox_config_real(r->config, "router_jitter_noise", r->layer, jitter, r->file, &jitter, r->error));
+    if (route->select == MOXIE_SELECT_SPARSEMIXER && jitter <= 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                             "router_jitter_noise is %g; the router of a %s model needs a positive one", jitter,
+                             r->family->id);
     if (route->norm == MOXIE_NORM_MAX_SUM_EPS)
         MOX_TRY(mox_config_real(r->config, "moe_norm_min", r->layer, eps, r->file, &eps, r->error));
     route->jitter = jitter > 0 ? (float)jitter : route->jitter;
@@ -224,6 +354,22 @@ static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routi
 
 /* ---- activation and dtype --------------------------------------------------------------------- */
 
+/* The activation that config.json names, when it is another than the family's. */
+static moxie_status other_activation(const reader *r, const char *key, const mox_activation_info *info,
+                                     moxie_activation *out)
+{
+    if (info->usual.kind == out->kind)
+        return MOXIE_OK;
+    if (out->gate_limit > 0 || out->up_limit > 0)
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+            "%s is \"%s\", but the experts of a %s model clamp the inputs of their activation, which is "
+            "supported for silu only",
+            key, info->name, r->family->id);
+    *out = (moxie_activation) { .kind = info->usual.kind };
+    return MOXIE_OK;
+}
+
 static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_activation *out)
 {
     static const char *const keys[] = { "mlp_hidden_act", "hidden_activation", "hidden_act",
@@ -231,7 +377,7 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
     const char *text = NULL;
     const char *key = NULL;
     *out = mox_family_activation(r->family, d);
-    for (int i = 0; i < 4 && !text; i++) {
+    for (int i = 0; i < 4 && !text && !r->family->fixed_activation; i++) {
         key = keys[i];
         MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
     }
@@ -239,11 +385,8 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
         return MOXIE_OK;
     const bool gated = mox_activation_is_gated(r->family->activation.kind);
     const mox_activation_info *info = mox_activation_from_config(text, gated);
-    if (info) {
-        if (info->usual.kind != out->kind)
-            *out = (moxie_activation) { .kind = info->usual.kind };
-        return MOXIE_OK;
-    }
+    if (info)
+        return other_activation(r, key, info, out);
     char escaped[64], known[256];
     return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is \"%s\"; known are %s", key,
                          mox_escape(escaped, sizeof escaped, text),

@@ -160,7 +160,7 @@ static moxie_status read_shared(mox_layer_reader *reader)
 {
     moxie_layer_config *config = &reader->out->config;
     mox_expert_set set;
-    if (!reader->names->shared_up || reader->dims.shared_intermediate == 0 ||
+    if (!reader->names->shared_down || reader->dims.shared_intermediate <= 0 ||
         reader->dims.expert_width != reader->dims.hidden)
         return MOXIE_OK;
     MOX_TRY(mox_read_shared(reader, &set));
