@@ -54,6 +54,27 @@ static moxie_status check_activation(const moxie_activation *a, moxie_error *err
     return MOXIE_OK;
 }
 
+static moxie_status check_norm(const moxie_row_norm *n, const char *name, moxie_error *error)
+{
+    MOX_FAIL_IF(n->kind < MOXIE_ROW_NORM_NONE || n->kind > MOXIE_ROW_NORM_RMS_WEIGHTED, MOXIE_ERR_ARGUMENT, error,
+                "%s.kind is %d, which is no norm of moxie_row_norm_kind", name, (int)n->kind);
+    MOX_FAIL_IF(n->kind == MOXIE_ROW_NORM_NONE && n->has_weight, MOXIE_ERR_ARGUMENT, error,
+                "%s.has_weight is set, but %s.kind is 0: there is no norm", name, name);
+    MOX_FAIL_IF(!(n->eps >= 0) || !isfinite(n->eps) || !isfinite(n->weight_add) || !isfinite(n->factor),
+                MOXIE_ERR_ARGUMENT, error,
+                "%s has eps %g, weight_add %g and factor %g; all must be finite, and eps not negative", name,
+                (double)n->eps, (double)n->weight_add, (double)n->factor);
+    return MOXIE_OK;
+}
+
+static moxie_status check_norms(const moxie_layer_config *c, moxie_error *error)
+{
+    MOX_TRY(check_norm(&c->router_norm, "router_norm", error));
+    MOX_FAIL_IF(c->router_norm.kind != MOXIE_ROW_NORM_NONE && c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
+                "router_norm.kind is set, but router_width is 0: the layer has no router");
+    return check_norm(&c->expert_norm, "expert_norm", error);
+}
+
 static moxie_status check_shared(const moxie_shared_config *s, moxie_error *error)
 {
     MOX_TRY(check_extent(s->intermediate, 0, MAX_EXTENT, "shared.intermediate", error));
@@ -92,6 +113,7 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
     MOX_TRY(mox_quant_check_act(&c.a2, "a2", error));
     MOX_TRY(mox_routing_check(&c.routing, c.experts, c.top_k, error));
     MOX_TRY(check_shared(&c.shared, error));
+    MOX_TRY(check_norms(&c, error));
     MOX_TRY(check_parallel(&c, error));
     *out = c;
     return MOXIE_OK;
