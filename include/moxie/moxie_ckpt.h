@@ -61,6 +61,9 @@ typedef struct moxie_model_layer_info {
     int64_t experts, top_k, hidden, intermediate, shared_intermediate, router_width;
     uint64_t expert_bytes; /* weights and companions of all routed experts */
     uint64_t total_bytes;  /* with router and shared expert */
+    /* What the model computes around the layer, and which states the layer then reads, where that is not plain: latent
+     * projections, a router that reads other states than the experts. "": nothing of the kind. */
+    const char *outside;
 } moxie_model_layer_info;
 #define MOXIE_MODEL_LAYER_INFO_INIT MOXIE_INIT(moxie_model_layer_info)
 

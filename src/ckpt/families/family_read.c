@@ -222,6 +222,28 @@ static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routi
     return MOXIE_OK;
 }
 
+/* ---- norms ------------------------------------------------------------------------------------ */
+
+static moxie_status read_eps(const reader *r, const char *key, moxie_row_norm *norm)
+{
+    double eps = norm->eps;
+    if (norm->kind == MOXIE_ROW_NORM_NONE)
+        return MOXIE_OK;
+    MOX_TRY(mox_config_real(r->config, key, r->layer, eps, r->file, &eps, r->error));
+    if (!(eps >= 0 && eps < 1))
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %g, expected 0 to 1", key, eps);
+    norm->eps = (float)eps;
+    return MOXIE_OK;
+}
+
+static moxie_status read_norms(const reader *r, const mox_dims *d, moxie_layer_config *out)
+{
+    const char *key = r->family->key_expert_eps;
+    mox_family_norms(r->family, d->hidden, out);
+    MOX_TRY(read_eps(r, "rms_norm_eps", &out->router_norm));
+    return read_eps(r, key ? key : "rms_norm_eps", &out->expert_norm);
+}
+
 /* ---- activation and dtype --------------------------------------------------------------------- */
 
 static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_activation *out)
@@ -286,6 +308,7 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     MOX_TRY(read_norm(&r, &d));
     MOX_TRY(read_factors(&r, &d));
     MOX_TRY(read_routing(&r, &d, &c.routing));
+    MOX_TRY(read_norms(&r, &d, &c));
     MOX_TRY(read_activation(&r, &d, &c.activation));
     MOX_TRY(read_dtype(&r, &c.dtype));
     if (family->adjust)

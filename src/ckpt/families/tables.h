@@ -91,7 +91,8 @@ typedef struct mox_names {
     const char *fused_gate_up_bias, *fused_down_bias;
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_expert_gate;                   /* "mlp.shared_expert_gate.weight" */
-    const char *router_scale;                         /* Gemma: [H] */
+    const char *router_scale;                         /* [H] weight of the norm of the router's input (router_norm) */
+    const char *expert_norm;                          /* [H] weight of the norm of experts' results (expert_norm) */
     const char *latent_in, *latent_out, *latent_norm; /* [X, H], [H, X], [X] when X is not H */
 } mox_names;
 
@@ -135,9 +136,16 @@ typedef struct mox_family {
     const char *key_group;  /* NULL: "n_group" */
     bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */
     bool shared_is_count;   /* key_shared is a number of experts of width I; else it is a width */
-    const char *routing;    /* for moxie_routing_by_name */
-    bool always_norm;       /* renormalises regardless of norm_topk_prob */
-    bool default_norm;      /* value of norm_topk_prob when config.json has none */
+    /* Norms of the router's input and of experts' results, with the eps that config.json replaces (rms_norm_eps, or
+     * key_expert_eps). `router_root`: the router's factor is H^-1/2. */
+    moxie_row_norm router_norm, expert_norm;
+    bool router_root;
+    const char *key_expert_eps;
+    /* What the model computes around the layer, for readers of `moxie inspect`; NULL: nothing that surprises. */
+    const char *outside;
+    const char *routing; /* for moxie_routing_by_name */
+    bool always_norm;    /* renormalises regardless of norm_topk_prob */
+    bool default_norm;   /* value of norm_topk_prob when config.json has none */
     moxie_activation activation;
     moxie_routing route; /* the routing without groups, scale and arrays; its norm applies when dims.norm_topk */
     /* Reads keys that only this family has: adjusts dims, routing or activation. NULL: nothing. */
@@ -169,7 +177,7 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_SHARED_UP,
     MOX_TENSOR_SHARED_DOWN,
     MOX_TENSOR_SHARED_EXPERT_GATE,
-    MOX_TENSOR_OTHER /* plain tensors outside the layer proper: latent projections and norm, Gemma's router scale */
+    MOX_TENSOR_OTHER /* other plain tensors: weights of norms, latent projections */
 } mox_tensor_kind;
 
 /* One tensor of a layer of `family` in `format`. */
