@@ -417,7 +417,8 @@ typedef struct moxie_row_norm {
 /* ------------------------------------------------------------------------------------------- */
 
 /* A dense expert that every token visits. It is added after the routed sum, with weight 1, or with s(x . gate) when
- * `has_gate` is set. It has the layer's activation without the per-expert parameters. With expert parallelism only rank
+ * `has_gate` is set. It has the layer's activation without the per-expert parameters, or shared_activation of the
+ * configuration. With expert parallelism only rank
  * 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
 typedef struct moxie_shared_config {
     int64_t intermediate; /* 0: there is none */
@@ -444,7 +445,9 @@ typedef struct moxie_layer_config {
     /* Of the router's input, for the router alone (Gemma-4). It acts where the layer's own router computes the logits;
      * logits that the caller gives are taken as they are. */
     moxie_row_norm router_norm;
-    moxie_row_norm expert_norm; /* of each routed expert's result, before its routing weight multiplies it */
+    moxie_row_norm expert_norm;         /* of each routed expert's result, before its routing weight multiplies it */
+    int32_t has_shared_activation;      /* 1: the shared expert's activation is shared_activation */
+    moxie_activation shared_activation; /* its per-expert arrays are NULL */
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
 

@@ -287,7 +287,7 @@ moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, 
     for (int64_t e = 0; out->experts && e < c->experts; e++)
         out->experts[e] = make_expert(&w13, &w2, gated, &c->a13, &c->a2, (uint64_t)e + 1);
     if (c->shared.intermediate > 0)
-        make_shared(&m, c, gated);
+        make_shared(&m, c, c->has_shared_activation ? moxie_act_is_gated(c->shared_activation.kind) : gated);
     if (c->router_width > 0)
         make_router(&m, c);
     out->views.router_norm = make_norm(&m, &c->router_norm, c->router_width);

@@ -54,24 +54,6 @@
         .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f, .group_fill_zero = 1        \
     }
 
-/* Step clamps silu(g) and u in the layers that a list in its config names. */
-static moxie_status adjust_step(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
-                                moxie_layer_config *out, moxie_error *error)
-{
-    double limit = 0, shared = 0;
-    MOX_TRY(mox_config_real(config, "swiglu_limits", layer, 0, file, &limit, error));
-    MOX_TRY(mox_config_real(config, "swiglu_limits_shared", layer, 0, file, &shared, error));
-    if (limit > 0)
-        out->activation =
-            (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };
-    if (dims->shared_intermediate > 0 && (limit > 0 || shared > 0) && limit != shared)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
-                             "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; a layer "
-                             "has one activation here, so run the shared expert outside the layer",
-                             (long long)layer, limit, shared);
-    return MOXIE_OK;
-}
-
 static bool write_step(json_t *config, const mox_dims *dims)
 {
     (void)dims;

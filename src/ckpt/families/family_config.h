@@ -20,6 +20,10 @@ moxie_status mox_config_int(const json_t *config, const char *key, int64_t layer
                             int64_t *out, moxie_error *error);
 moxie_status mox_config_real(const json_t *config, const char *key, int64_t layer, double fallback, const char *file,
                              double *out, moxie_error *error);
+/* A limit of one layer: a number, or entry `layer` of a list; 0 (none) when absent, null or past the end of the list.
+ * MOXIE_ERR_FORMAT when it is negative or no number. */
+moxie_status mox_config_limit(const json_t *config, const char *key, int64_t layer, const char *file, float *out,
+                              moxie_error *error);
 moxie_status mox_config_text(const json_t *config, const char *key, const char *fallback, const char *file,
                              const char **out, moxie_error *error);
 

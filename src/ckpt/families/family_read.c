@@ -272,6 +272,28 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
                          mox_activation_config_names(gated, known, sizeof known));
 }
 
+/* Limits that differ from layer to layer, and between routed experts and the shared one, if the layer has one. */
+static moxie_status read_limits(const reader *r, moxie_layer_config *out)
+{
+    const moxie_activation silu = out->activation;
+    float limit[2] = { 0, 0 };
+    const char *const keys[2] = { r->family->key_limits, r->family->key_limits_shared };
+    for (int i = 0; i < 2; i++)
+        if (keys[i])
+            MOX_TRY(mox_config_limit(r->config, keys[i], r->layer, r->file, &limit[i], r->error));
+    const moxie_activation step[2] = {
+        { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = limit[0], .up_limit = limit[0] },
+        { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = limit[1], .up_limit = limit[1] },
+    };
+    if (limit[0] > 0)
+        out->activation = step[0];
+    if (keys[1] && limit[0] != limit[1]) {
+        out->has_shared_activation = 1;
+        out->shared_activation = limit[1] > 0 ? step[1] : silu;
+    }
+    return MOXIE_OK;
+}
+
 /* The dtype of the hidden states, under either key; bf16 when there is none. */
 static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 {
@@ -310,6 +332,7 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     MOX_TRY(read_routing(&r, &d, &c.routing));
     MOX_TRY(read_norms(&r, &d, &c));
     MOX_TRY(read_activation(&r, &d, &c.activation));
+    MOX_TRY(read_limits(&r, &c));
     MOX_TRY(read_dtype(&r, &c.dtype));
     if (family->adjust)
         MOX_TRY(family->adjust(config, file, &d, layer, &c, error));

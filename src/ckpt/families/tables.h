@@ -132,6 +132,9 @@ typedef struct mox_family {
     bool correction_2d;                   /* ERNIE: [1, E] */
     /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
+    /* Lists of one limit a layer for MOXIE_ACT_SWIGLU_STEP, of routed experts and of the shared one; 0, null and layers
+     * past the end: silu without a limit. NULL: the family has none. */
+    const char *key_limits, *key_limits_shared;
     const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
     const char *key_group;  /* NULL: "n_group" */
     bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */

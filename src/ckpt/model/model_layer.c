@@ -199,9 +199,13 @@ static moxie_status read_shared(mox_layer_reader *reader)
         reader->dims.expert_width != reader->dims.hidden)
         return MOXIE_OK;
     MOX_TRY(mox_read_shared(reader, &set));
-    config->shared = (moxie_shared_config) {
-        .intermediate = reader->dims.shared_intermediate, .w13 = set.w13, .w2 = set.w2, .a13 = set.a13, .a2 = set.a2
-    };
+    config->shared = (moxie_shared_config) { .intermediate = reader->dims.shared_intermediate,
+                                             .w13 = set.w13,
+                                             .w2 = set.w2,
+                                             .a13 = set.a13,
+                                             .a2 = set.a2,
+                                             .bias13 = set.bias13,
+                                             .bias2 = set.bias2 };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
     reader->out->info.shared_intermediate = reader->dims.shared_intermediate;
@@ -251,6 +255,8 @@ static moxie_status read_layer(mox_layer_reader *reader)
         MOX_TRY(read_selection(reader, config));
         MOX_TRY(read_norms(reader));
     }
+    if (config->shared.intermediate == 0)
+        config->has_shared_activation = 0;
     info->routing = routing_name(model->family, &config->routing);
     return MOXIE_OK;
 }

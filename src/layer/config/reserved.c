@@ -33,6 +33,7 @@ moxie_status mox_reserved_quant(const moxie_quant *quant, const char *where, mox
 moxie_status mox_reserved_config(const moxie_layer_config *c, moxie_error *error)
 {
     MOX_RESERVED(moxie_activation, &c->activation, "config.activation", error);
+    MOX_RESERVED(moxie_activation, &c->shared_activation, "config.shared_activation", error);
     MOX_RESERVED(moxie_routing, &c->routing, "config.routing", error);
     MOX_RESERVED(moxie_shared_config, &c->shared, "config.shared", error);
     MOX_RESERVED(moxie_row_norm, &c->router_norm, "config.router_norm", error);

@@ -224,7 +224,7 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->product[MOX_W13]));
     const uint32_t fuses = s->backend->fuses(first);
     if (fuses == 0)
-        MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, &s->config->activation, "", &out->glu));
+        MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, mox_config_activation(s->config, kind), "", &out->glu));
     if ((fuses & MOX_FUSES_GLU) == 0)
         MOX_TRY(choose_quantizer(s, r->role[1], &r->a2, second, false, &out->quant[MOX_W2]));
     out->layout = mox_layout_by_name(first->layout);
