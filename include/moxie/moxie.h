@@ -392,11 +392,33 @@ MOXIE_API moxie_status moxie_expert_map(moxie_expert_map_kind kind, int32_t expe
                                         int32_t *local, int32_t *count, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
+/* Norms                                                                                       */
+/* ------------------------------------------------------------------------------------------- */
+
+/* The norm of each row v of N numbers, in fp32 and rounded nowhere else. w[n] = weight[n] + weight_add, or 1 without a
+ * weight; eps lies inside the root. */
+typedef enum moxie_row_norm_kind {
+    MOXIE_ROW_NORM_NONE = 0,
+    MOXIE_ROW_NORM_RMS = 1,         /* v[n] / sqrt(mean(v^2) + eps) * w[n] * factor */
+    MOXIE_ROW_NORM_RMS_WEIGHTED = 2 /* u[n] / sqrt(mean(u^2) + eps) * factor, u[n] = v[n] w[n] */
+} moxie_row_norm_kind;
+
+typedef struct moxie_row_norm {
+    int32_t kind;         /* moxie_row_norm_kind */
+    int32_t has_weight;   /* the layer's weights have a vector for it */
+    float eps;            /* 0 or more */
+    float weight_add;     /* 1 where a checkpoint stores weight - 1 */
+    float factor;         /* 0 means 1 */
+    uint32_t reserved[5]; /* zero */
+} moxie_row_norm;
+
+/* ------------------------------------------------------------------------------------------- */
 /* Layer configuration and weights                                                             */
 /* ------------------------------------------------------------------------------------------- */
 
 /* A dense expert that every token visits. It is added after the routed sum, with weight 1, or with s(x . gate) when
- * `has_gate` is set. It has the layer's activation without the per-expert parameters. With expert parallelism only rank
+ * `has_gate` is set. It has the layer's activation without the per-expert parameters, or shared_activation of the
+ * configuration. With expert parallelism only rank
  * 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
 typedef struct moxie_shared_config {
     int64_t intermediate; /* 0: there is none */
@@ -420,6 +442,12 @@ typedef struct moxie_layer_config {
     int64_t router_width; /* width of the router's input; 0: the layer has no router, logits are given */
     int32_t router_has_bias;
     int32_t ep_size, ep_rank, ep_map; /* expert parallel: sizes 0 and 1 mean none; moxie_expert_map_kind */
+    /* Of the router's input, for the router alone (Gemma-4). It acts where the layer's own router computes the logits;
+     * logits that the caller gives are taken as they are. */
+    moxie_row_norm router_norm;
+    moxie_row_norm expert_norm;         /* of each routed expert's result, before its routing weight multiplies it */
+    int32_t has_shared_activation;      /* 1: the shared expert's activation is shared_activation */
+    moxie_activation shared_activation; /* its per-expert arrays are NULL */
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
 
@@ -459,6 +487,8 @@ typedef struct moxie_weights {
      * be freed while the layer grows. It is called on the caller's thread; `expert` is one of the above. */
     void (*done)(void *user, const moxie_expert *expert);
     void *done_user;
+    moxie_matrix router_norm; /* [1, router_width], float; where config.router_norm has a weight */
+    moxie_matrix expert_norm; /* [1, H], float; where config.expert_norm has a weight */
 } moxie_weights;
 #define MOXIE_WEIGHTS_INIT MOXIE_INIT(moxie_weights)
 
@@ -640,7 +670,8 @@ MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *ar
 
 /* The same in three parts, for engines that move tokens between them. Each is one-thread-at-a-time per plan.
  *     route      logits (or the router's) -> ids_out, weights_out
- *     experts    hidden, ids, weights -> rows [T,K,H] f32: the result of each choice, not yet weighted; 0 if skipped
+ *     experts    hidden, ids, weights -> rows [T,K,H] f32: the result of each choice, normed (expert_norm) but not yet
+ *                weighted; 0 if skipped
  *     combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert */
 MOXIE_API moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows,
@@ -655,8 +686,8 @@ MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args
 /* One stage of a run beside the oracle. Its worst element is the one with the largest |got - want| / bound. The root
  * mean squares are taken over all finite elements. The struct lives as long as its report; `stage` is static. */
 typedef struct moxie_stage_report {
-    const char *stage;  /* "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2", "combine"; of the
-                         * shared expert "shared quant13", ..., "shared gemm2", "shared gate" */
+    const char *stage;  /* "router norm", "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2",
+                         * "expert norm", "combine"; of the shared expert "shared quant13", ..., "shared gemm2", "shared gate" */
     int64_t elements;   /* compared */
     int64_t beyond;     /* of these, outside the bound */
     double worst_ratio; /* <= 1 passes; infinity where a wrong element has no distance (codes, ids) */
@@ -686,7 +717,8 @@ MOXIE_API void moxie_check_report_destroy(moxie_check_report *report);
 typedef struct moxie_weights_difference {
     uint32_t struct_size;
     int64_t expert;         /* -1: equal, or with `projection` not empty a part outside the experts */
-    const char *projection; /* "gate", "up", "down", "shared gate", ..., "shared expert gate", "router"; "": equal */
+    const char *projection; /* "gate", "up", "down", "shared gate", ..., "shared expert gate", "router", "router norm",
+                             * "expert norm"; "": equal */
     const char *part;       /* "codes", "scale", "zero", "global", "bias", "group index", "input scale" */
     int64_t row, column;    /* of the part: codes by element, scale and zero by group */
     int64_t row_block, column_block; /* in quantization groups */

@@ -66,6 +66,9 @@ typedef struct moxie_model_layer_info {
      * larger range: the larger scale, or the smaller global where it divides. vLLM takes that, too, or for some kernels
      * that of the largest range of all experts. */
     int64_t merged_input_scales;
+    /* What the model computes around the layer, and which states the layer then reads, where that is not plain: latent
+     * projections, a router that reads other states than the experts. "": nothing of the kind. */
+    const char *outside;
 } moxie_model_layer_info;
 #define MOXIE_MODEL_LAYER_INFO_INIT MOXIE_INIT(moxie_model_layer_info)
 

@@ -4,7 +4,7 @@
  * So src/layer chooses kernels and runs the chain with one code for all three.
  *
  *     layer/plan:  kernel_at, admits -> chosen kernels     form, product_scratch, permute_scratch -> workspace
- *     layer/run:   dense -> topk -> permute -> quantize -> product -> activate -> quantize -> product -> combine
+ *     layer/run:   [row_norm] -> dense -> topk -> permute -> quantize -> product -> activate -> quantize -> product -> combine
  *                  '-- span route -'           '------------------ span experts (to y, or with combine) --------'
  *
  * An operation gets a kernel of its family's list and the family's arguments (cpu/<family>/<family>_args.h). Pointers
@@ -25,6 +25,7 @@
 #include "cpu/glu/glu.h"
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"
+#include "cpu/row_norm/row_norm.h"
 #include "cpu/topk/topk.h"
 #include "cuda/cuda_table.h"
 
@@ -82,7 +83,8 @@ typedef struct mox_activations_form {
 
 /* The operations of routing for a whole batch. Arguments that are NULL are not part of the run. */
 typedef struct mox_route_span {
-    const mox_kernel *router_kernel, *topk_kernel, *gate_kernel;
+    const mox_kernel *norm_kernel, *router_kernel, *topk_kernel, *gate_kernel;
+    const mox_row_norm_args *norm; /* of the router's input; its result is router->x */
     const mox_dense_args *router, *gate;
     const mox_topk_args *topk;
 } mox_route_span;
@@ -111,6 +113,8 @@ typedef struct mox_backend {
     uint64_t (*permute_scratch)(int64_t pairs, int64_t slots);
 
     /* ---- operations ---- */
+    moxie_status (*row_norm)(const mox_queue *q, const mox_kernel *kernel, const mox_row_norm_args *args,
+                             moxie_error *error);
     moxie_status (*dense)(const mox_queue *q, const mox_kernel *kernel, const mox_dense_args *args, moxie_error *error);
     moxie_status (*topk)(const mox_queue *q, const mox_kernel *kernel, const mox_topk_args *args, moxie_error *error);
     moxie_status (*permute)(const mox_queue *q, const mox_kernel *kernel, const mox_permute_args *args,
@@ -133,8 +137,8 @@ typedef struct mox_backend {
 
 /* Initialises the operations in a back end's table with its functions of these names. */
 #define MOX_BACKEND_OPERATIONS                                                                                         \
-    .dense = dense, .topk = topk, .permute = permute, .quantize = quantize, .product = product, .activate = activate,  \
-    .combine = combine
+    .row_norm = row_norm, .dense = dense, .topk = topk, .permute = permute, .quantize = quantize, .product = product,  \
+    .activate = activate, .combine = combine
 
 extern const mox_backend mox_backend_host, mox_backend_ref, mox_backend_cuda;
 

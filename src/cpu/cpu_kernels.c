@@ -10,6 +10,7 @@
 #include "cpu/glu/glu.h"
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"
+#include "cpu/row_norm/row_norm.h"
 #include "cpu/topk/topk.h"
 
 /* Every family's kernels begin with a mox_kernel; these give kernel i of one family as such, or NULL. */

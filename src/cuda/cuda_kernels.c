@@ -11,6 +11,7 @@
 #include "cuda/glu/cuda_glu.h"
 #include "cuda/permute/cuda_permute.h"
 #include "cuda/quant_act/cuda_quant_act.h"
+#include "cuda/row_norm/cuda_row_norm.h"
 #include "cuda/topk/cuda_topk.h"
 
 #define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \

@@ -26,6 +26,7 @@
 #include "cuda/limits/cuda_limits_args.h"
 #include "cpu/permute/permute_args.h"
 #include "cpu/quant_act/quant_act_args.h"
+#include "cpu/row_norm/row_norm_args.h"
 #include "cpu/topk/topk_args.h"
 
 #ifdef __cplusplus
@@ -45,6 +46,10 @@ MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args) /* probes are no family, but are
 
 /* Positions in the table: MOX_CUDA_AT_<family>_<kernel>; how many there are: MOX_CUDA_ROWS_<family>. */
 #define MOX_CUDA_ROW(family, id, ...) MOX_CUDA_AT_##family##_##id,
+enum {
+#include "cuda/row_norm/cuda_row_norm.def"
+    MOX_CUDA_ROWS_row_norm
+};
 enum {
 #include "cuda/dense/cuda_dense.def"
     MOX_CUDA_ROWS_dense
@@ -148,6 +153,7 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #include "cuda/limits/cuda_limits.def"
 #include "cuda/permute/cuda_permute.def"
 #include "cuda/quant_act/cuda_quant_act.def"
+#include "cuda/row_norm/cuda_row_norm.def"
 #include "cuda/topk/cuda_topk.def"
 #undef MOX_CUDA_ROW
 

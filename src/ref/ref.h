@@ -54,6 +54,17 @@ void mox_ref_route_weight_bounds(const moxie_routing *routing, int64_t experts, 
 bool mox_ref_route_accepts(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                            int32_t token_id, const int32_t *ids, double tolerance, char *why, size_t why_size);
 
+/* The norm of a row x [n] (moxie_row_norm) in double. `weight` [n] has weight_add in it; NULL: 1. The scale q of a row,
+ * and by how much an fp32 evaluation's results may differ, relative to them; then element k, and its bound. */
+typedef struct mox_ref_norm {
+    const float *weight;
+    bool weight_first;
+    double eps, factor;
+} mox_ref_norm;
+double mox_ref_row_norm_scale(const mox_ref_norm *norm, const float *x, int64_t n, double *relative);
+double mox_ref_row_norm_element(const mox_ref_norm *norm, const float *x, int64_t k, double scale);
+double mox_ref_row_norm_bound(const mox_ref_norm *norm, int64_t k, double want, double relative);
+
 /* Activation quantizers restated from their definition (docs/quantizers.md), for comparing codes: as
  * mox_act_quant_row. Codes and scales agree bit by bit. */
 void mox_ref_act_quant_row(const moxie_quant *quant, float static_scale, float amax, const float *x, int64_t cols,

@@ -317,8 +317,8 @@ static const struct {
       "\"ffn_hidden_size\":8,\"moe_normalize_expert_weights\":2}}",
       MOXIE_ERR_UNSUPPORTED, "only 1 is supported" },
     { "{\"model_type\":\"step3p5\",\"moe_num_experts\":8,\"moe_top_k\":2,\"hidden_size\":8,"
-      "\"moe_intermediate_size\":8,\"share_expert_dim\":8,\"swiglu_limits\":7,\"swiglu_limits_shared\":16}",
-      MOXIE_ERR_UNSUPPORTED, "swiglu_limits_shared 16" },
+      "\"moe_intermediate_size\":8,\"share_expert_dim\":8,\"swiglu_limits\":7,\"swiglu_limits_shared\":-16}",
+      MOXIE_ERR_FORMAT, "swiglu_limits_shared is -16" },
     { "{\"model_type\":\"olmoe\",\"num_experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8,"
       "\"hidden_size\":8,\"torch_dtype\":\"float8_e4m3fn\"}",
       MOXIE_ERR_UNSUPPORTED, "torch_dtype is \"float8_e4m3fn\"; the hidden states may be bfloat16, float16" },

@@ -226,14 +226,19 @@ static void arrays_of_families(void **state)
 
     hand_open(&c);
     hand_add2(&c, "model.language_model.layers.1.router.proj.weight", MOXIE_BF16, 2, 8);
+    hand_add2(&c, "model.language_model.layers.1.router.scale", MOXIE_BF16, 8, -1);
     hand_add2(&c, "model.language_model.layers.1.router.per_expert_scale", MOXIE_BF16, 2, -1);
     hand_add(&c, "model.language_model.layers.1.experts.gate_up_proj", MOXIE_BF16, 2, 8, 8, -1);
     hand_add(&c, "model.language_model.layers.1.experts.down_proj", MOXIE_BF16, 2, 8, 4, -1);
+    hand_ramp(&c, "model.language_model.layers.1.router.scale", 0.5f, 0.25f);
     hand_ramp(&c, "model.language_model.layers.1.router.per_expert_scale", 1.5f, 1);
     hand_write(&c,
                "{\"model_type\":\"gemma4\",\"text_config\":{\"num_experts\":2,\"top_k_experts\":1,\"hidden_size\":8,"
-               "\"moe_intermediate_size\":4}}");
+               "\"moe_intermediate_size\":4,\"rms_norm_eps\":0.25}}");
     m = hand_load(&c, 1, MOXIE_ACTIVATIONS_CHECKPOINT);
+    assert_int_equal(m.config->router_norm.kind, MOXIE_ROW_NORM_RMS);
+    assert_true(m.config->router_norm.eps == 0.25f && m.config->router_norm.factor == (float)sqrt(1.0 / 8));
+    assert_true(mox_grid_value(&m.weights->router_norm.codes, 0, 7) == 2.25);
     assert_true(m.config->routing.per_expert_scale[0] == 1.5f && m.config->routing.per_expert_scale[1] == 2.5f);
     hand_unload(&m);
     hand_close(&c);

@@ -10,6 +10,7 @@
 
 #include "cpu/glu/glu.h"
 #include "cpu/quant_act/quant_act.h"
+#include "cpu/row_norm/row_norm.h"
 #include "route/route.h"
 #include "test_cuda_graph.h"
 #include "test_cuda_sm90.h"
@@ -358,6 +359,14 @@ static moxie_status expert_gemm(const mox_cuda_expert_gemm_args *a, mox_cuda_str
     for (int64_t s = 0; s < a->slots; s++)
         for (int i = 0; i < matrices; i++)
             multiply(a, &a->matrix[i], s, i * a->matrix[i].rows);
+    return MOXIE_OK;
+}
+
+static moxie_status row_norm(const mox_row_norm_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("row_norm", error));
+    mox_row_norm_scalar_run(a, &mox_executor_serial);
     return MOXIE_OK;
 }
 

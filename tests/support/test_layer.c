@@ -184,6 +184,17 @@ static void vary_given(test_rng *rng, moxie_expert *experts, int64_t count)
     }
 }
 
+/* Its own function in one of three layers. */
+static void make_shared_activation(test_layer *layer, test_rng *rng)
+{
+    moxie_layer_config *c = &layer->config;
+    c->has_shared_activation = one_in(rng, 3);
+    if (c->has_shared_activation)
+        c->shared_activation = (moxie_activation) { .kind = test_act_kinds[test_below(rng, TEST_ACT_KINDS)],
+                                                    .gate_limit = one_in(rng, 2) ? 0.0f : 0.625f,
+                                                    .up_limit = one_in(rng, 2) ? 0.0f : 0.375f };
+}
+
 static void make_shared(test_layer *layer, test_rng *rng, const test_layer_limits *limits, test_expert_spec spec)
 {
     moxie_shared_config *s = &layer->config.shared;
@@ -200,6 +211,8 @@ static void make_shared(test_layer *layer, test_rng *rng, const test_layer_limit
     s->bias2 = one_in(rng, 3);
     spec.bias13 = s->bias13 != 0;
     spec.bias2 = s->bias2 != 0;
+    if (layer->config.has_shared_activation)
+        spec.gated = moxie_act_is_gated(layer->config.shared_activation.kind);
     test_expert *owner = &layer->owners[layer->config.experts];
     test_expert_make(owner, rng, &spec);
     layer->weights.shared = &owner->view;
@@ -237,8 +250,10 @@ static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limi
     layer->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
     layer->weights.n_experts = c->experts;
     layer->weights.experts = layer->experts;
-    if (one_in(rng, 3))
+    if (one_in(rng, 3)) {
+        make_shared_activation(layer, rng);
         make_shared(layer, rng, limits, spec);
+    }
     if (c->router_width > 0)
         layer->weights.router = plain_matrix(layer, rng, c->experts, c->router_width, c->router_has_bias);
     snprintf(layer->text, sizeof layer->text, "H %lld I %lld E %lld K %lld, w13 %s, w2 %s, a13 %s, a2 %s, fill %s",
@@ -296,6 +311,29 @@ static void make_batch(test_layer *layer, test_rng *rng, const test_layer_limits
     a->output = test_layer_own(layer, test_layer_output_bytes(layer));
 }
 
+/* ---- norms --------------------------------------------------------------------------------------------- */
+
+static moxie_row_norm make_norm(test_layer *layer, test_rng *rng, int64_t cols, moxie_matrix *weight)
+{
+    moxie_row_norm norm = { .kind = one_in(rng, 2) ? MOXIE_ROW_NORM_RMS : MOXIE_ROW_NORM_RMS_WEIGHTED,
+                            .has_weight = !one_in(rng, 3),
+                            .eps = one_in(rng, 2) ? 1e-6f : 1e-5f,
+                            .weight_add = one_in(rng, 2) ? 1.0f : 0.0f,
+                            .factor = one_in(rng, 2) ? 0.0f : 0.25f };
+    if (norm.has_weight)
+        *weight = plain_matrix(layer, rng, 1, cols, false);
+    return norm;
+}
+
+static void make_norms(test_layer *layer, test_rng *rng)
+{
+    moxie_layer_config *c = &layer->config;
+    if (c->router_width > 0 && one_in(rng, 3))
+        c->router_norm = make_norm(layer, rng, c->router_width, &layer->weights.router_norm);
+    if (one_in(rng, 4))
+        c->expert_norm = make_norm(layer, rng, c->hidden, &layer->weights.expert_norm);
+}
+
 /* ---- the layer ----------------------------------------------------------------------------------------- */
 
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits)
@@ -324,11 +362,13 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     const char *method = make_routing(out, rng, limits);
     make_weights(out, rng, limits);
     make_batch(out, rng, limits);
+    make_norms(out, rng);
     const size_t used = strlen(out->text);
     snprintf(out->text + used, sizeof out->text - used,
-             ", activation %d, routing %s%s, %s, T %lld, shared %lld, ep %d/%d", c->activation.kind, method,
-             c->routing.on_input ? " on input" : "", moxie_dtype_name(c->dtype), (long long)out->args.tokens,
-             (long long)c->shared.intermediate, c->ep_rank, c->ep_size);
+             ", activation %d, routing %s%s, norms %d %d, %s, T %lld, shared %lld, ep %d/%d", c->activation.kind,
+             method, c->routing.on_input ? " on input" : "", c->router_norm.kind, c->expert_norm.kind,
+             moxie_dtype_name(c->dtype), (long long)out->args.tokens, (long long)c->shared.intermediate, c->ep_rank,
+             c->ep_size);
 }
 
 void test_layer_free(test_layer *layer)

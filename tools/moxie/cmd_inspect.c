@@ -47,13 +47,14 @@ static void add_text_row(cli_table *table, const moxie_model_layer_info *layer)
 
 static json_t *json_row(const moxie_model_layer_info *layer)
 {
-    return cli_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I}", "layer",
+    return cli_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s}", "layer",
                     (json_int_t)layer->layer, "format", layer->format, "shared_format", layer->shared_format, "routing",
                     layer->routing, "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k, "hidden",
                     (json_int_t)layer->hidden, "intermediate", (json_int_t)layer->intermediate, "shared_intermediate",
                     (json_int_t)layer->shared_intermediate, "router_width", (json_int_t)layer->router_width,
                     "expert_bytes", (json_int_t)layer->expert_bytes, "total_bytes", (json_int_t)layer->total_bytes,
-                    "format_note", layer->format_note, "merged_input_scales", (json_int_t)layer->merged_input_scales);
+                    "format_note", layer->format_note, "merged_input_scales", (json_int_t)layer->merged_input_scales,
+                    "outside", layer->outside);
 }
 
 /* What the table has no column for. */
@@ -109,6 +110,7 @@ int cmd_inspect(int argc, char **argv)
     moxie_model_get_info(model, &info, NULL);
 
     json_t *rows = json_array();
+    const char *outside = ""; /* lives as long as the model */
     cli_table table;
     cli_table_begin(&table, 10, headings);
     for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
@@ -120,6 +122,7 @@ int cmd_inspect(int argc, char **argv)
         if (!args.json)
             print_notes(&layer);
         add_text_row(&table, &layer);
+        outside = layer.outside[0] ? layer.outside : outside;
     }
     int code = CLI_OK;
     if (status != MOXIE_OK) {
@@ -131,6 +134,8 @@ int cmd_inspect(int argc, char **argv)
         json_decref(rows);
         print_summary(args.dir, model, &info);
         cli_table_print(&table);
+        if (outside[0])
+            printf("around these layers: %s\n", outside);
     }
     cli_table_free(&table);
     moxie_model_close(model);

@@ -265,6 +265,16 @@ static void make_router(maker *m, const moxie_layer_config *c)
         router->bias = dense_grid(fill_normal(m, MOXIE_BF16, c->experts, 0.1f), MOXIE_BF16, c->experts, 1);
 }
 
+/* The weight of a norm, with small numbers where it is stored less 1. */
+static moxie_matrix make_norm(maker *m, const moxie_row_norm *norm, int64_t cols)
+{
+    moxie_matrix weight = { 0 };
+    if (norm->has_weight)
+        weight.codes =
+            dense_grid(fill_normal(m, MOXIE_BF16, cols, norm->weight_add != 0 ? 0.1f : 1), MOXIE_BF16, 1, cols);
+    return weight;
+}
+
 moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, made_weights *out, moxie_error *error)
 {
     maker m = { .out = out, .seed = mix(seed + 1) };
@@ -277,9 +287,11 @@ moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, 
     for (int64_t e = 0; out->experts && e < c->experts; e++)
         out->experts[e] = make_expert(&w13, &w2, gated, &c->a13, &c->a2, (uint64_t)e + 1);
     if (c->shared.intermediate > 0)
-        make_shared(&m, c, gated);
+        make_shared(&m, c, c->has_shared_activation ? moxie_act_is_gated(c->shared_activation.kind) : gated);
     if (c->router_width > 0)
         make_router(&m, c);
+    out->views.router_norm = make_norm(&m, &c->router_norm, c->router_width);
+    out->views.expert_norm = make_norm(&m, &c->expert_norm, c->hidden);
     out->views.n_experts = c->experts;
     out->views.experts = out->experts;
     if (!m.failed && out->experts)

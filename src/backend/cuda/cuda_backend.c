@@ -15,6 +15,7 @@
 #include "cuda/glu/cuda_glu.h"
 #include "cuda/permute/cuda_permute.h"
 #include "cuda/quant_act/cuda_quant_act.h"
+#include "cuda/row_norm/cuda_row_norm.h"
 #include "cuda/topk/cuda_topk.h"
 
 /* ---- choosing ------------------------------------------------------------------------------------- */
@@ -111,6 +112,7 @@ static int32_t launcher(const mox_kernel *kernel)
     {                                                                                                                  \
         return q->table->family[launcher(kernel)](args, q->stream, error);                                             \
     }
+LAUNCH(row_norm, row_norm)
 LAUNCH(dense, dense)
 LAUNCH(topk, topk)
 LAUNCH(permute, permute)

@@ -89,6 +89,14 @@ uint64_t mox_host_permute_scratch(int64_t pairs, int64_t slots)
 
 /* ---- operations ----------------------------------------------------------------------------------- */
 
+static moxie_status row_norm(const mox_queue *q, const mox_kernel *kernel, const mox_row_norm_args *args,
+                             moxie_error *error)
+{
+    (void)error;
+    ((const mox_row_norm_kernel *)kernel)->run(args, q->executor);
+    return MOXIE_OK;
+}
+
 static moxie_status dense(const mox_queue *q, const mox_kernel *kernel, const mox_dense_args *args, moxie_error *error)
 {
     (void)error;

@@ -2,7 +2,7 @@
  *
  * host_route.c - the span `route` on the host: router, topk, weight of the shared expert.
  *
- *     [dense router] -> [topk],  [dense shared gate]        for MOX_ROUTE_TOKENS tokens at a time
+ *     [row_norm] -> [dense router] -> [topk],  [dense shared gate]        for MOX_ROUTE_TOKENS tokens at a time
  *
  * A long batch takes one parallel region: each task runs all three operations for MOX_ROUTE_TOKENS tokens. A batch of
  * at most so many tokens runs on the caller's thread, since a parallel region costs more than it saves. If its router
@@ -25,6 +25,17 @@ static void run_dense(const mox_kernel *kernel, const mox_dense_args *whole, int
     part.out = whole->out + first * whole->rows;
     part.x_scratch = whole->x_scratch + scratch;
     ((const mox_dense_kernel *)kernel)->run(&part, executor);
+}
+
+/* Tokens [first, first + tokens) of the norm of the router's input. */
+static void run_norm(const mox_kernel *kernel, const mox_row_norm_args *whole, int64_t first, int64_t tokens,
+                     const moxie_executor *executor)
+{
+    mox_row_norm_args part = *whole;
+    part.max_rows = tokens;
+    part.x = (const char *)whole->x + first * whole->cols * mox_dtype_bytes(whole->x_dtype);
+    part.out = whole->out + first * whole->cols;
+    ((const mox_row_norm_kernel *)kernel)->run(&part, executor);
 }
 
 /* Tokens [first, first + tokens) of topk. Cannot fail: only a custom callback can, and that is never part of the span.
@@ -60,6 +71,8 @@ static void route_tokens(void *context, int64_t task, int32_t worker)
     const int64_t first = task * MOX_ROUTE_TOKENS, tokens = mox_min_i64(MOX_ROUTE_TOKENS, tokens_of(span) - first);
     const int64_t scratch = worker * MOX_ROUTE_TOKENS * max_cols(span);
     const moxie_executor here = mox_executor_on_worker(&worker);
+    if (span->norm != NULL)
+        run_norm(span->norm_kernel, span->norm, first, tokens, &here);
     if (span->router != NULL)
         run_dense(span->router_kernel, span->router, first, tokens, scratch, &here);
     if (span->gate != NULL)
@@ -73,6 +86,8 @@ static void route_short(const mox_route_span *span, int64_t tokens, const moxie_
     const int32_t caller = 0;
     const moxie_executor here = mox_executor_on_worker(&caller);
     const mox_dense_args *router = span->router;
+    if (span->norm != NULL)
+        run_norm(span->norm_kernel, span->norm, 0, tokens, &here);
     if (router != NULL) {
         const bool large = tokens * router->rows * router->cols >= MIN_PARALLEL_MULTIPLIES;
         run_dense(span->router_kernel, router, 0, tokens, 0, large ? executor : &here);

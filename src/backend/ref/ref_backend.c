@@ -47,6 +47,14 @@ static uint64_t product_scratch(const mox_target *target, const mox_kernel *kern
 
 /* ---- operations ----------------------------------------------------------------------------------- */
 
+static moxie_status row_norm(const mox_queue *q, const mox_kernel *kernel, const mox_row_norm_args *args,
+                             moxie_error *error)
+{
+    (void)kernel, (void)error;
+    mox_ref_run_row_norm(args, q->executor);
+    return MOXIE_OK;
+}
+
 static moxie_status dense(const mox_queue *q, const mox_kernel *kernel, const mox_dense_args *args, moxie_error *error)
 {
     (void)kernel, (void)error;

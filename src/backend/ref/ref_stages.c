@@ -1,12 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_stages.c - the stages dense, topk, quant_act, glu and combine in double precision (ref_stages.h). Sums and
+ * ref_stages.c - the stages row_norm, dense, topk, quant_act, glu and combine in double precision (ref_stages.h). Sums and
  * functions are in double; each result is rounded once. The products are in ref_product.c.
  */
 #include "backend/ref/ref_stages.h"
 
 #include "base/sizes.h"
 #include "ref/ref.h"
+
+/* ---- row_norm ------------------------------------------------------------------------------------ */
+
+static void norm_row(void *context, int64_t row, int32_t worker)
+{
+    const mox_row_norm_args *args = context;
+    const mox_ref_norm norm = { args->weight, args->weight_first != 0, args->eps, args->factor };
+    (void)worker;
+    float *out = args->out + row * args->cols;
+    double relative;
+    mox_widen(args->x_dtype, (const char *)args->x + row * args->cols * mox_dtype_bytes(args->x_dtype), out,
+              args->cols);
+    const double scale = mox_ref_row_norm_scale(&norm, out, args->cols, &relative);
+    for (int64_t k = 0; k < args->cols; k++)
+        out[k] = (float)mox_ref_row_norm_element(&norm, out, k, scale);
+}
+
+void mox_ref_run_row_norm(const mox_row_norm_args *args, const moxie_executor *executor)
+{
+    mox_row_norm_args context = *args;
+    mox_parallel(executor, args->rows != NULL ? *args->rows : args->max_rows, norm_row, &context);
+}
 
 /* ---- dense --------------------------------------------------------------------------------------- */
 

@@ -13,8 +13,10 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/glu/glu.h"
 #include "cpu/quant_act/quant_act.h"
+#include "cpu/row_norm/row_norm.h"
 #include "cpu/topk/topk.h"
 
+void mox_ref_run_row_norm(const mox_row_norm_args *args, const moxie_executor *executor);
 void mox_ref_run_dense(const mox_dense_args *args, const moxie_executor *executor);
 /* Ids come from the fp32 kernel, since fp32 keys define the choice; weights are computed in double. */
 moxie_status mox_ref_run_topk(const mox_topk_args *args, const moxie_executor *executor, moxie_error *error);

@@ -105,3 +105,17 @@ moxie_status mox_config_text(const json_t *config, const char *key, const char *
     *out = value ? json_string_value(value) : fallback;
     return MOXIE_OK;
 }
+
+moxie_status mox_config_limit(const json_t *config, const char *key, int64_t layer, const char *file, float *out,
+                              moxie_error *error)
+{
+    const json_t *value = mox_config_find(config, key);
+    double limit = 0;
+    if (!json_is_array(value) || (uint64_t)layer < json_array_size(value))
+        MOX_TRY(mox_config_real(config, key, layer, 0, file, &limit, error));
+    if (limit < 0)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "%s is %g in layer %lld, expected 0 (no limit) or more",
+                             key, limit, (long long)layer);
+    *out = (float)limit;
+    return MOXIE_OK;
+}

@@ -58,35 +58,6 @@
         .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f                              \
     }
 
-/* Entry `layer` of a list of limits. No list, no entry, null and 0 mean no limit: 0. */
-static moxie_status layer_limit(const json_t *config, const char *key, int64_t layer, const char *file, double *out,
-                                moxie_error *error)
-{
-    const json_t *list = mox_config_find(config, key);
-    *out = 0;
-    if (json_is_array(list) && (uint64_t)layer >= json_array_size(list))
-        return MOXIE_OK;
-    return mox_config_real(config, key, layer, 0, file, out, error);
-}
-
-/* Step clamps silu(g) and u in the layers that a list in its config names. */
-static moxie_status adjust_step(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
-                                moxie_layer_config *out, moxie_error *error)
-{
-    double limit, shared;
-    MOX_TRY(layer_limit(config, "swiglu_limits", layer, file, &limit, error));
-    MOX_TRY(layer_limit(config, "swiglu_limits_shared", layer, file, &shared, error));
-    if (limit > 0)
-        out->activation =
-            (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };
-    if (dims->shared_intermediate != 0 && (limit > 0 || shared > 0) && limit != shared)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
-                             "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; a layer "
-                             "has one activation here, so run the shared expert outside the layer",
-                             (long long)layer, limit, shared);
-    return MOXIE_OK;
-}
-
 /* ERNIE's experts for text and for images differ in width, and a list has both. The layer is that of text tokens. */
 static moxie_status adjust_ernie_vl(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                                     moxie_layer_config *out, moxie_error *error)

@@ -22,6 +22,10 @@ moxie_status mox_config_int(const json_t *config, const char *key, int64_t layer
                             int64_t *out, moxie_error *error);
 moxie_status mox_config_real(const json_t *config, const char *key, int64_t layer, double fallback, const char *file,
                              double *out, moxie_error *error);
+/* A limit of one layer: a number, or entry `layer` of a list; 0 (none) when absent, null or past the end of the list.
+ * MOXIE_ERR_FORMAT when it is negative or no number. */
+moxie_status mox_config_limit(const json_t *config, const char *key, int64_t layer, const char *file, float *out,
+                              moxie_error *error);
 moxie_status mox_config_text(const json_t *config, const char *key, const char *fallback, const char *file,
                              const char **out, moxie_error *error);
 
@@ -39,6 +43,8 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
 moxie_routing mox_family_routing(const mox_family *family, const mox_dims *dims, int64_t layer);
 /* The activation of the family with the swiglu limit of `dims`. */
 moxie_activation mox_family_activation(const mox_family *family, const mox_dims *dims);
+/* The norms of the family for a router that reads `hidden` numbers. */
+void mox_family_norms(const mox_family *family, int64_t hidden, moxie_layer_config *out);
 /* Sets quantization, biases and widths of a layer in these formats. Routing and activation in `out` are set already. */
 void mox_layer_config_formats(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
                               const mox_hf_quant *shared, moxie_layer_config *out);

@@ -352,6 +352,28 @@ static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routi
     return MOXIE_OK;
 }
 
+/* ---- norms ------------------------------------------------------------------------------------ */
+
+static moxie_status read_eps(const reader *r, const char *key, moxie_row_norm *norm)
+{
+    double eps = norm->eps;
+    if (norm->kind == MOXIE_ROW_NORM_NONE)
+        return MOXIE_OK;
+    MOX_TRY(mox_config_real(r->config, key, r->layer, eps, r->file, &eps, r->error));
+    if (!(eps >= 0 && eps < 1))
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %g, expected 0 to 1", key, eps);
+    norm->eps = (float)eps;
+    return MOXIE_OK;
+}
+
+static moxie_status read_norms(const reader *r, const mox_dims *d, moxie_layer_config *out)
+{
+    const char *key = r->family->key_expert_eps;
+    mox_family_norms(r->family, d->hidden, out);
+    MOX_TRY(read_eps(r, "rms_norm_eps", &out->router_norm));
+    return read_eps(r, key ? key : "rms_norm_eps", &out->expert_norm);
+}
+
 /* ---- activation and dtype --------------------------------------------------------------------- */
 
 /* The activation that config.json names, when it is another than the family's. */
@@ -393,6 +415,28 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
                          mox_activation_config_names(gated, known, sizeof known));
 }
 
+/* Limits that differ from layer to layer, and between routed experts and the shared one, if the layer has one. */
+static moxie_status read_limits(const reader *r, moxie_layer_config *out)
+{
+    const moxie_activation silu = out->activation;
+    float limit[2] = { 0, 0 };
+    const char *const keys[2] = { r->family->key_limits, r->family->key_limits_shared };
+    for (int i = 0; i < 2; i++)
+        if (keys[i])
+            MOX_TRY(mox_config_limit(r->config, keys[i], r->layer, r->file, &limit[i], r->error));
+    const moxie_activation step[2] = {
+        { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = limit[0], .up_limit = limit[0] },
+        { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = limit[1], .up_limit = limit[1] },
+    };
+    if (limit[0] > 0)
+        out->activation = step[0];
+    if (keys[1] && limit[0] != limit[1]) {
+        out->has_shared_activation = 1;
+        out->shared_activation = limit[1] > 0 ? step[1] : silu;
+    }
+    return MOXIE_OK;
+}
+
 /* The dtype of the hidden states, under either key; bf16 when there is none. */
 static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 {
@@ -429,7 +473,9 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     MOX_TRY(read_norm(&r, &d));
     MOX_TRY(read_factors(&r, &d));
     MOX_TRY(read_routing(&r, &d, &c.routing));
+    MOX_TRY(read_norms(&r, &d, &c));
     MOX_TRY(read_activation(&r, &d, &c.activation));
+    MOX_TRY(read_limits(&r, &c));
     MOX_TRY(read_dtype(&r, &c.dtype));
     if (family->adjust)
         MOX_TRY(family->adjust(config, file, &d, layer, &c, error));

@@ -3,6 +3,7 @@
  * family_write.c - config.json of a model from its sizes; and the layer configuration that follows from sizes and
  * formats alone, which the generator and the planner use without tensors.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,14 @@ moxie_activation mox_family_activation(const mox_family *family, const mox_dims 
     return activation;
 }
 
+void mox_family_norms(const mox_family *family, int64_t hidden, moxie_layer_config *out)
+{
+    out->router_norm = family->router_norm;
+    out->expert_norm = family->expert_norm;
+    if (family->router_root)
+        out->router_norm.factor = (float)(1 / sqrt((double)hidden));
+}
+
 void mox_layer_config_formats(const mox_family *family, const mox_dims *dims, const mox_hf_quant *routed,
                               const mox_hf_quant *shared, moxie_layer_config *out)
 {
@@ -178,6 +187,7 @@ moxie_status mox_family_layer_config(const mox_family *family, const mox_dims *d
     config.dtype = MOXIE_BF16;
     config.activation = mox_family_activation(family, dims);
     config.routing = mox_family_routing(family, dims, layer);
+    mox_family_norms(family, dims->hidden, &config);
     mox_layer_config_formats(family, dims, routed, shared ? shared : routed, &config);
     *out = config;
     return MOXIE_OK;

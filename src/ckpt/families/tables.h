@@ -100,7 +100,8 @@ typedef struct mox_names {
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_gate_up;                       /* gate rows, then up rows, in one matrix [2S, H] */
     const char *shared_expert_gate;                   /* "mlp.shared_expert_gate.weight" */
-    const char *router_scale;                         /* Gemma: [H] */
+    const char *router_scale;                         /* [H] weight of the norm of the router's input (router_norm) */
+    const char *expert_norm;                          /* [H] weight of the norm of experts' results (expert_norm) */
     const char *latent_in, *latent_out, *latent_norm; /* [X, H], [H, X], [X] when X is not H */
 } mox_names;
 
@@ -148,6 +149,16 @@ typedef struct mox_family {
     /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list. Those of
      * key_experts and of key_top_k are spellings of the same (transformers' attribute_map), so they may not differ. */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
+    /* Lists of one limit a layer for MOXIE_ACT_SWIGLU_STEP, of routed experts and of the shared one; 0, null and layers
+     * past the end: silu without a limit. NULL: the family has none. */
+    const char *key_limits, *key_limits_shared;
+    /* Norms of the router's input and of experts' results, with the eps that config.json replaces (rms_norm_eps, or
+     * key_expert_eps). `router_root`: the router's factor is H^-1/2. */
+    moxie_row_norm router_norm, expert_norm;
+    bool router_root;
+    const char *key_expert_eps;
+    /* What the model computes around the layer, for readers of `moxie inspect`; NULL: nothing that surprises. */
+    const char *outside;
     const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */
     const char *key_latent;       /* expert width X; NULL: experts work on the hidden size */
     const char *key_group;        /* another spelling of "n_group", which is written; NULL: none */
@@ -193,7 +204,7 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_SHARED_UP,
     MOX_TENSOR_SHARED_DOWN, /* .. to here */
     MOX_TENSOR_SHARED_EXPERT_GATE,
-    MOX_TENSOR_OTHER /* plain tensors outside the layer proper: latent projections and norm, Gemma's router scale */
+    MOX_TENSOR_OTHER /* other plain tensors: weights of norms, latent projections */
 } mox_tensor_kind;
 
 /* One tensor of a layer of `family` in `format`. */

@@ -28,6 +28,7 @@ typedef struct expert_pass {
     mox_expert_set *set;
     mox_match first[2]; /* of W13 and W2: all others must equal it */
     bool have[2];
+    bool may_have_bias;    /* a bias that exists is read, whatever the family says */
     bool input_scales[2];  /* some expert has a static activation scale */
     moxie_quant *quant[2]; /* set->w13, set->w2 */
     char first_name[2][256];
@@ -103,7 +104,7 @@ static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matri
     moxie_grid bias;
     MOX_TRY(mox_layer_floats(pass->reader, tensor, matrix->codes.rows, 1, &bias));
     pass->set->bytes += tensor->bytes;
-    if (pass->set->bias)
+    if (pass->set->bias || pass->may_have_bias)
         matrix->bias = bias;
     else if (!all_zero(&bias))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error,
@@ -382,6 +383,29 @@ static moxie_status read_shared_pair(expert_pass *pass, const three_names *names
     return MOXIE_OK;
 }
 
+/* Whether the shared expert has biases, from its tensors: gate and up both, or neither. Zeros are no biases. */
+static moxie_status find_shared_bias(const mox_layer_reader *reader, mox_expert_set *set)
+{
+    moxie_expert *e = &set->experts[0];
+    moxie_matrix *const all[3] = { &e->gate, &e->up, &e->down };
+    const char *const names[3] = { reader->names->shared_gate, reader->names->shared_up, reader->names->shared_down };
+    bool zero[3];
+    for (int i = 0; i < 3; i++)
+        zero[i] = all[i]->bias.data == NULL || all_zero(&all[i]->bias);
+    const bool has_gate = e->gate.bias.data != NULL, has_up = e->up.bias.data != NULL;
+    if (names[0] && has_gate != has_up)
+        return mox_fail_file(MOXIE_ERR_FORMAT, reader->error, "", -1,
+                             "layer %lld: the shared expert's %s.bias exists, but %s.bias does not: gate and up have a "
+                             "bias both or neither",
+                             (long long)reader->layer, names[has_gate ? 0 : 1], names[has_gate ? 1 : 0]);
+    set->bias13 = !zero[0] || !zero[1];
+    set->bias2 = !zero[2];
+    for (int i = 0; i < 3; i++)
+        if (!(i < 2 ? set->bias13 : set->bias2))
+            all[i]->bias = (moxie_grid) { 0 };
+    return MOXIE_OK;
+}
+
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
 {
     char gate_up[256];
@@ -391,10 +415,12 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
                                 .narrow = reader->dims.shared_intermediate };
     expert_pass pass;
     MOX_TRY(begin(reader, 1, out, &pass));
+    pass.may_have_bias = true;
     if (names->shared_gate_up) {
         MOX_TRY(mox_layer_name(reader, names->shared_gate_up, -1, gate_up, sizeof gate_up));
         MOX_TRY(read_shared_pair(&pass, &three, gate_up));
     }
     MOX_TRY(read_expert(&pass, &three, 0, -1));
+    MOX_TRY(find_shared_bias(reader, out));
     return finish(&pass);
 }

@@ -5,7 +5,7 @@
  *     correction bias [E] or [1, E], any float    -> f32 [E]
  *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
  *     per-expert scale [E]                        -> f32 [E]
- *     router [E, H], router bias [E], shared gate [1, H]    views
+ *     router [E, H], router bias [E], shared gate [1, H], weights of norms [N]    views
  *
  * The number of experts in config.json and in the router's tensor must agree: nothing is allocated from the
  * configuration alone. In latent layers (Nemotron-3 Super, Kimi-K3) experts work on another width: `hidden` is that
@@ -125,6 +125,43 @@ static moxie_status read_router(mox_layer_reader *reader)
     return MOXIE_OK;
 }
 
+/* The weight of a norm that the family has. */
+static moxie_status read_norm(mox_layer_reader *reader, const moxie_row_norm *norm, const char *name, int64_t cols,
+                              moxie_matrix *out)
+{
+    if (!norm->has_weight)
+        return MOXIE_OK;
+    const mox_file_tensor *tensor = mox_layer_find(reader, name);
+    if (!tensor)
+        return mox_layer_fail_absent(reader, name, "which a norm of this family needs");
+    MOX_TRY(mox_layer_floats(reader, tensor, 1, cols, &out->codes));
+    reader->out->info.total_bytes += tensor->bytes;
+    return MOXIE_OK;
+}
+
+static moxie_status read_norms(mox_layer_reader *reader)
+{
+    const moxie_layer_config *config = &reader->out->config;
+    moxie_weights *weights = &reader->out->weights;
+    MOX_TRY(read_norm(reader, &config->router_norm, reader->names->router_scale, reader->dims.hidden,
+                      &weights->router_norm));
+    return read_norm(reader, &config->expert_norm, reader->names->expert_norm, reader->dims.expert_width,
+                     &weights->expert_norm);
+}
+
+/* What the model computes around the layer. In latent layers the layer is what lies between the projections. */
+static const char *outside(const mox_layer_reader *reader)
+{
+    if (reader->dims.expert_width == reader->dims.hidden)
+        return reader->model->family->outside ? reader->model->family->outside : "";
+    return reader->names->latent_norm
+               ? "hidden states are the latent ones (the model's go to router_hidden); the latent projections, the "
+                 "norm "
+                 "of the sum before the second one, and the shared expert are the model's"
+               : "hidden states are the latent ones (the model's go to router_hidden); the latent projections and the "
+                 "shared expert are the model's";
+}
+
 /* The name of the routing method. The configuration may have changed the normalisation of the family. */
 static const char *routing_name(const mox_family *family, const moxie_routing *routing)
 {
@@ -164,9 +201,13 @@ static moxie_status read_shared(mox_layer_reader *reader)
         reader->dims.expert_width != reader->dims.hidden)
         return MOXIE_OK;
     MOX_TRY(mox_read_shared(reader, &set));
-    config->shared = (moxie_shared_config) {
-        .intermediate = reader->dims.shared_intermediate, .w13 = set.w13, .w2 = set.w2, .a13 = set.a13, .a2 = set.a2
-    };
+    config->shared = (moxie_shared_config) { .intermediate = reader->dims.shared_intermediate,
+                                             .w13 = set.w13,
+                                             .w2 = set.w2,
+                                             .a13 = set.a13,
+                                             .a2 = set.a2,
+                                             .bias13 = set.bias13,
+                                             .bias2 = set.bias2 };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
     reader->out->info.merged_input_scales += set.merged;
@@ -201,6 +242,7 @@ static moxie_status read_layer(mox_layer_reader *reader)
     config->intermediate = reader->dims.intermediate;
     *info = (moxie_model_layer_info) { .layer = reader->layer,
                                        .shared_format = "",
+                                       .outside = outside(reader),
                                        .experts = config->experts,
                                        .top_k = config->top_k,
                                        .hidden = config->hidden,
@@ -209,10 +251,15 @@ static moxie_status read_layer(mox_layer_reader *reader)
     if (!model->experts_only)
         MOX_TRY(read_router(reader));
     MOX_TRY(read_experts(reader));
+    if (model->experts_only)
+        config->router_norm = config->expert_norm = (moxie_row_norm) { 0 };
     if (!model->experts_only) {
         MOX_TRY(read_shared(reader));
         MOX_TRY(read_selection(reader, config));
+        MOX_TRY(read_norms(reader));
     }
+    if (config->shared.intermediate == 0)
+        config->has_shared_activation = 0;
     info->routing = routing_name(model->family, &config->routing);
     return MOXIE_OK;
 }

@@ -113,6 +113,8 @@ static moxie_status router(const listing *w)
     else
         MOX_TRY(plain(w, names->correction_bias, MOX_TENSOR_CORRECTION_BIAS, f->bias_dtype, 1, d->experts, 0));
     MOX_TRY(plain(w, names->router_scale, MOX_TENSOR_OTHER, f->bias_dtype, 1, d->hidden, 0));
+    MOX_TRY(plain(w, names->expert_norm, MOX_TENSOR_OTHER, f->bias_dtype, 1,
+                  d->expert_width > 0 ? d->expert_width : d->hidden, 0));
     return plain(w, names->per_expert_scale, MOX_TENSOR_PER_EXPERT_SCALE, f->bias_dtype, 1, d->experts, 0);
 }
 

@@ -289,6 +289,9 @@ static const mox_cuda_table table = {
     .timer_destroy = timer_destroy,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
+    .row_norm = {
+#include "cuda/row_norm/cuda_row_norm.def"
+    },
     .dense = {
 #include "cuda/dense/cuda_dense.def"
     },

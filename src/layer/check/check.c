@@ -9,14 +9,16 @@
 #include "base/carver.h"
 #include "base/sizes.h"
 #include "layer/check/check_experts.h"
+#include "layer/check/check_norm.h"
 #include "layer/check/check_route.h"
 #include "layer/config/struct_size.h"
 #include "layer/run/plan_run.h"
 #include "layer/weights/weights_check.h"
 
 static const char *const stage_names[MOX_CHECK_STAGES] = {
-    "router",      "topk",           "permute",       "quant13",    "gemm13",        "glu",          "quant2",  "gemm2",
-    "shared gate", "shared quant13", "shared gemm13", "shared glu", "shared quant2", "shared gemm2", "combine",
+    "router norm",   "router",     "topk",          "permute",      "quant13",     "gemm13",
+    "glu",           "quant2",     "gemm2",         "expert norm",  "shared gate", "shared quant13",
+    "shared gemm13", "shared glu", "shared quant2", "shared gemm2", "combine",
 };
 
 /* ---- the probe ----------------------------------------------------------------------------------- */
@@ -57,6 +59,8 @@ static moxie_status after_stage(void *user, const mox_run *run, mox_stage stage,
             return MOXIE_OK;
     }
     switch (stage) {
+    case MOX_STAGE_ROUTER_NORM: mox_check_router_norm(&context); break;
+    case MOX_STAGE_EXPERT_NORM: mox_check_expert_norm(&context); break;
     case MOX_STAGE_ROUTER: mox_check_router(&context); break;
     case MOX_STAGE_TOPK: mox_check_topk(&context); break;
     case MOX_STAGE_SHARED_GATE: mox_check_shared_gate(&context); break;
@@ -77,6 +81,7 @@ static void lay_out(mox_carver *carver, int64_t workers, uint64_t max_cols, mox_
         out[w].w = mox_carve(carver, max_cols, sizeof *out->w);
         out[w].scales = mox_carve(carver, max_cols, sizeof *out->scales);
         out[w].x = mox_carve(carver, max_cols, sizeof *out->x);
+        out[w].norm = mox_carve(carver, max_cols, sizeof *out->norm);
         out[w].codes = mox_carve(carver, max_cols, sizeof *out->codes);
     }
 }

@@ -42,7 +42,10 @@ static void router_row(void *user, int64_t e, int32_t worker)
     read_row(&router->codes, e, own->w);
     for (int64_t t = 0; t < c->run->args.tokens; t++) {
         double bound;
-        mox_widen(config->dtype, (const char *)mox_run_router_input(c->run) + t * width * bytes, own->x, width);
+        if (c->run->router_x != NULL)
+            memcpy(own->x, c->run->router_x + t * width, (size_t)width * sizeof *own->x);
+        else
+            mox_widen(config->dtype, (const char *)mox_run_router_input(c->run) + t * width * bytes, own->x, width);
         const double want = dot(own->w, own->x, width, bias, &bound);
         mox_check_element(&own->tally, ((const float *)c->run->logits)[t * config->experts + e], want, bound,
                           mox_check_largest(MOXIE_F32), (mox_place) { t, -1, e, e });

@@ -10,6 +10,7 @@
 
 /* Stages in the order of the report. */
 typedef enum mox_check_stage {
+    MOX_CHECK_ROUTER_NORM,
     MOX_CHECK_ROUTER,
     MOX_CHECK_TOPK,
     MOX_CHECK_PERMUTE,
@@ -18,6 +19,7 @@ typedef enum mox_check_stage {
     MOX_CHECK_GLU,
     MOX_CHECK_QUANT2,
     MOX_CHECK_GEMM2,
+    MOX_CHECK_EXPERT_NORM,
     MOX_CHECK_SHARED_GATE,
     MOX_CHECK_SHARED_QUANT13,
     MOX_CHECK_SHARED_GEMM13,
@@ -32,6 +34,7 @@ typedef enum mox_check_stage {
 typedef struct mox_check_worker {
     moxie_stage_report tally;
     float *x;           /* a row of activations */
+    float *norm;        /* the weight of a norm */
     double *w, *scales; /* a row of weights; scales of a row of activations */
     uint8_t *codes;     /* codes of a row of activations */
 } mox_check_worker;

@@ -42,16 +42,50 @@ static moxie_status check_sizes(const moxie_layer_config *c, moxie_error *error)
     return MOXIE_OK;
 }
 
-static moxie_status check_activation(const moxie_activation *a, moxie_error *error)
+static moxie_status check_activation(const moxie_activation *a, const char *name, moxie_error *error)
 {
     MOX_FAIL_IF(mox_activation_of_kind(a->kind) == NULL, MOXIE_ERR_ARGUMENT, error,
-                "activation.kind is %d, which names no activation of moxie_act_kind", (int)a->kind);
+                "%s.kind is %d, which names no activation of moxie_act_kind", name, (int)a->kind);
     MOX_FAIL_IF(!isfinite(a->alpha) || !isfinite(a->beta), MOXIE_ERR_ARGUMENT, error,
-                "activation.alpha is %g and beta %g; both must be finite", (double)a->alpha, (double)a->beta);
+                "%s.alpha is %g and beta %g; both must be finite", name, (double)a->alpha, (double)a->beta);
     MOX_FAIL_IF(!(a->gate_limit >= 0) || !(a->up_limit >= 0), MOXIE_ERR_ARGUMENT, error,
-                "activation.gate_limit is %g and up_limit %g; limits must not be negative, 0 means none",
+                "%s.gate_limit is %g and up_limit %g; limits must not be negative, 0 means none", name,
                 (double)a->gate_limit, (double)a->up_limit);
     return MOXIE_OK;
+}
+
+static moxie_status check_shared_activation(const moxie_layer_config *c, moxie_error *error)
+{
+    const moxie_activation *a = &c->shared_activation;
+    if (!c->has_shared_activation)
+        return MOXIE_OK;
+    MOX_FAIL_IF(c->shared.intermediate == 0, MOXIE_ERR_ARGUMENT, error,
+                "has_shared_activation is set, but shared.intermediate is 0: the layer has no shared expert");
+    MOX_FAIL_IF(a->expert_alpha != NULL || a->expert_beta != NULL || a->expert_limit != NULL, MOXIE_ERR_ARGUMENT, error,
+                "shared_activation has an array with a number for each expert; only routed experts have those: set its "
+                "scalars");
+    return check_activation(a, "shared_activation", error);
+}
+
+static moxie_status check_norm(const moxie_row_norm *n, const char *name, moxie_error *error)
+{
+    MOX_FAIL_IF(n->kind < MOXIE_ROW_NORM_NONE || n->kind > MOXIE_ROW_NORM_RMS_WEIGHTED, MOXIE_ERR_ARGUMENT, error,
+                "%s.kind is %d, which is no norm of moxie_row_norm_kind", name, (int)n->kind);
+    MOX_FAIL_IF(n->kind == MOXIE_ROW_NORM_NONE && n->has_weight, MOXIE_ERR_ARGUMENT, error,
+                "%s.has_weight is set, but %s.kind is 0: there is no norm", name, name);
+    MOX_FAIL_IF(!(n->eps >= 0) || !isfinite(n->eps) || !isfinite(n->weight_add) || !isfinite(n->factor),
+                MOXIE_ERR_ARGUMENT, error,
+                "%s has eps %g, weight_add %g and factor %g; all must be finite, and eps not negative", name,
+                (double)n->eps, (double)n->weight_add, (double)n->factor);
+    return MOXIE_OK;
+}
+
+static moxie_status check_norms(const moxie_layer_config *c, moxie_error *error)
+{
+    MOX_TRY(check_norm(&c->router_norm, "router_norm", error));
+    MOX_FAIL_IF(c->router_norm.kind != MOXIE_ROW_NORM_NONE && c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
+                "router_norm.kind is set, but router_width is 0: the layer has no router");
+    return check_norm(&c->expert_norm, "expert_norm", error);
 }
 
 static moxie_status check_shared(const moxie_shared_config *s, moxie_error *error)
@@ -85,13 +119,15 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
     MOX_TRY(mox_struct_read(config, &c, MOX_STRUCT(moxie_layer_config), error));
     MOX_TRY(mox_reserved_config(&c, error));
     MOX_TRY(check_sizes(&c, error));
-    MOX_TRY(check_activation(&c.activation, error));
+    MOX_TRY(check_activation(&c.activation, "activation", error));
     MOX_TRY(mox_quant_check_weight(&c.w13, "w13", error));
     MOX_TRY(mox_quant_check_weight(&c.w2, "w2", error));
     MOX_TRY(mox_quant_check_act(&c.a13, "a13", error));
     MOX_TRY(mox_quant_check_act(&c.a2, "a2", error));
     MOX_TRY(mox_routing_check(&c.routing, c.experts, c.top_k, error));
     MOX_TRY(check_shared(&c.shared, error));
+    MOX_TRY(check_shared_activation(&c, error));
+    MOX_TRY(check_norms(&c, error));
     MOX_TRY(check_parallel(&c, error));
     *out = c;
     return MOXIE_OK;
@@ -108,12 +144,17 @@ bool mox_config_computes_shared(const moxie_layer_config *config)
     return config->shared.intermediate > 0 && config->ep_rank == 0;
 }
 
-static mox_record_shape record_shape(const moxie_layer_config *c, int64_t intermediate, const moxie_quant *w13,
-                                     const moxie_quant *w2, bool bias13, bool bias2)
+const moxie_activation *mox_config_activation(const moxie_layer_config *c, mox_expert_kind kind)
+{
+    return kind == MOX_SHARED_EXPERT && c->has_shared_activation ? &c->shared_activation : &c->activation;
+}
+
+static mox_record_shape record_shape(const moxie_layer_config *c, mox_expert_kind kind, int64_t intermediate,
+                                     const moxie_quant *w13, const moxie_quant *w2, bool bias13, bool bias2)
 {
     return (mox_record_shape) { .hidden = c->hidden,
                                 .intermediate = intermediate,
-                                .gated = mox_activation_is_gated(c->activation.kind),
+                                .gated = mox_activation_is_gated(mox_config_activation(c, kind)->kind),
                                 .w13 = *w13,
                                 .w2 = *w2,
                                 .bias13 = bias13,
@@ -122,11 +163,11 @@ static mox_record_shape record_shape(const moxie_layer_config *c, int64_t interm
 
 mox_record_shape mox_config_routed_shape(const moxie_layer_config *c)
 {
-    return record_shape(c, c->intermediate, &c->w13, &c->w2, c->bias13 != 0, c->bias2 != 0);
+    return record_shape(c, MOX_ROUTED, c->intermediate, &c->w13, &c->w2, c->bias13 != 0, c->bias2 != 0);
 }
 
 mox_record_shape mox_config_shared_shape(const moxie_layer_config *c)
 {
     const moxie_shared_config *s = &c->shared;
-    return record_shape(c, s->intermediate, &s->w13, &s->w2, s->bias13 != 0, s->bias2 != 0);
+    return record_shape(c, MOX_SHARED_EXPERT, s->intermediate, &s->w13, &s->w2, s->bias13 != 0, s->bias2 != 0);
 }

@@ -33,8 +33,11 @@ moxie_status mox_reserved_quant(const moxie_quant *quant, const char *where, mox
 moxie_status mox_reserved_config(const moxie_layer_config *c, moxie_error *error)
 {
     MOX_RESERVED(moxie_activation, &c->activation, "config.activation", error);
+    MOX_RESERVED(moxie_activation, &c->shared_activation, "config.shared_activation", error);
     MOX_RESERVED(moxie_routing, &c->routing, "config.routing", error);
     MOX_RESERVED(moxie_shared_config, &c->shared, "config.shared", error);
+    MOX_RESERVED(moxie_row_norm, &c->router_norm, "config.router_norm", error);
+    MOX_RESERVED(moxie_row_norm, &c->expert_norm, "config.expert_norm", error);
     MOX_TRY(mox_reserved_quant(&c->w13, "config.w13", error));
     MOX_TRY(mox_reserved_quant(&c->w2, "config.w2", error));
     MOX_TRY(mox_reserved_quant(&c->a13, "config.a13", error));
@@ -74,5 +77,7 @@ moxie_status mox_reserved_weights(const moxie_weights *weights, moxie_error *err
     if (weights->shared != NULL)
         MOX_TRY(mox_reserved_expert(weights->shared, "weights.shared", error));
     MOX_TRY(check_matrix(&weights->router, "weights.router", error));
-    return check_matrix(&weights->shared_gate, "weights.shared_gate", error);
+    MOX_TRY(check_matrix(&weights->shared_gate, "weights.shared_gate", error));
+    MOX_TRY(check_matrix(&weights->router_norm, "weights.router_norm", error));
+    return check_matrix(&weights->expert_norm, "weights.expert_norm", error);
 }

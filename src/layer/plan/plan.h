@@ -50,10 +50,12 @@ typedef struct mox_workspace {
     uint64_t bytes;
     uint64_t traced_bytes; /* with the buffers of a traced run */
     /* whole batch */
+    uint64_t router_x; /* [T, router_width] the router's input after its norm */
     uint64_t logits, ids, weights, shared_weight;
     uint64_t topk_row, topk_logits, dense_x; /* scratch */
     /* one pass */
     uint64_t offsets, pair_at, position, token_of, row_weight, shared_offsets;
+    uint64_t normed;              /* [pairs, H] routed experts' results after their norm */
     uint64_t counts, amax;        /* scratch of permute, of quant_act */
     uint64_t codes, row, product; /* scratch of quant_act (codes, row) and of products */
     uint64_t fused_items, fused_scratch, fused_scratch_bytes;

@@ -26,7 +26,7 @@ static void set_experts(moxie_plan *plan)
     for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
         mox_expert_plan *experts = &plan->experts[k];
         experts->kernels = plan->kernels.experts[k];
-        experts->activation = c->activation;
+        experts->activation = *mox_config_activation(c, (mox_expert_kind)k);
         experts->n13 = experts->shape.intermediate * (experts->shape.gated ? 2 : 1);
     }
 }

@@ -224,7 +224,7 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->product[MOX_W13]));
     const uint32_t fuses = s->backend->fuses(first);
     if (fuses == 0)
-        MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, &s->config->activation, "", &out->glu));
+        MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, mox_config_activation(s->config, kind), "", &out->glu));
     if ((fuses & MOX_FUSES_GLU) == 0)
         MOX_TRY(choose_quantizer(s, r->role[1], &r->a2, second, false, &out->quant[MOX_W2]));
     out->layout = mox_layout_by_name(first->layout);
@@ -250,6 +250,8 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
                                             c->routing.on_input != 0 };
     const expert_request shared_request = { mox_config_shared_shape(c),    c->shared.a13, c->shared.a2,
                                             { "shared w13", "shared w2" }, "shared",      false };
+    if (c->router_norm.kind != MOXIE_ROW_NORM_NONE)
+        MOX_TRY(choose(s, MOX_FAMILY_row_norm, "router", NULL, "", &out->router_norm));
     if (c->router_width > 0)
         MOX_TRY(choose(s, MOX_FAMILY_dense, "router", NULL, "", &out->router));
     MOX_TRY(choose_topk(s, &out->topk));
@@ -257,6 +259,8 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
     MOX_TRY(choose(s, MOX_FAMILY_permute, "", NULL, "", &out->permute));
     MOX_TRY(choose_experts(s, MOX_ROUTED, &routed_request, layouts != NULL ? layouts[MOX_ROUTED] : NULL,
                            &out->experts[MOX_ROUTED]));
+    if (c->expert_norm.kind != MOXIE_ROW_NORM_NONE)
+        MOX_TRY(choose(s, MOX_FAMILY_row_norm, "", NULL, "", &out->expert_norm));
     if (shared)
         MOX_TRY(choose_experts(s, MOX_SHARED_EXPERT, &shared_request,
                                layouts != NULL ? layouts[MOX_SHARED_EXPERT] : NULL, &out->experts[MOX_SHARED_EXPERT]));

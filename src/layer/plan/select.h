@@ -2,7 +2,7 @@
  *
  * select.h - chooses a kernel for every operation of a layer's chain, and records why better kernels were rejected.
  *
- *     [dense] -> topk -> permute -> quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> combine
+ *     [row_norm] -> [dense] -> topk -> permute -> quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> combine
  *                                  '---- for the routed experts, then for the shared expert ----------'
  *
  * A family is one kind of operation with a list of kernels, best first; the first kernel that admits the layer is
@@ -26,12 +26,14 @@ typedef struct mox_expert_kernels {
 } mox_expert_kernels;
 
 typedef struct mox_kernels {
-    const mox_kernel *router; /* NULL without a router */
+    const mox_kernel *router_norm; /* of the router's input; NULL without one */
+    const mox_kernel *router;      /* NULL without a router */
     const mox_kernel *topk;
     const mox_kernel *widen; /* family quant_act: converts the caller's logits to f32 where it wants them back */
     const mox_kernel *permute;
     mox_expert_kernels experts[MOX_EXPERT_KINDS];
     const mox_kernel *shared_gate; /* NULL without one */
+    const mox_kernel *expert_norm; /* of routed experts' results; NULL without one */
     const mox_kernel *combine;
 } mox_kernels;
 

@@ -132,6 +132,8 @@ static void carve_batch(mox_carver *c, moxie_plan *plan)
     const int64_t t = plan->max_tokens, workers = host_workers(plan);
     const bool gate = plan->kernels.shared_gate != NULL;
     mox_workspace *s = &plan->space;
+    if (plan->kernels.router_norm != NULL)
+        s->router_x = carve(c, t, config->router_width, sizeof(float));
     if (config->router_width > 0)
         s->logits = carve(c, t, config->experts, sizeof(float));
     s->ids = carve(c, t, config->top_k, sizeof(int32_t));
@@ -189,6 +191,8 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
     carve_pass_scratch(c, plan);
     for (int k = 0; k < (shared ? MOX_EXPERT_KINDS : 1); k++)
         plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
+    if (plan->kernels.expert_norm != NULL)
+        plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
     carve_fused_scratch(c, plan);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
         if (plan->experts[k].fused)

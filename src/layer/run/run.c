@@ -102,26 +102,56 @@ static const float *space_of_y(const mox_run *run, mox_expert_kind kind)
     return (const float *)(run->space + run->plan->experts[kind].space.y);
 }
 
-/* Runs the experts of a pass. `whole`: routed and shared experts, and combine; else the routed experts up to y. */
-static moxie_status run_pass(mox_run *run, bool whole, moxie_error *error)
+/* The norm of the routed experts' results, out of y into memory of its own: a traced run compares both. */
+static moxie_status norm_experts(mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
-    const bool shared = whole && mox_plan_has_shared(plan);
+    const moxie_layer *layer = plan->layer;
+    if (plan->kernels.expert_norm == NULL)
+        return MOXIE_OK;
+    mox_row_norm_args args =
+        mox_run_norm_args(&plan->config.expert_norm, layer->arrays.expert_norm, plan->config.hidden);
+    args.max_rows = run->tokens * plan->config.top_k;
+    args.rows = &run->permutation.offsets[layer->slots];
+    args.x = run->before_norm = run->y;
+    args.out = MOX_RUN_AT(run, float, normed);
+    run->y = args.out;
+    MOX_TRY(plan->backend->row_norm(&run->queue, plan->kernels.expert_norm, &args, error));
+    return mox_run_probe(run, MOX_STAGE_EXPERT_NORM, NULL, error);
+}
+
+/* The experts of a pass up to y, and combine where `span` is set and includes it: *combined says whether it did. */
+static moxie_status run_to_y(mox_run *run, bool shared, const mox_combine_args *span, bool *combined,
+                             moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
     const bool fused[] = { plan->experts[MOX_ROUTED].fused, shared && plan->experts[MOX_SHARED_EXPERT].fused };
-    run->y = space_of_y(run, MOX_ROUTED);
-    run->shared_y = shared ? space_of_y(run, MOX_SHARED_EXPERT) : NULL;
-    if (shared && plan->kernels.shared_gate != NULL)
-        MOX_TRY(mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error));
+    const bool any = fused[MOX_ROUTED] || fused[MOX_SHARED_EXPERT];
     if (!fused[MOX_ROUTED])
         MOX_TRY(mox_run_experts(run, MOX_ROUTED, error));
     if (shared && !fused[MOX_SHARED_EXPERT])
         MOX_TRY(mox_run_experts(run, MOX_SHARED_EXPERT, error));
-    const mox_combine_args args =
-        whole ? combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
-    if (!fused[MOX_ROUTED] && !fused[MOX_SHARED_EXPERT])
-        return whole ? combine(run, &args, error) : MOXIE_OK;
-    MOX_TRY(mox_run_fused(run, fused[MOX_SHARED_EXPERT], whole ? &args : NULL, error));
-    return whole ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : MOXIE_OK;
+    *combined = any && span != NULL;
+    return any ? mox_run_fused(run, fused[MOX_SHARED_EXPERT], span, error) : MOXIE_OK;
+}
+
+/* Runs the experts of a pass. `whole`: routed and shared experts, and combine; else the routed experts up to y. */
+static moxie_status run_pass(mox_run *run, bool whole, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool shared = whole && mox_plan_has_shared(plan), normed = plan->kernels.expert_norm != NULL;
+    bool combined = false;
+    run->y = space_of_y(run, MOX_ROUTED);
+    run->shared_y = shared ? space_of_y(run, MOX_SHARED_EXPERT) : NULL;
+    if (shared && plan->kernels.shared_gate != NULL)
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error));
+    mox_combine_args args = whole ? combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
+    MOX_TRY(run_to_y(run, shared, whole && !normed ? &args : NULL, &combined, error));
+    MOX_TRY(norm_experts(run, error));
+    args.y = run->y;
+    if (!whole)
+        return MOXIE_OK;
+    return combined ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : combine(run, &args, error);
 }
 
 /* Copies y to rows [T,K,H]. It is a combine with T*K tokens, one expert each, and no weights. */

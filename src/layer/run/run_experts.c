@@ -171,7 +171,8 @@ static moxie_status quantize2(const mox_run *run, const mox_expert_pass *pass, m
 
 static mox_glu_args activation(const mox_run *run, const mox_expert_pass *pass)
 {
-    return (mox_glu_args) { .activation = run->plan->layer->arrays.activation,
+    const bool own = pass->kind == MOX_SHARED_EXPERT && run->plan->config.has_shared_activation;
+    return (mox_glu_args) { .activation = own ? pass->experts->activation : run->plan->layer->arrays.activation,
                             .slots = pass->slots,
                             .offsets = pass->offsets,
                             .expert_of = pass->expert_of,

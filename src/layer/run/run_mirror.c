@@ -145,6 +145,7 @@ static mox_run run_on_host(const traced_run *t, const mox_run *on_device)
     run.args = t->run->host;
     run.space = t->run->host.workspace;
     run.probe = t->probe;
+    run.router_x = to_host(m, run.router_x);
     run.logits = to_host(m, run.logits);
     run.ids = to_host(m, run.ids);
     run.weights = to_host(m, run.weights);
@@ -152,6 +153,7 @@ static mox_run run_on_host(const traced_run *t, const mox_run *on_device)
     run.permutation.pair_at = to_host(m, run.permutation.pair_at);
     run.permutation.position = to_host(m, run.permutation.position);
     run.y = to_host(m, run.y);
+    run.before_norm = to_host(m, run.before_norm);
     run.shared_y = to_host(m, run.shared_y);
     run.shared_weight = to_host(m, run.shared_weight);
     return run;

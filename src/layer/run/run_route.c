@@ -2,13 +2,24 @@
  *
  * run_route.c - routes the whole batch (run_route.h):
  *
- *     hidden [T,H] -> [dense router] -> logits [T,E] -> topk -> ids, weights [T,K]
+ *     hidden [T,H] -> [row_norm] -> [dense router] -> logits [T,E] -> topk -> ids, weights [T,K]
  *     hidden [T,H] -> [dense shared gate] -> weight of the shared expert [T]
  *
  * This is one span where the back end has it (host_route.c), else three operations. A custom callback is never part of
  * the span: it is called once, for all tokens.
  */
 #include "layer/run/run_route.h"
+
+static mox_row_norm_args norm_args(const mox_run *run)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    mox_row_norm_args args = mox_run_norm_args(&c->router_norm, run->plan->layer->arrays.router_norm, c->router_width);
+    args.max_rows = run->args.tokens;
+    args.x = mox_run_router_input(run);
+    args.x_dtype = c->dtype;
+    args.out = MOX_RUN_AT(run, float, router_x);
+    return args;
+}
 
 static mox_dense_args router_args(const mox_run *run)
 {
@@ -19,8 +30,8 @@ static mox_dense_args router_args(const mox_run *run)
                               .cols = c->router_width,
                               .weight = arrays->router,
                               .bias = arrays->router_bias,
-                              .x = mox_run_router_input(run),
-                              .x_dtype = c->dtype,
+                              .x = run->router_x != NULL ? run->router_x : mox_run_router_input(run),
+                              .x_dtype = run->router_x != NULL ? MOXIE_F32 : c->dtype,
                               .x_scratch = MOX_RUN_AT(run, float, dense_x),
                               .out = (float *)(uintptr_t)run->logits };
 }
@@ -65,6 +76,8 @@ static moxie_status run_span(const mox_run *run, const mox_route_span *span, mox
         return b->route(q, span, error);
     if (span->gate != NULL)
         MOX_TRY(b->dense(q, span->gate_kernel, span->gate, error));
+    if (span->norm != NULL)
+        MOX_TRY(b->row_norm(q, span->norm_kernel, span->norm, error));
     if (span->router != NULL)
         MOX_TRY(b->dense(q, span->router_kernel, span->router, error));
     return span->topk != NULL ? b->topk(q, span->topk_kernel, span->topk, error) : MOXIE_OK;
@@ -89,17 +102,24 @@ moxie_status mox_run_route(mox_run *run, bool with_topk, bool with_gate, moxie_e
     const mox_kernels *k = &run->plan->kernels;
     const bool custom = run->plan->config.routing.select == MOXIE_SELECT_CUSTOM;
     const bool runs_router = with_topk && set_logits(run);
+    const bool runs_norm = runs_router && k->router_norm != NULL;
+    const mox_row_norm_args norm = runs_norm ? norm_args(run) : (mox_row_norm_args) { 0 };
+    run->router_x = norm.out;
     const mox_dense_args router = runs_router ? router_args(run) : (mox_dense_args) { 0 };
     const bool runs_gate = with_gate && k->shared_gate != NULL;
     const mox_dense_args gate = runs_gate ? gate_args(run) : (mox_dense_args) { 0 };
     const mox_topk_args topk = topk_args(run);
-    const mox_route_span span = { .router_kernel = k->router,
+    const mox_route_span span = { .norm_kernel = k->router_norm,
+                                  .router_kernel = k->router,
                                   .topk_kernel = k->topk,
                                   .gate_kernel = k->shared_gate,
+                                  .norm = runs_norm ? &norm : NULL,
                                   .router = runs_router ? &router : NULL,
                                   .gate = runs_gate ? &gate : NULL,
                                   .topk = with_topk && !custom ? &topk : NULL };
     MOX_TRY(run_span(run, &span, error));
+    if (runs_norm)
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_ROUTER_NORM, NULL, error));
     if (runs_router)
         MOX_TRY(mox_run_probe(run, MOX_STAGE_ROUTER, NULL, error));
     if (!with_topk)

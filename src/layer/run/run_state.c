@@ -20,6 +20,16 @@ bool mox_run_has_row_per_pair(const mox_run *run)
     return run->plan->config.routing.on_input != 0 || !run->plan->layer->static_scale[MOX_W13].uniform;
 }
 
+mox_row_norm_args mox_run_norm_args(const moxie_row_norm *norm, const float *weight, int64_t cols)
+{
+    return (mox_row_norm_args) { .cols = cols,
+                                 .x_dtype = MOXIE_F32,
+                                 .weight = weight,
+                                 .weight_first = norm->kind == MOXIE_ROW_NORM_RMS_WEIGHTED,
+                                 .eps = norm->eps,
+                                 .factor = norm->factor != 0 ? norm->factor : 1 };
+}
+
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)
 {
     return run->probe == NULL ? MOXIE_OK : run->probe->after(run->probe->user, run, stage, pass, error);

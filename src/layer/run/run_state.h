@@ -10,6 +10,7 @@
 
 /* The operations whose results a check compares. */
 typedef enum mox_stage {
+    MOX_STAGE_ROUTER_NORM,
     MOX_STAGE_ROUTER,
     MOX_STAGE_TOPK,
     MOX_STAGE_QUANT13,
@@ -17,6 +18,7 @@ typedef enum mox_stage {
     MOX_STAGE_GLU,
     MOX_STAGE_QUANT2,
     MOX_STAGE_GEMM2,
+    MOX_STAGE_EXPERT_NORM,
     MOX_STAGE_SHARED_GATE,
     MOX_STAGE_COMBINE
 } mox_stage;
@@ -64,7 +66,8 @@ typedef struct mox_run {
     char *space;            /* the workspace */
     const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
     /* whole batch, after routing */
-    const void *logits; /* NULL when the caller passed ids */
+    const float *router_x; /* the router's input after its norm; NULL: it has none */
+    const void *logits;    /* NULL when the caller passed ids */
     moxie_dtype logits_dtype;
     const int32_t *ids;   /* [T,K] */
     const float *weights; /* [T,K]; NULL where nothing reads them */
@@ -72,6 +75,7 @@ typedef struct mox_run {
     int64_t first, tokens;
     mox_permutation permutation;
     const float *y, *shared_y, *shared_weight; /* input of combine; the shared ones may be NULL */
+    const float *before_norm;                  /* what became y by the experts' norm; NULL: there is none */
 } mox_run;
 
 /* A buffer of the workspace by its field in mox_workspace. */
@@ -84,6 +88,8 @@ const void *mox_run_hidden(const mox_run *run);
 /* Whether W13's activations have one row a pair, because the numbers in a row depend on the expert: routing weights
  * multiply the input, or static scales differ. Else all experts of a token read one row. */
 bool mox_run_has_row_per_pair(const mox_run *run);
+/* The arguments of a norm of rows of `cols` numbers; x, x_dtype, out and the number of rows are the caller's to set. */
+mox_row_norm_args mox_run_norm_args(const moxie_row_norm *norm, const float *weight, int64_t cols);
 /* Calls the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
 

@@ -28,3 +28,14 @@ moxie_status mox_dense_matrix_read(mox_dense_matrix *dense, const moxie_matrix *
     }
     return MOXIE_OK;
 }
+
+moxie_status mox_norm_weight_read(mox_dense_matrix *dense, const moxie_row_norm *norm, const moxie_matrix *matrix,
+                                  const char *what, moxie_error *error)
+{
+    if (dense->weight == NULL)
+        return MOXIE_OK;
+    MOX_TRY(mox_dense_matrix_read(dense, matrix, what, error));
+    for (int64_t k = 0; k < dense->cols; k++)
+        dense->weight[k] = dense->weight[k] + norm->weight_add;
+    return MOXIE_OK;
+}

@@ -38,7 +38,7 @@ typedef struct mox_dense_matrix {
     float *bias;   /* [rows] or NULL */
 } mox_dense_matrix;
 
-#define MOX_DEVICE_ARRAYS 16 /* allocations that layer_arrays.c makes, at most */
+#define MOX_DEVICE_ARRAYS 32 /* allocations that layer_arrays.c makes, at most */
 
 /* What kernels read besides records, in the memory where they run. On the host these are the layer's own arrays, on a
  * device copies of them. NULL where the layer has none. */
@@ -46,7 +46,7 @@ typedef struct mox_layer_arrays {
     int32_t *slot_of;       /* [E] */
     int64_t *expert_of;     /* [slots] */
     float *static_scale[2]; /* [slots], by mox_projection */
-    float *router, *router_bias, *shared_gate;
+    float *router, *router_bias, *shared_gate, *router_norm, *expert_norm;
     moxie_routing routing;
     moxie_activation activation;
     float *tables;                  /* device only: values of all codes, [formats, 256] */
@@ -69,7 +69,8 @@ struct moxie_layer {
     void *shared_record; /* or NULL */
     mox_static_scale static_scale[2]; /* routed experts, by mox_projection */
     float shared_static_scale[2];
-    mox_dense_matrix router, shared_gate; /* weight NULL when absent */
+    mox_dense_matrix router, shared_gate;      /* weight NULL when absent */
+    mox_dense_matrix router_norm, expert_norm; /* [1, N], the same */
     bool prepared;
     mox_device device; /* where records and arrays are */
     mox_layer_arrays arrays;

@@ -91,6 +91,8 @@ static void use_host_arrays(moxie_layer *layer)
         .router = layer->router.weight,
         .router_bias = layer->router.bias,
         .shared_gate = layer->shared_gate.weight,
+        .router_norm = layer->router_norm.weight,
+        .expert_norm = layer->expert_norm.weight,
         .routing = layer->config.routing,
         .activation = layer->config.activation,
     };
@@ -141,6 +143,8 @@ moxie_status mox_layer_arrays_create(moxie_layer *layer, moxie_error *error)
     MOX_TRY(allocate_floats(layer, &arrays->router, layer->router.rows * layer->router.cols, error));
     MOX_TRY(allocate_floats(layer, &arrays->router_bias, layer->router.rows, error));
     MOX_TRY(allocate_floats(layer, &arrays->shared_gate, layer->shared_gate.cols, error));
+    MOX_TRY(allocate_floats(layer, &arrays->router_norm, layer->router_norm.cols, error));
+    MOX_TRY(allocate_floats(layer, &arrays->expert_norm, layer->expert_norm.cols, error));
     MOX_TRY(make_tables(layer, error));
     MOX_TRY(copy_routing(layer, error));
     return copy_activation(layer, error);
@@ -170,5 +174,7 @@ moxie_status mox_layer_arrays_refresh(moxie_layer *layer, moxie_error *error)
         MOX_TRY(refresh(layer, arrays->static_scale[p], layer->static_scale[p].resolved, layer->slots, error));
     MOX_TRY(refresh(layer, arrays->router, router->weight, router->rows * router->cols, error));
     MOX_TRY(refresh(layer, arrays->router_bias, router->bias, router->rows, error));
+    MOX_TRY(refresh(layer, arrays->router_norm, layer->router_norm.weight, layer->router_norm.cols, error));
+    MOX_TRY(refresh(layer, arrays->expert_norm, layer->expert_norm.weight, layer->expert_norm.cols, error));
     return refresh(layer, arrays->shared_gate, gate->weight, gate->cols, error);
 }

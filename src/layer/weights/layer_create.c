@@ -57,6 +57,10 @@ static moxie_status allocate(moxie_layer *layer, moxie_error *error)
         ok = ok && allocate_dense(&layer->router, c->experts, c->router_width, c->router_has_bias != 0);
     if (layer->layouts[MOX_SHARED_EXPERT] != NULL && c->shared.has_gate)
         ok = ok && allocate_dense(&layer->shared_gate, 1, c->hidden, false);
+    if (c->router_norm.has_weight)
+        ok = ok && allocate_dense(&layer->router_norm, 1, c->router_width, false);
+    if (c->expert_norm.has_weight)
+        ok = ok && allocate_dense(&layer->expert_norm, 1, c->hidden, false);
     if (!ok)
         return mox_layer_no_memory(c, error);
     return mox_layer_arrays_create(layer, error);
@@ -127,6 +131,8 @@ void mox_layer_destroy(moxie_layer *layer)
     free_scale(&layer->static_scale[MOX_W2]);
     free_dense(&layer->router);
     free_dense(&layer->shared_gate);
+    free_dense(&layer->router_norm);
+    free_dense(&layer->expert_norm);
     mox_arena_free(&layer->config_arrays);
     mox_free(layer);
 }
@@ -140,5 +146,5 @@ static uint64_t dense_bytes(const mox_dense_matrix *dense)
 uint64_t mox_layer_bytes(const moxie_layer *layer)
 {
     return (uint64_t)layer->slots * layer->record_bytes + layer->shared_bytes + dense_bytes(&layer->router) +
-           dense_bytes(&layer->shared_gate);
+           dense_bytes(&layer->shared_gate) + dense_bytes(&layer->router_norm) + dense_bytes(&layer->expert_norm);
 }

@@ -248,6 +248,10 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     MOX_TRY(resolve_static_scales(layer, error));
     if (layer->router.weight != NULL)
         MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
+    MOX_TRY(
+        mox_norm_weight_read(&layer->router_norm, &layer->config.router_norm, &w.router_norm, "router norm", error));
+    MOX_TRY(
+        mox_norm_weight_read(&layer->expert_norm, &layer->config.expert_norm, &w.expert_norm, "expert norm", error));
     MOX_TRY(mox_layer_choose_layout(layer, &w, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));

@@ -169,6 +169,10 @@ moxie_status mox_weights_compare(const moxie_layer_config *config, const moxie_w
     }
     if (c.router_width > 0)
         compare_plain(&state, "router", &wa.router, &wb.router);
+    if (c.router_norm.has_weight)
+        compare_plain(&state, "router norm", &wa.router_norm, &wb.router_norm);
+    if (c.expert_norm.has_weight)
+        compare_plain(&state, "expert norm", &wa.expert_norm, &wb.expert_norm);
     *out = state.out;
     return MOXIE_OK;
 }

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_model_features.c - checkpoints of families with a feature of their own, from files to the layer's output. The
+ * expected numbers are the model code's formulas, evaluated plainly here on the tensors that the test wrote:
+ *
+ *     gemma4           the router's input is normed and scaled; it may be another one than the experts'
+ *     ernie4_5_moe     use_bias: the shared expert's three projections have biases
+ *     step3p7          limits of the activation by layer, another one for the shared expert
+ *
+ * Everything is F32, so only the roundings of fp32 sums lie between the two.
+ */
+#include "hand_rules.h"
+
+enum { T = 7, E = 4, K = 2, H = 24, I = 10, S = 14 };
+
+static const float *of(const hand_checkpoint *c, const char *name)
+{
+    return c->data[hand_find(c, name)];
+}
+
+/* Adds an F32 tensor of random numbers. */
+static void add(hand_checkpoint *c, test_rng *rng, const char *name, int64_t a, int64_t b, int64_t d, float mean,
+                float size)
+{
+    float *values = hand_add(c, name, MOXIE_F32, a, b, d, -1);
+    const int64_t count = a * (b < 0 ? 1 : b) * (d < 0 ? 1 : d);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = mean + size * test_normal(rng);
+}
+
+typedef struct results {
+    float output[T * H], logits[T * E], weights[T * K];
+    int32_t ids[T * K];
+} results;
+
+static void run(const hand_model *m, int32_t backend, const float *x, const float *router_x, results *out)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    moxie_layer *layer = NULL;
+    moxie_plan *plan = NULL;
+    moxie_check_report *report = NULL;
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    options.backend = backend;
+    options.max_tokens = T;
+    assert_ok(moxie_layer_create(m->config, &options, &layer, &error), &error);
+    assert_ok(moxie_layer_prepare(layer, m->weights, NULL, &error), &error);
+    assert_ok(moxie_plan_create(layer, &options, &plan, &error), &error);
+    args.tokens = T;
+    args.hidden = x, args.router_hidden = router_x, args.output = out->output;
+    args.ids_out = out->ids, args.weights_out = out->weights, args.logits_out = out->logits;
+    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args.workspace = aligned_alloc(64, args.workspace_bytes);
+    assert_ok(moxie_plan_run(plan, &args, &error), &error);
+    assert_ok(moxie_plan_check(plan, m->weights, &args, &report, &error), &error);
+    assert_true(moxie_check_report_worst(report) <= 1);
+    moxie_check_report_destroy(report);
+    free(args.workspace);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+}
+
+static void near(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-4 * (1 + fabs(want))))
+        fail_msg("%.9g, expected %.9g", got, want);
+}
+
+static double dot(const float *w, const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++)
+        sum += w[k] * x[k];
+    return sum;
+}
+
+/* The three matrices of an expert, [N, H], [N, H], [H, N], with biases or NULL, and its activation. */
+typedef struct expert {
+    const float *gate, *up, *down, *gate_bias, *up_bias, *down_bias;
+    int64_t n;
+    double limit; /* of silu(gate) and of up; 0: none */
+    bool gelu;
+} expert;
+
+static double act(const expert *e, double g, double u)
+{
+    if (e->gelu)
+        return 0.5 * g * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (g + 0.044715 * g * g * g))) * u;
+    double a = g / (1 + exp(-g));
+    if (e->limit > 0) {
+        a = fmin(a, e->limit);
+        u = fmax(fmin(u, e->limit), -e->limit);
+    }
+    return a * u;
+}
+
+/* y += weight * expert(x) */
+static void add_expert(const expert *e, const double *x, double weight, double *y)
+{
+    double a[64];
+    for (int64_t n = 0; n < e->n; n++) {
+        const double g = dot(e->gate + n * H, x, H) + (e->gate_bias ? (double)e->gate_bias[n] : 0);
+        const double u = dot(e->up + n * H, x, H) + (e->up_bias ? (double)e->up_bias[n] : 0);
+        a[n] = act(e, g, u);
+    }
+    for (int64_t h = 0; h < H; h++)
+        y[h] += weight * (dot(e->down + h * e->n, a, e->n) + (e->down_bias ? (double)e->down_bias[h] : 0));
+}
+
+/* The chosen experts are the K largest keys; the routing itself has tests of its own, so the weights are taken from the
+ * run after `check` compared the logits. */
+static void check_output(const results *r, const float *x, const expert *routed, const expert *shared)
+{
+    for (int64_t t = 0; t < T; t++) {
+        double row[H], y[H] = { 0 };
+        for (int64_t k = 0; k < H; k++)
+            row[k] = x[t * H + k];
+        for (int64_t j = 0; j < K; j++)
+            add_expert(&routed[r->ids[t * K + j]], row, r->weights[t * K + j], y);
+        if (shared)
+            add_expert(shared, row, 1, y);
+        for (int64_t k = 0; k < H; k++)
+            near((double)r->output[t * H + k], y[k]);
+    }
+}
+
+static void random_states(test_rng *rng, float *x)
+{
+    for (int64_t i = 0; i < T * H; i++)
+        x[i] = 0.3f + 1.5f * test_normal(rng);
+}
+
+/* ---- gemma4 -------------------------------------------------------------------------------------------- */
+
+#define GEMMA "model.language_model.layers.3."
+
+static void gemma_logits(const hand_checkpoint *c, const float *x, double eps, const results *r)
+{
+    for (int64_t t = 0; t < T; t++) {
+        double squares = 0, row[H];
+        for (int64_t k = 0; k < H; k++)
+            squares += (double)x[t * H + k] * x[t * H + k];
+        for (int64_t k = 0; k < H; k++)
+            row[k] = x[t * H + k] * pow(squares / H + eps, -0.5) * of(c, GEMMA "router.scale")[k] * pow(H, -0.5);
+        for (int64_t e = 0; e < E; e++)
+            near((double)r->logits[t * E + e], dot(of(c, GEMMA "router.proj.weight") + e * H, row, H));
+    }
+}
+
+/* softmax over the chosen logits, times per_expert_scale. */
+static void gemma_weights(const hand_checkpoint *c, const results *r)
+{
+    for (int64_t t = 0; t < T; t++) {
+        double sum = 0;
+        for (int64_t j = 0; j < K; j++)
+            sum += exp((double)r->logits[t * E + r->ids[t * K + j]]);
+        for (int64_t j = 0; j < K; j++) {
+            const int32_t e = r->ids[t * K + j];
+            near((double)r->weights[t * K + j],
+                 exp((double)r->logits[t * E + e]) / sum * of(c, GEMMA "router.per_expert_scale")[e]);
+        }
+    }
+}
+
+static void gemma_router(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8801) };
+    hand_checkpoint c;
+    hand_open(&c);
+    add(&c, &rng, GEMMA "router.proj.weight", E, H, -1, 0, 2);
+    add(&c, &rng, GEMMA "router.scale", H, -1, -1, 1, 0.4f);
+    add(&c, &rng, GEMMA "router.per_expert_scale", E, -1, -1, 1, 0.2f);
+    add(&c, &rng, GEMMA "experts.gate_up_proj", E, 2 * I, H, 0, 0.2f);
+    add(&c, &rng, GEMMA "experts.down_proj", E, H, I, 0, 0.2f);
+    const char *const configs[2] = { ",\"rms_norm_eps\":0.5", "" };
+    float x[T * H], router_x[T * H];
+    random_states(&rng, x);
+    random_states(&rng, router_x);
+    for (int i = 0; i < 4; i++) {
+        char config[400];
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"gemma4\",\"dtype\":\"float32\",\"text_config\":{\"num_experts\":%d,"
+                 "\"top_k_experts\":%d,\"hidden_size\":%d,\"moe_intermediate_size\":%d%s}}",
+                 E, K, H, I, configs[i % 2]);
+        hand_write(&c, config);
+        hand_model m = hand_load(&c, 3, MOXIE_ACTIVATIONS_CHECKPOINT);
+        expert experts[E];
+        for (int64_t e = 0; e < E; e++)
+            experts[e] = (expert) { .gate = of(&c, GEMMA "experts.gate_up_proj") + e * 2 * I * H,
+                                    .up = of(&c, GEMMA "experts.gate_up_proj") + (e * 2 + 1) * I * H,
+                                    .down = of(&c, GEMMA "experts.down_proj") + e * H * I,
+                                    .n = I,
+                                    .gelu = true };
+        results r;
+        const double eps = i % 2 ? (double)1e-6f : 0.5;
+        run(&m, i < 2 ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, x, i < 3 ? router_x : NULL, &r);
+        gemma_logits(&c, i < 3 ? router_x : x, eps, &r);
+        gemma_weights(&c, &r);
+        check_output(&r, x, experts, NULL);
+        hand_unload(&m);
+    }
+    /* Without its scale the router is another one. */
+    hand_remove(&c, GEMMA "router.scale");
+    hand_write(&c, "{\"model_type\":\"gemma4\",\"text_config\":{\"num_experts\":4,\"top_k_experts\":2,"
+                   "\"hidden_size\":24,\"moe_intermediate_size\":10}}");
+    moxie_error error = { 0 };
+    assert_int_equal(hand_try(&c, 3, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "router.scale is absent"));
+    hand_close(&c);
+}
+
+/* ---- separate experts and a shared one ----------------------------------------------------------------- */
+
+typedef struct separate {
+    hand_checkpoint c;
+    expert routed[E], shared;
+} separate;
+
+static void add_three(hand_checkpoint *c, test_rng *rng, const char *root, int64_t n, float size)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.gate_proj.weight", root);
+    add(c, rng, name, n, H, -1, 0, size);
+    snprintf(name, sizeof name, "%s.up_proj.weight", root);
+    add(c, rng, name, n, H, -1, 0, size);
+    snprintf(name, sizeof name, "%s.down_proj.weight", root);
+    add(c, rng, name, H, n, -1, 0, size);
+}
+
+static const float *part(const hand_checkpoint *c, const char *root, const char *suffix)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", root, suffix);
+    return of(c, name);
+}
+
+static expert three(const hand_checkpoint *c, const char *root, int64_t n)
+{
+    return (expert) { .gate = part(c, root, "gate_proj.weight"),
+                      .up = part(c, root, "up_proj.weight"),
+                      .down = part(c, root, "down_proj.weight"),
+                      .n = n };
+}
+
+static void load_and_check(separate *s, int64_t layer, const char *config, test_rng *rng)
+{
+    float x[T * H];
+    results r;
+    random_states(rng, x);
+    hand_write(&s->c, config);
+    hand_model m = hand_load(&s->c, layer, MOXIE_ACTIVATIONS_CHECKPOINT);
+    for (int b = 0; b < 2; b++) {
+        run(&m, b ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, x, NULL, &r);
+        check_output(&r, x, s->routed, &s->shared);
+    }
+    hand_unload(&m);
+}
+
+#define ERNIE "model.layers.1.mlp."
+
+static void shared_biases(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"ernie4_5_moe\",\"dtype\":\"float32\",\"use_bias\":true,\"moe_num_experts\":4,\"moe_k\":2,"
+        "\"hidden_size\":24,\"moe_intermediate_size\":10,\"moe_num_shared_experts\":1}";
+    test_rng rng = { test_seed(8802) };
+    moxie_error error = { 0 };
+    separate s;
+    hand_open(&s.c);
+    add(&s.c, &rng, ERNIE "gate.weight", E, H, -1, 0, 0.3f);
+    add(&s.c, &rng, ERNIE "moe_statics.e_score_correction_bias", 1, E, -1, 0, 0.1f);
+    for (int e = 0; e < E; e++) {
+        char root[64];
+        snprintf(root, sizeof root, ERNIE "experts.%d", e);
+        add_three(&s.c, &rng, root, I, 0.2f);
+        s.routed[e] = three(&s.c, root, I);
+    }
+    add_three(&s.c, &rng, ERNIE "shared_experts", I, 0.2f);
+    s.shared = three(&s.c, ERNIE "shared_experts", I);
+    load_and_check(&s, 1, config, &rng); /* no bias at all */
+    add(&s.c, &rng, ERNIE "shared_experts.down_proj.bias", H, -1, -1, 0, 1);
+    s.shared.down_bias = of(&s.c, ERNIE "shared_experts.down_proj.bias");
+    load_and_check(&s, 1, config, &rng); /* of W2 only */
+    add(&s.c, &rng, ERNIE "shared_experts.gate_proj.bias", I, -1, -1, 0, 1);
+    hand_write(&s.c, config);
+    assert_int_equal(hand_try(&s.c, 1, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "up_proj.bias does not"));
+    add(&s.c, &rng, ERNIE "shared_experts.up_proj.bias", I, -1, -1, 0, 1);
+    s.shared.gate_bias = of(&s.c, ERNIE "shared_experts.gate_proj.bias");
+    s.shared.up_bias = of(&s.c, ERNIE "shared_experts.up_proj.bias");
+    load_and_check(&s, 1, config, &rng);
+    hand_close(&s.c);
+}
+
+/* ---- limits -------------------------------------------------------------------------------------------- */
+
+static void limits_by_layer(void **state)
+{
+    (void)state;
+    static const double want[5][2] = { { 0, 0 }, { 0.5, 0 }, { 0, 0.75 }, { 0.5, 0.75 }, { 0, 0 } };
+    test_rng rng = { test_seed(8803) };
+    for (int layer = 0; layer < 5; layer++) {
+        char name[80];
+        separate s;
+        hand_open(&s.c);
+        snprintf(name, sizeof name, "model.layers.%d.moe.gate.weight", layer);
+        add(&s.c, &rng, name, E, H, -1, 0, 0.3f);
+        static const char *const stacks[3] = { "gate_proj", "up_proj", "down_proj" };
+        const float *data[3];
+        for (int i = 0; i < 3; i++) {
+            snprintf(name, sizeof name, "model.layers.%d.moe.%s.weight", layer, stacks[i]);
+            add(&s.c, &rng, name, E, i < 2 ? I : H, i < 2 ? H : I, 0, 0.5f);
+            data[i] = of(&s.c, name);
+        }
+        for (int64_t e = 0; e < E; e++)
+            s.routed[e] = (expert) { .gate = data[0] + e * I * H,
+                                     .up = data[1] + e * I * H,
+                                     .down = data[2] + e * H * I,
+                                     .n = I,
+                                     .limit = want[layer][0] };
+        snprintf(name, sizeof name, "model.layers.%d.share_expert", layer);
+        add_three(&s.c, &rng, name, S, 0.5f);
+        s.shared = three(&s.c, name, S);
+        s.shared.limit = want[layer][1];
+        load_and_check(&s, layer,
+                       "{\"model_type\":\"step3p7\",\"dtype\":\"float32\",\"moe_num_experts\":4,\"moe_top_k\":2,"
+                       "\"hidden_size\":24,\"moe_intermediate_size\":10,\"share_expert_dim\":14,"
+                       "\"swiglu_limits\":[0.0,0.5,null,0.5],\"swiglu_limits_shared\":[null,0.0,0.75,0.75]}",
+                       &rng);
+        hand_close(&s.c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gemma_router), cmocka_unit_test(shared_biases),
+                                        cmocka_unit_test(limits_by_layer) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
