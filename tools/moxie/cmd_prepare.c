@@ -15,7 +15,19 @@ typedef struct arguments {
     prepare_mode mode;
 } arguments;
 
-enum { OPT_LAYOUT = 256, OPT_LAYERS, OPT_TP, OPT_EP, OPT_EP_MAP, OPT_PAD, OPT_THREADS, OPT_UNDO, OPT_VERIFY, OPT_LIST };
+enum {
+    OPT_LAYOUT = 256,
+    OPT_LAYERS,
+    OPT_TP,
+    OPT_EP,
+    OPT_EP_MAP,
+    OPT_PAD,
+    OPT_THREADS,
+    OPT_UNDO,
+    OPT_VERIFY,
+    OPT_LIST,
+    OPT_ALLOW_UNREAD
+};
 
 static const struct argp_option options[] = {
     { "layout", OPT_LAYOUT, "NAME", 0, "what to prepare for (--list lists the layouts)", 0 },
@@ -26,6 +38,7 @@ static const struct argp_option options[] = {
     { "ep-map", OPT_EP_MAP, "NAME", 0, "linear (default) or round-robin", 0 },
     { "pad", OPT_PAD, NULL, 0, "pad with zeros, or halve groups, where the target's own loader does", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
+    { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "prepare even if experts have tensors that moxie does not know", 0 },
     { "undo", OPT_UNDO, NULL, 0,
       "DIR is a prepared directory (or all ranks' directories): restore the checkpoint's tensors", 1 },
     { "verify", OPT_VERIFY, NULL, 0, "DIR is a prepared directory: read it again, exit code 1 if it is not whole", 1 },
@@ -125,6 +138,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
     case OPT_EP_MAP: p->how.ep_map = cli_parse_name(state, &ep_maps, arg); return 0;
     case OPT_PAD: p->how.pad = 1; return 0;
+    case OPT_ALLOW_UNREAD: p->allow_unread = true; return 0;
     case OPT_THREADS: p->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_UNDO: choose_mode(state, args, UNDO); return 0;
     case OPT_VERIFY: choose_mode(state, args, VERIFY); return 0;

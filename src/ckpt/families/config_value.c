@@ -28,8 +28,17 @@ static const json_t *descend(const json_t *object, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
+static _Thread_local json_t *recorded;
+
+void mox_config_record(json_t *keys)
+{
+    recorded = keys;
+}
+
 const json_t *mox_config_find(const json_t *config, const char *key)
 {
+    if (recorded)
+        json_object_set_new(recorded, key, json_true());
     const json_t *value = descend(json_object_get(config, "text_config"), key);
     return value ? value : descend(config, key);
 }

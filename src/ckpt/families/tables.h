@@ -105,7 +105,8 @@ typedef enum mox_fused_order {
 
 /* The numbers of one model, from config.json or a preset. */
 typedef struct mox_dims {
-    int64_t layers, experts, top_k, hidden, intermediate, shared_intermediate;
+    int64_t layers, experts, top_k, hidden, intermediate;
+    int64_t shared_intermediate; /* 0: no shared expert; -1: config.json has no key for it, so the tensors decide */
     int64_t
         expert_width; /* X: input and output width of the routed experts; equals hidden unless the layer is latent */
     int64_t vocab, n_hash_layers;
