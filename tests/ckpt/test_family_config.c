@@ -47,7 +47,7 @@ static const config_case configs[] = {
     { "{\"model_type\":\"deepseek_v2\",\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"hidden_size\":2048,"
       "\"moe_intermediate_size\":1408,\"n_group\":8,\"topk_group\":3,\"topk_method\":\"greedy\"}",
       "deepseek-v2", 1,
-      { SIZES(64, 6, 2048, 1408, 0, 2048), .routed_scale = 1 },
+      { SIZES(64, 6, 2048, 1408, -1, 2048), .routed_scale = 1 },
       SOFTMAX, 0, 0, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"kimi_k25\",\"text_config\":{\"model_type\":\"kimi_k2\",\"n_routed_experts\":384,\"top_k\":50,"
       "\"num_experts_per_tok\":8,\"hidden_size\":7168,\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":1,"
@@ -119,7 +119,7 @@ static const config_case configs[] = {
       "\"moe_intermediate_size\":2048,\"n_shared_experts\":null,\"n_group\":1,\"topk_group\":1,"
       "\"routed_scaling_factor\":null,\"norm_topk_prob\":true,\"moe_layer_freq\":[0,1,1],\"scoring_func\":\"sigmoid\"}",
       "mimo-v2", 1,
-      { SIZES(256, 8, 4096, 2048, 0, 4096), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
+      { SIZES(256, 8, 4096, 2048, -1, 4096), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
       SIGMOID, 0, 0, MOXIE_NORM_SUM_PLUS_EPS, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"minimax_m2\",\"num_local_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":3072,"
       "\"intermediate_size\":1536,\"scoring_func\":\"sigmoid\",\"use_routing_bias\":true,\"use_mtp\":true}",

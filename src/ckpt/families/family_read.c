@@ -108,7 +108,9 @@ static moxie_status read_shared(const reader *r, mox_dims *d)
     if (value < 0 || value > (r->family->shared_is_count ? 64 : MAX_WIDTH))
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
                              "%s is %lld, which is out of range for shared experts", key, (long long)value);
-    d->shared_intermediate = !key ? -1 : r->family->shared_is_count ? value * d->intermediate : value;
+    d->shared_intermediate = !key && r->family->names.shared_up ? -1
+                             : r->family->shared_is_count       ? value * d->intermediate
+                                                                : value;
     return MOXIE_OK;
 }
 
