@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "ckpt/pattern.h"
+#include "ckpt/name_pattern.h"
 
 #define MAX_KEY 160
 
@@ -66,7 +66,7 @@ static bool is_excused(const mox_family *family, const char *key)
 #undef MOX_CONFIG_UNREAD
     for (size_t i = 0; i < sizeof excused / sizeof excused[0]; i++)
         if ((!excused[i].family || strcmp(excused[i].family, family->id) == 0) &&
-            mox_pattern_fits(excused[i].pattern, key))
+            mox_name_fits(excused[i].pattern, key))
             return true;
     return false;
 }

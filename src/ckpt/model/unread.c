@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "ckpt/model/model_scan.h"
-#include "ckpt/pattern.h"
+#include "ckpt/name_pattern.h"
 
 /* ---- what belongs to the block ------------------------------------------------------------------ */
 
@@ -79,8 +79,7 @@ static bool is_listed(const mox_family *family, const char *rest)
 #undef MOX_BLOCK_WORD
 #undef MOX_UNREAD_TENSOR
     for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++)
-        if ((!listed[i].family || strcmp(listed[i].family, family->id) == 0) &&
-            mox_pattern_fits(listed[i].pattern, rest))
+        if ((!listed[i].family || strcmp(listed[i].family, family->id) == 0) && mox_name_fits(listed[i].pattern, rest))
             return true;
     return false;
 }
