@@ -44,6 +44,11 @@ const char *moxie_model_warning(const moxie_model *model, int64_t index)
     return mox_model_warning(model, index);
 }
 
+const char *moxie_model_unread_key(const moxie_model *model, int64_t index)
+{
+    return mox_model_unread_key(model, index);
+}
+
 moxie_status moxie_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
                                         moxie_error *error)
 {
@@ -70,6 +75,11 @@ void moxie_model_layer_free(moxie_model_layer *layer)
 const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer)
 {
     return mox_model_layer_config(layer);
+}
+
+const char *moxie_model_layer_unread(const moxie_model_layer *layer, int64_t index)
+{
+    return mox_model_layer_unread(layer, index);
 }
 
 const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer)

@@ -38,12 +38,26 @@ sed -i 's/"n_routed_experts": *16/"n_routed_experts": 24/' "$tmp/case/config.jso
 sed -i 's/"num_experts_per_tok": *8/"num_experts_per_tok": 20/' "$tmp/case/config.json"; refused 3 "20.*16|16.*20"
 sed -i 's/"model_type": *"deepseek_v3"/"model_type": "deepseek_v99"/' "$tmp/case/config.json"; refused 4 "deepseek_v99"
 sed -i 's/"n_group": *8/"n_group": 7/' "$tmp/case/config.json"; refused 3 "group"
+sed -i 's/"n_shared_experts": *1/"n_shared_experts": 0/' "$tmp/case/config.json"; refused 3 "n_shared_experts is 0.*shared_experts.up_proj"
 printf '{"model_type": "deepseek_v3", ' >"$tmp/case/config.json"; refused 3 "config.json"
 rm "$tmp/case/config.json";                                     refused 3 "config.json"
 sed -i 's/"weight_map": *{/"weight_map": {"x": "..\/..\/etc\/passwd",/' "$tmp/case/model.safetensors.index.json"
 refused 3 "passwd|file name"
 sed -i 's/"weight_map": *{/"weight_map": {"no.such.tensor": "'"$first"'",/' "$tmp/case/model.safetensors.index.json"
 refused 3 "no.such.tensor"
+
+# Tensors and keys that moxie does not know
+synth glm-4.5-air bf16 "$tmp/unread"
+sed -i 's/gate.e_score_correction_bias/gate.e_score_correction_bios/' "$tmp/unread"/*.safetensors "$tmp/unread"/*.json
+sed -i 's/"n_shared_experts"/"moe_mystery_factor": 2, "n_shared_experts"/' "$tmp/unread/config.json"
+for command in inspect "run --tokens 1" explain; do
+    # shellcheck disable=SC2086 # a command and its options
+    expect 4 "mlp.gate.e_score_correction_bios .*--allow-unread" "$moxie" $command "$tmp/unread"
+done
+expect 0 "moe_mystery_factor is not read" "$moxie" inspect "$tmp/unread" --allow-unread
+expect 0 "mlp.gate.e_score_correction_bios is not read" "$moxie" inspect "$tmp/unread" --allow-unread
+expect 0 '"unread_keys": \[' "$moxie" inspect "$tmp/unread" --allow-unread --json
+expect 0 "" "$moxie" run "$tmp/unread" --tokens 1 --allow-unread
 
 expect 2 "9999" "$moxie" run "$tmp/good" --layer 9999
 expect 3 "nowhere" "$moxie" run "$tmp/nowhere"

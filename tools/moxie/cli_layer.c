@@ -28,6 +28,7 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
     memset(out, 0, sizeof *out);
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     model_options.activations = options->activations;
+    model_options.allow_unread = options->allow_unread;
     moxie_status status = moxie_model_open(options->dir, &model_options, &out->model, error);
     if (status != MOXIE_OK)
         return status;

@@ -4,9 +4,11 @@
  */
 #include "cli.h"
 
+enum { OPT_ALLOW_UNREAD = 1024 };
+
 typedef struct arguments {
     const char *dir;
-    bool json;
+    bool json, allow_unread;
 } arguments;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -14,6 +16,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     arguments *args = state->input;
     switch (key) {
     case 'j': args->json = true; return 0;
+    case OPT_ALLOW_UNREAD: args->allow_unread = true; return 0;
     case ARGP_KEY_ARG:
         if (args->dir)
             argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
@@ -67,6 +70,23 @@ static void print_notes(const moxie_model_layer_info *layer)
                (long long)layer->layer, CLI_COUNT(layer->merged_input_scales, "expert"));
 }
 
+/* Names of the layer's tensors that were not read, as a JSON list; each is a warning, too, when the output is text. */
+static json_t *unread_tensors(const moxie_model *model, const moxie_model_layer_info *info, bool json)
+{
+    json_t *names = json_array();
+    moxie_model_layer *layer = NULL;
+    if (info->n_unread > 0 && moxie_model_load_layer(model, info->layer, &layer, NULL) == MOXIE_OK)
+        for (int64_t i = 0; i < info->n_unread; i++) {
+            const char *name = moxie_model_layer_unread(layer, i);
+            cli_json_append(names, cli_json_string(name));
+            if (!json)
+                fprintf(stderr, "moxie inspect: warning: %s is not read; results can be wrong without it\n",
+                        cli_printable(name));
+        }
+    moxie_model_layer_free(layer);
+    return names;
+}
+
 static void print_summary(const char *dir, const moxie_model *model, const moxie_model_info *info)
 {
     char bytes[16];
@@ -76,23 +96,34 @@ static void print_summary(const char *dir, const moxie_model *model, const moxie
            cli_bytes(bytes, info->tensor_bytes), CLI_COUNT(info->n_files, "file"));
     for (int64_t i = 0; i < info->n_warnings; i++)
         fprintf(stderr, "moxie inspect: warning: %s\n", cli_printable(moxie_model_warning(model, i)));
+    for (int64_t i = 0; i < info->n_unread_keys; i++)
+        fprintf(stderr,
+                "moxie inspect: warning: config.json: %s is not read; results can be wrong if it changes the layer\n",
+                cli_printable(moxie_model_unread_key(model, i)));
 }
 
 static void print_json(const moxie_model *model, const moxie_model_info *info, json_t *layers)
 {
-    json_t *object = cli_json_begin("inspect"), *warnings = json_array();
+    json_t *object = cli_json_begin("inspect"), *warnings = json_array(), *keys = json_array();
+    for (int64_t i = 0; i < info->n_unread_keys; i++)
+        cli_json_append(keys, cli_json_string(moxie_model_unread_key(model, i)));
     for (int64_t i = 0; i < info->n_warnings; i++)
         cli_json_append(warnings, cli_json_string(moxie_model_warning(model, i)));
-    cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "family", info->family, "model_type",
-                                    cli_utf8(info->model_type), "quant_method", cli_utf8(info->quant_method), "tensors",
-                                    (json_int_t)info->n_tensors, "files", (json_int_t)info->n_files, "bytes",
-                                    (json_int_t)info->tensor_bytes, "layers", layers, "warnings", warnings));
+    cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "family", info->family,
+                                    "model_type", cli_utf8(info->model_type), "quant_method",
+                                    cli_utf8(info->quant_method), "tensors", (json_int_t)info->n_tensors, "files",
+                                    (json_int_t)info->n_files, "bytes", (json_int_t)info->tensor_bytes, "layers",
+                                    layers, "warnings", warnings, "unread_keys", keys));
     cli_json_end(object);
 }
 
 int cmd_inspect(int argc, char **argv)
 {
-    static const struct argp_option options[] = { { "json", 'j', NULL, 0, "print one JSON object", 0 }, { 0 } };
+    static const struct argp_option options[] = {
+        { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "list tensors that moxie does not know, instead of refusing", 0 },
+        { "json", 'j', NULL, 0, "print one JSON object", 0 },
+        { 0 },
+    };
     static const struct argp parser = {
         options, parse, "DIR", "What a checkpoint holds: layers, experts, formats, bytes, routing.", 0, 0, 0
     };
@@ -103,7 +134,9 @@ int cmd_inspect(int argc, char **argv)
 
     moxie_error error = { 0 };
     moxie_model *model = NULL;
-    moxie_status status = moxie_model_open(args.dir, NULL, &model, &error);
+    moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
+    model_options.allow_unread = args.allow_unread;
+    moxie_status status = moxie_model_open(args.dir, &model_options, &model, &error);
     if (status != MOXIE_OK)
         return cli_fail("inspect", args.json, status, &error);
     moxie_model_info info = MOXIE_MODEL_INFO_INIT;
@@ -118,7 +151,9 @@ int cmd_inspect(int argc, char **argv)
         status = moxie_model_describe_layer(model, i, &layer, &error);
         if (status != MOXIE_OK)
             break;
-        cli_json_append(rows, json_row(&layer));
+        json_t *row = json_row(&layer);
+        cli_json_merge(row, cli_pack("{s:o}", "unread", unread_tensors(model, &layer, args.json)));
+        cli_json_append(rows, row);
         if (!args.json)
             print_notes(&layer);
         add_text_row(&table, &layer);

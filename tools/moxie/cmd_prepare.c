@@ -26,7 +26,8 @@ enum {
     OPT_THREADS,
     OPT_UNDO,
     OPT_VERIFY,
-    OPT_LIST
+    OPT_LIST,
+    OPT_ALLOW_UNREAD
 };
 
 static const struct argp_option options[] = {
@@ -39,6 +40,7 @@ static const struct argp_option options[] = {
     { "ep-map", OPT_EP_MAP, "NAME", 0, "linear (default) or round-robin", 0 },
     { "pad", OPT_PAD, NULL, 0, "pad with zeros, or halve groups, where the target's own loader does", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
+    { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "prepare even if experts have tensors that moxie does not know", 0 },
     { "undo", OPT_UNDO, NULL, 0,
       "DIR is a prepared directory (or all ranks' directories): restore the checkpoint's tensors", 1 },
     { "verify", OPT_VERIFY, NULL, 0, "DIR is a prepared directory: read it again, exit code 1 if it is not whole", 1 },
@@ -142,6 +144,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
     case OPT_EP_MAP: p->how.ep_map = cli_parse_name(state, &ep_maps, arg); return 0;
     case OPT_PAD: p->how.pad = 1; return 0;
+    case OPT_ALLOW_UNREAD: p->allow_unread = true; return 0;
     case OPT_THREADS: p->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_UNDO: choose_mode(state, args, UNDO); return 0;
     case OPT_VERIFY: choose_mode(state, args, VERIFY); return 0;

@@ -52,7 +52,7 @@ typedef struct prepare_options {
     int64_t first_layer, last_layer; /* -1: all */
     prepare_how how;                 /* `layers` is not set */
     int32_t threads;
-    bool json;
+    bool json, allow_unread; /* allow_unread: as moxie_model_options */
 } prepare_options;
 
 /* What a command did, for tables and JSON. */

@@ -74,6 +74,7 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     prepare_how how = options->how;
     model_options.experts_only = 1;
+    model_options.allow_unread = options->allow_unread;
     moxie_status status = prepare_check_name(options->dir, error);
     if (status == MOXIE_OK)
         status = prepare_check_name(options->out, error);

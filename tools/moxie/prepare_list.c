@@ -80,6 +80,7 @@ static moxie_status open_subject(const prepare_options *options, subject *s, mox
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     model_options.experts_only = 1;
+    model_options.allow_unread = options->allow_unread;
     *s = (subject) { .options = options, .how = options->how };
     moxie_status status = prepare_configs_symmetric(options->dir, &s->how, error);
     if (status == MOXIE_OK)

@@ -27,6 +27,13 @@ static const json_t *descend(const json_t *object, const char *key)
     return json_object_get(object, key);
 }
 
+static _Thread_local json_t *recorded;
+
+void mox_config_record(json_t *keys)
+{
+    recorded = keys;
+}
+
 /* The value of a key in the first section that has it; where it is null, in the next one. A null is returned only when
  * no section has another value. */
 static const json_t *find(const json_t *config, const char *key)
@@ -34,6 +41,8 @@ static const json_t *find(const json_t *config, const char *key)
     const json_t *sections[] = { json_object_get(json_object_get(config, "thinker_config"), "text_config"),
                                  json_object_get(config, "text_config"), config };
     const json_t *null = NULL;
+    if (recorded)
+        json_object_set_new(recorded, key, json_true());
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         const json_t *value = descend(sections[i], key);
         if (value && !json_is_null(value))

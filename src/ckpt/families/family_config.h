@@ -17,6 +17,9 @@
 const json_t *mox_config_find(const json_t *config, const char *key);
 /* True when the key exists, in text_config or at the top level, and is null everywhere. */
 bool mox_config_is_null(const json_t *config, const char *key);
+/* From now on, mox_config_find() on this thread adds every key that it is asked for to this object; NULL ends that. The
+ * readers have no other way to say what they look up (config_keys.c). */
+void mox_config_record(json_t *keys);
 /* A number, or entry `layer` of a list (for layers past its end the last entry); `fallback` when absent. */
 moxie_status mox_config_int(const json_t *config, const char *key, int64_t layer, int64_t fallback, const char *file,
                             int64_t *out, moxie_error *error);

@@ -21,6 +21,11 @@ const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char
     return mox_tensor_set_find(reader->model->set, full);
 }
 
+void mox_layer_mark(const mox_layer_reader *reader, const mox_file_tensor *tensor)
+{
+    reader->read[tensor - mox_tensor_set_at(reader->model->set, 0)] = 1;
+}
+
 moxie_status mox_layer_fail_absent(const mox_layer_reader *reader, const char *name, const char *why)
 {
     char full[256] = "";
@@ -62,6 +67,7 @@ moxie_status mox_layer_floats(const mox_layer_reader *reader, const mox_file_ten
         return mox_layer_fail_tensor(reader, tensor, MOXIE_ERR_UNSUPPORTED, expected);
     if (!has_axes(&tensor->view, rows, cols))
         return mox_layer_fail_tensor(reader, tensor, MOXIE_ERR_MISMATCH, expected);
+    mox_layer_mark(reader, tensor);
     *out = mox_grid_dense(tensor->view.data, tensor->view.dtype, rows, cols);
     return MOXIE_OK;
 }

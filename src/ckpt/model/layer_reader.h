@@ -18,6 +18,7 @@ typedef struct mox_layer_reader {
     mox_dims dims;
     mox_matcher matcher;
     mox_arena *arena; /* memory of the result */
+    uint8_t *read;    /* per tensor of the set: 1 when some part of the layer was read from it */
     moxie_model_layer *out;
     moxie_error *error;
 } mox_layer_reader;
@@ -27,7 +28,9 @@ moxie_status mox_layer_name(const mox_layer_reader *reader, const char *name, in
                             size_t size);
 /* A tensor of this layer, or NULL. */
 const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char *name);
-/* A float tensor of this layer as a grid [rows, cols]; MOXIE_ERR_MISMATCH for another shape. */
+/* Says that the layer is read from this tensor; tensors of its MoE block that nobody marks are reported (unread.h). */
+void mox_layer_mark(const mox_layer_reader *reader, const mox_file_tensor *tensor);
+/* Marks a float tensor of this layer and views it as a grid [rows, cols]; MOXIE_ERR_MISMATCH for another shape. */
 moxie_status mox_layer_floats(const mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t rows, int64_t cols,
                               moxie_grid *out);
 

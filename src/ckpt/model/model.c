@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/sizes.h"
+#include "ckpt/families/config_keys.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model_scan.h"
@@ -146,6 +147,17 @@ static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
     return fine ? MOXIE_OK : no_memory(error);
 }
 
+static moxie_status collect_unread_keys(moxie_model *model, moxie_error *error)
+{
+    int64_t *layers = mox_arena_calloc(&model->arena, (uint64_t)model->n_places, sizeof *layers);
+    if (!layers)
+        return no_memory(error);
+    for (int64_t i = 0; i < model->n_places; i++)
+        layers[i] = model->places[i].layer;
+    return mox_config_unread_keys(model->family, model->config, layers, model->n_places, &model->arena,
+                                  &model->unread_keys, &model->n_unread_keys, error);
+}
+
 /* ---- open and close ----------------------------------------------------------------------------- */
 
 static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_model_options *options,
@@ -155,6 +167,7 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     MOX_FAIL_IF(model->activations != MOXIE_ACTIVATIONS_CHECKPOINT && model->activations != MOXIE_ACTIVATIONS_16BIT,
                 MOXIE_ERR_ARGUMENT, error, "activations %d is no moxie_activations_choice", (int)model->activations);
     model->experts_only = options->experts_only != 0;
+    model->allow_unread = options->allow_unread != 0;
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
     MOX_TRY(load_config(model, dir, error));
     MOX_TRY(load_quant_config(model, dir, error));
@@ -164,6 +177,7 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     else
         MOX_TRY(mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error));
     MOX_TRY(mox_model_scan(model, error));
+    MOX_TRY(collect_unread_keys(model, error));
     return collect_warnings(model, error);
 }
 
@@ -200,7 +214,13 @@ void mox_model_get_info(const moxie_model *model, moxie_model_info *info)
                                  .n_tensors = mox_tensor_set_count(model->set),
                                  .n_files = mox_tensor_set_files(model->set),
                                  .tensor_bytes = mox_tensor_set_bytes(model->set),
-                                 .n_warnings = model->n_warnings };
+                                 .n_warnings = model->n_warnings,
+                                 .n_unread_keys = model->n_unread_keys };
+}
+
+const char *mox_model_unread_key(const moxie_model *model, int64_t i)
+{
+    return i >= 0 && i < model->n_unread_keys ? model->unread_keys[i] : NULL;
 }
 
 const char *mox_model_warning(const moxie_model *model, int64_t i)

@@ -21,12 +21,14 @@ moxie_status mox_model_open(const char *dir, const moxie_model_options *options,
 void mox_model_close(moxie_model *model);
 void mox_model_get_info(const moxie_model *model, moxie_model_info *info);
 const char *mox_model_warning(const moxie_model *model, int64_t i);
+const char *mox_model_unread_key(const moxie_model *model, int64_t i);
 moxie_status mox_model_describe_layer(const moxie_model *model, int64_t i, moxie_model_layer_info *info,
                                       moxie_error *error);
 moxie_status mox_model_load_layer(const moxie_model *model, int64_t layer, moxie_model_layer **out, moxie_error *error);
 void mox_model_layer_free(moxie_model_layer *layer);
 const moxie_layer_config *mox_model_layer_config(const moxie_model_layer *layer);
 const moxie_weights *mox_model_layer_weights(const moxie_model_layer *layer);
+const char *mox_model_layer_unread(const moxie_model_layer *layer, int64_t i);
 
 moxie_status mox_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit, void *user,
                                      moxie_error *error);

@@ -51,6 +51,23 @@ static const mox_file_tensor *codes_of(const mox_match *match)
 
 /* ---- one format for all ------------------------------------------------------------------------- */
 
+/* Fails when one of two matrices of a format has a part of this role and the other one has not. */
+static moxie_status both_have(const expert_pass *pass, const mox_match *a, const mox_match *b, mox_part_role role)
+{
+    char name[200], other[200];
+    int p = 0;
+    while (p < MOX_MAX_PARTS - 1 && a->format->parts[p].role != role && a->format->parts[p].role != MOX_PART_NONE)
+        p++;
+    if (a->format->parts[p].role != role || !a->parts[p] == !b->parts[p])
+        return MOXIE_OK;
+    const mox_match *with = a->parts[p] ? a : b, *without = a->parts[p] ? b : a;
+    return mox_fail_file(
+        MOXIE_ERR_MISMATCH, pass->reader->error,
+        mox_tensor_set_file_name(pass->reader->model->set, with->parts[p]->file), (int64_t)with->parts[p]->offset,
+        "%s exists, but %s has no such tensor beside it: both matrices need one, or neither",
+        mox_escape(name, sizeof name, with->parts[p]->name), mox_escape(other, sizeof other, codes_of(without)->name));
+}
+
 static moxie_status agree(expert_pass *pass, const mox_match *match, const char *name, projection p)
 {
     const int product = product_of(p);
@@ -64,7 +81,7 @@ static moxie_status agree(expert_pass *pass, const mox_match *match, const char 
     if (strcmp(match->format->id, first->format->id) == 0 && match->format->zero_add == first->format->zero_add &&
         memcmp(&match->format->act, &first->format->act, sizeof first->format->act) == 0 &&
         memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
-        return MOXIE_OK;
+        return both_have(pass, first, match, MOX_PART_GROUP_INDEX);
     char here[200], there[200], found[96], expected[96], act[96], first_act[96];
     const mox_file_tensor *tensor = codes_of(match);
     return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error,
@@ -184,15 +201,19 @@ static mox_wanted wanted_of(const three_names *names, projection p, const char *
 
 static moxie_status read_expert(expert_pass *pass, const three_names *names, int64_t index, int64_t expert)
 {
+    mox_match match, gate = { 0 };
     for (projection p = GATE; p <= DOWN; p++) {
         char name[256];
-        mox_match match;
         if (!names->name[p])
             continue;
         MOX_TRY(mox_layer_name(pass->reader, names->name[p], expert, name, sizeof name));
         const mox_wanted wanted = wanted_of(names, p, name);
         MOX_TRY(mox_match_matrix(&pass->reader->matcher, &wanted, &match, pass->reader->error));
         MOX_TRY(agree(pass, &match, name, p));
+        /* W13 has one static scale. Other programs take 1 for an absent one, which is not what the other matrix has. */
+        if (p == UP && names->name[GATE])
+            MOX_TRY(both_have(pass, &gate, &match, MOX_PART_INPUT_SCALE));
+        gate = match;
         const mox_part_place place = { .n = wanted.n, .k = wanted.k };
         MOX_TRY(place_matrix(pass, &match, &place, p, MOX_ROWS_ALL, index));
         MOX_TRY(matrix_bias(pass, name, matrix_of(&pass->set->experts[index], p)));

@@ -15,9 +15,12 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/families/config_keys.h"
 #include "ckpt/model/model.h"
 #include "ckpt/model/model_expert.h"
 #include "ckpt/model/model_scan.h"
+#include "ckpt/model/model_shared.h"
+#include "ckpt/model/unread.h"
 
 /* ---- routing ------------------------------------------------------------------------------------ */
 
@@ -66,19 +69,11 @@ static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *
                                  (long long)config->experts - 1);
         table[i] = (int32_t)id;
     }
+    mox_layer_mark(reader, tensor);
     reader->out->info.total_bytes += tensor->bytes;
     config->routing.table = table;
     config->routing.table_rows = view->shape[0];
     return MOXIE_OK;
-}
-
-/* True when config.json says that there is a correction bias. */
-static bool promises_bias(const json_t *config)
-{
-    const json_t *method = mox_config_find(config, "topk_method");
-    return (json_is_string(method) && strcmp(json_string_value(method), "noaux_tc") == 0) ||
-           json_is_true(mox_config_find(config, "use_routing_bias")) ||
-           json_is_true(mox_config_find(config, "use_moe_router_bias"));
 }
 
 static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config *config)
@@ -95,7 +90,7 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
         MOX_TRY(read_table(reader, table, config));
     } else if (bias) {
         MOX_TRY(widen(reader, bias, config->experts, &config->routing.bias));
-    } else if (names->correction_bias && promises_bias(reader->model->config)) {
+    } else if (names->correction_bias && mox_config_promises_bias(reader->model->config)) {
         return mox_layer_fail_absent(reader, names->correction_bias,
                                      "but config.json says that experts are chosen with a bias");
     }
@@ -197,8 +192,10 @@ static moxie_status read_shared(mox_layer_reader *reader)
 {
     moxie_layer_config *config = &reader->out->config;
     mox_expert_set set;
-    if (!reader->names->shared_down || reader->dims.shared_intermediate <= 0 ||
-        reader->dims.expert_width != reader->dims.hidden)
+    if (reader->dims.expert_width != reader->dims.hidden)
+        return MOXIE_OK;
+    MOX_TRY(mox_find_shared_width(reader));
+    if (reader->dims.shared_intermediate <= 0)
         return MOXIE_OK;
     MOX_TRY(mox_read_shared(reader, &set));
     config->shared = (moxie_shared_config) { .intermediate = reader->dims.shared_intermediate,
@@ -261,7 +258,7 @@ static moxie_status read_layer(mox_layer_reader *reader)
     if (config->shared.intermediate == 0)
         config->has_shared_activation = 0;
     info->routing = routing_name(model->family, &config->routing);
-    return MOXIE_OK;
+    return mox_check_unread(reader);
 }
 
 /* ---- dropping pages of experts ----------------------------------------------------------------------- */
@@ -310,7 +307,10 @@ static moxie_status load_layer(const moxie_model *model, int64_t layer, bool loo
                                 .arena = &result->arena,
                                 .out = result,
                                 .error = error };
-    const moxie_status status = read_layer(&reader);
+    reader.read = mox_calloc((uint64_t)mox_tensor_set_count(model->set), 1);
+    const moxie_status status =
+        reader.read ? read_layer(&reader) : mox_fail(MOXIE_ERR_MEMORY, error, "no memory to read a layer");
+    mox_free(reader.read);
     if (status == MOXIE_OK)
         *out = result;
     else
@@ -346,6 +346,11 @@ void mox_model_layer_free(moxie_model_layer *layer)
 const moxie_layer_config *mox_model_layer_config(const moxie_model_layer *layer)
 {
     return &layer->config;
+}
+
+const char *mox_model_layer_unread(const moxie_model_layer *layer, int64_t i)
+{
+    return i >= 0 && i < layer->info.n_unread ? layer->unread[i] : NULL;
 }
 
 const moxie_weights *mox_model_layer_weights(const moxie_model_layer *layer)

@@ -128,6 +128,7 @@ moxie_status mox_read_matrix(mox_layer_reader *reader, const mox_match *match, c
         const mox_file_tensor *tensor = match->parts[p];
         if (!tensor)
             continue;
+        mox_layer_mark(reader, tensor);
         MOX_TRY(place_grid(reader, match, p, place, rows, &matrix, weight));
         if (match->format->parts[p].role == MOX_PART_SHAPE)
             MOX_TRY(check_shape_record(reader, tensor, place));

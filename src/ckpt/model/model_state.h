@@ -22,11 +22,14 @@ struct moxie_model {
     const char *config_path, *model_type;
     const mox_family *family;
     moxie_activations_choice activations;
+    bool allow_unread;       /* go on when tensors of a MoE block have no reader */
     bool experts_only;       /* read layers without router, routing arrays and shared expert */
     mox_layer_place *places; /* sorted by layer */
     int64_t n_places;
     const char **warnings;
     int64_t n_warnings;
+    const char **unread_keys; /* keys of config.json that nothing looks up (config_keys.h) */
+    int64_t n_unread_keys;
 };
 
 struct moxie_model_layer {
@@ -34,6 +37,7 @@ struct moxie_model_layer {
     moxie_layer_config config;
     moxie_weights weights;
     moxie_model_layer_info info;
+    const char **unread; /* [info.n_unread] names of tensors */
 };
 
 #endif

@@ -49,6 +49,16 @@ static bool is_experts(const mox_names *names, const char *rest)
     return false;
 }
 
+bool mox_model_is_expert_tensor(const mox_names *names, const char *rest)
+{
+    static const char word[] = "experts.";
+    const char *down = names->down ? names->down : names->fused_down;
+    const char *module = down ? strstr(down, word) : NULL;
+    if (module && strncmp(down, rest, (size_t)(module - down) + sizeof word - 1) == 0)
+        return true;
+    return is_experts(names, rest);
+}
+
 moxie_status mox_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit, void *user,
                                      moxie_error *error)
 {

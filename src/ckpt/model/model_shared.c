@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * model_shared.c - whether a layer has a shared expert, and how wide it is. The tensors decide:
+ *
+ *     config.json            tensors of up [S, H]             shared expert
+ *     no key (-1)            absent                           none
+ *     no key (-1)            S rows                           of width S: config classes leave out their defaults
+ *     0                      absent                           none
+ *     S                      S rows                           of width S
+ *     anything else                                           an error
+ *
+ * A family may have gate and up in one matrix of 2S rows (shared_gate_up). S is not a dimension of every tensor: a format may pack rows into words. So each dimension, times each number of rows
+ * that a word can hold, is tried until a format fits; since H is known, only one value can fit.
+ */
+#include "ckpt/model/model_shared.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_SIZE 320
+
+/* The tensor that holds the codes of a matrix in some format; NULL: there is none. */
+static const mox_file_tensor *codes_of(const mox_matcher *matcher, const char *name, int32_t format)
+{
+    char full[NAME_SIZE];
+    const mox_part *parts = mox_hf_quant_at(format)->parts;
+    for (int p = 0; p < MOX_MAX_PARTS && parts[p].role != MOX_PART_NONE; p++) {
+        const int length = snprintf(full, sizeof full, "%s%s", name, parts[p].suffix);
+        if (parts[p].role == MOX_PART_CODES && length > 0 && (size_t)length < sizeof full)
+            return mox_tensor_set_find(matcher->set, full);
+    }
+    return NULL;
+}
+
+/* Rows of the matrix `name` with K columns, and the tensor that says so; 0 when no format fits. */
+static int64_t stored_rows(const mox_matcher *matcher, const char *name, int64_t k, const mox_file_tensor **tensor)
+{
+    for (int32_t f = 0; f < matcher->n_formats; f++) {
+        const mox_file_tensor *codes = codes_of(matcher, name, f);
+        if (!codes)
+            continue;
+        *tensor = codes;
+        for (int32_t axis = 0; axis < codes->view.rank; axis++)
+            for (int64_t in_word = 1; in_word <= 16; in_word *= 2) {
+                mox_match match;
+                const mox_wanted wanted = { .name = name, .n = codes->view.shape[axis] * in_word, .k = k };
+                if (wanted.n > 0 && mox_match_matrix(matcher, &wanted, &match, NULL) == MOXIE_OK)
+                    return wanted.n;
+            }
+    }
+    return 0;
+}
+
+/* The key of config.json that gives the width, and its value: "n_shared_experts 2 (a width of 2816)". */
+static const char *describe_key(const mox_layer_reader *reader, char *buffer, size_t size)
+{
+    const mox_family *family = reader->model->family;
+    const int64_t width = reader->dims.shared_intermediate;
+    const char *key = "the number of shared experts";
+    for (int i = 3; i >= 0; i--)
+        if (family->key_shared[i] && mox_config_find(reader->model->config, family->key_shared[i]))
+            key = family->key_shared[i];
+    if (family->shared_is_count && reader->dims.intermediate > 0)
+        snprintf(buffer, size, "%s is %lld, a shared expert of width %lld", key,
+                 (long long)(width / reader->dims.intermediate), (long long)width);
+    else
+        snprintf(buffer, size, "%s is %lld", key, (long long)width);
+    return buffer;
+}
+
+static moxie_status contradiction(const mox_layer_reader *reader, const char *name, const mox_file_tensor *tensor)
+{
+    char said[160], escaped[200], shape[96];
+    const char *file = reader->model->config_path;
+    describe_key(reader, said, sizeof said);
+    if (!tensor)
+        return mox_fail_file(MOXIE_ERR_MISMATCH, reader->error, file, -1, "%s, but no tensor of %s exists", said,
+                             mox_escape(escaped, sizeof escaped, name));
+    return mox_fail_file(MOXIE_ERR_MISMATCH, reader->error, file, -1,
+                         "%s, but %s is %s %s: correct the key, or remove it and the tensors decide", said,
+                         mox_escape(escaped, sizeof escaped, tensor->name), tensor->file_dtype,
+                         mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape));
+}
+
+moxie_status mox_find_shared_width(mox_layer_reader *reader)
+{
+    char name[256];
+    const mox_names *names = reader->names;
+    const char *up = names->shared_gate_up ? names->shared_gate_up : names->shared_up;
+    const mox_file_tensor *tensor = NULL;
+    int64_t *width = &reader->dims.shared_intermediate;
+    if (!up && *width > 0)
+        return contradiction(reader, "a shared expert", NULL);
+    if (!up) {
+        *width = 0;
+        return MOXIE_OK;
+    }
+    MOX_TRY(mox_layer_name(reader, up, -1, name, sizeof name));
+    if (!mox_match_exists(&reader->matcher, name, false)) {
+        if (*width > 0)
+            return contradiction(reader, name, NULL);
+        *width = 0;
+        return MOXIE_OK;
+    }
+    const int64_t rows = stored_rows(&reader->matcher, name, reader->dims.hidden, &tensor);
+    const int64_t found = names->shared_gate_up ? rows / 2 : rows;
+    if (found > 0 && *width >= 0 && *width != found)
+        return contradiction(reader, name, tensor);
+    /* No format fits: mox_read_shared() says why, for the width that config.json gives or that an expert has. */
+    *width = found > 0 ? found : *width > 0 ? *width : reader->dims.intermediate;
+    return MOXIE_OK;
+}
