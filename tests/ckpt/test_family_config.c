@@ -119,7 +119,7 @@ static const config_case configs[] = {
       "\"moe_intermediate_size\":2048,\"n_shared_experts\":null,\"n_group\":1,\"topk_group\":1,"
       "\"routed_scaling_factor\":null,\"norm_topk_prob\":true,\"moe_layer_freq\":[0,1,1],\"scoring_func\":\"sigmoid\"}",
       "mimo-v2", 1,
-      { SIZES(256, 8, 4096, 2048, -1, 4096), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
+      { SIZES(256, 8, 4096, 2048, 0, 4096), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
       SIGMOID, 0, 0, MOXIE_NORM_SUM_PLUS_EPS, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"minimax_m2\",\"num_local_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":3072,"
       "\"intermediate_size\":1536,\"scoring_func\":\"sigmoid\",\"use_routing_bias\":true,\"use_mtp\":true}",

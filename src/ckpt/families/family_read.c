@@ -399,11 +399,11 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
     const char *text = NULL;
     const char *key = NULL;
     *out = mox_family_activation(r->family, d);
-    for (int i = 0; i < 4 && !text && !r->family->fixed_activation; i++) {
+    for (int i = 0; i < 4 && !text; i++) {
         key = keys[i];
         MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
     }
-    if (!text)
+    if (!text || r->family->fixed_activation)
         return MOXIE_OK;
     const bool gated = mox_activation_is_gated(r->family->activation.kind);
     const mox_activation_info *info = mox_activation_from_config(text, gated);
