@@ -15,6 +15,8 @@ typedef struct listing {
     const char *family, *format, *shared;
     int64_t expert_width, hash_layers;
     const char *lines[16];
+    int64_t zero_experts;
+    bool bias_alt;
 } listing;
 
 #define PROJ(p)                                                                                                        \
@@ -148,6 +150,66 @@ static const listing listings[] = {
         "transformer.blocks.3.ffn.experts.mlp.w1 BF16 [64, 64]",
         "transformer.blocks.3.ffn.experts.mlp.v1 BF16 [64, 64]",
         "transformer.blocks.3.ffn.experts.mlp.w2 BF16 [64, 64]" } },
+    /* longcat_flash/modeling_longcat_flash.py: LongcatFlashMoE, with 3 zero experts */
+    { "longcat-flash", "bf16", NULL, 0, 0,
+      { "model.layers.3.mlp.router.classifier.weight F32 [5, 64]",
+        "model.layers.3.mlp.router.e_score_correction_bias F32 [5]", PROJ("model.layers.3.mlp.experts") },
+      .zero_experts = 3 },
+    /* vLLM models/laguna.py: LagunaMoE; conversion_mapping.py: laguna */
+    { "laguna", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", "model.layers.3.mlp.experts.e_score_correction_bias F32 [2]",
+        PROJ("model.layers.3.mlp.experts"), SHARED("model.layers.3.mlp.shared_expert") } },
+    /* conversion_mapping.py: hy_v3 */
+    { "hy-v3", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.router.gate.weight F32 [2, 64]", "model.layers.3.mlp.expert_bias F32 [2]",
+        PROJ("model.layers.3.mlp.experts"), SHARED("model.layers.3.mlp.shared_mlp") } },
+    /* vLLM models/bailing_moe.py: BailingMoE; conversion_mapping.py: bailing_hybrid */
+    { "bailing-moe", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", "model.layers.3.mlp.gate.expert_bias F32 [2]",
+        PROJ("model.layers.3.mlp.experts"), SHARED("model.layers.3.mlp.shared_experts") } },
+    { "bailing-hybrid", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight F32 [2, 64]", "model.layers.3.mlp.gate.expert_bias F32 [2]",
+        PROJ("model.layers.3.mlp.experts"), SHARED("model.layers.3.mlp.shared_experts") } },
+    /* mistral4/modeling_mistral4.py: Mistral4MoE */
+    { "mistral4", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", "model.layers.3.mlp.experts.gate_up_proj BF16 [2, 64, 64]",
+        "model.layers.3.mlp.experts.down_proj BF16 [2, 64, 32]", SHARED("model.layers.3.mlp.shared_experts") } },
+    /* cohere2_moe/modeling_cohere2_moe.py: Cohere2MoeSparseMoeBlock */
+    { "cohere2-moe", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", PROJ("model.layers.3.mlp.experts"),
+        SHARED("model.layers.3.mlp.shared_experts") } },
+    /* vLLM models/arctic.py: ArcticMoE */
+    { "arctic", "bf16", NULL, 0, 0,
+      { "model.layers.3.block_sparse_moe.gate.weight BF16 [2, 64]", W123("model.layers.3.block_sparse_moe.experts") } },
+    /* vLLM models/openpangu.py: OpenPanguMoE */
+    { "openpangu", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", PROJ("model.layers.3.mlp.experts"),
+        SHARED("model.layers.3.mlp.shared_experts") } },
+    /* aria/modeling_aria.py: AriaExperts; conversion_mapping.py: aria_text, llava */
+    { "aria", "bf16", "bf16", 0, 0,
+      { "language_model.model.layers.3.mlp.router.weight BF16 [2, 64]",
+        "language_model.model.layers.3.mlp.experts.fc1.weight BF16 [2, 64, 64]",
+        "language_model.model.layers.3.mlp.experts.fc2.weight BF16 [2, 32, 64]",
+        SHARED("language_model.model.layers.3.mlp.shared_experts") } },
+    /* vLLM models/deepseek_v41/nvidia/model.py: its weights mapper; models/deepseek_v4/nvidia/model.py: DeepseekV4MoE */
+    { "deepseek-v4.1", "mxfp4-v4", NULL, 0, 0,
+      { "layers.3.ffn.gate.weight BF16 [2, 64]", "layers.3.ffn.gate.bias F32 [2]", "layers.3.ffn.gate.bias_vl F32 [2]",
+        "layers.3.ffn.experts.1.w1.weight I8 [32, 32]", "layers.3.ffn.experts.1.w1.scale F8_E8M0 [32, 2]",
+        "layers.3.ffn.experts.1.w3.weight I8 [32, 32]", "layers.3.ffn.experts.1.w3.scale F8_E8M0 [32, 2]",
+        "layers.3.ffn.experts.1.w2.weight I8 [64, 16]", "layers.3.ffn.experts.1.w2.scale F8_E8M0 [64, 1]" },
+      .bias_alt = true },
+    /* glm5_next/modeling_glm5_next.py: Glm5NextTextMoE; conversion_mapping.py: glm5_next */
+    { "glm5-next", "bf16", "bf16", 0, 0,
+      { "model.language_model.layers.3.mlp.gate.weight F32 [2, 64]",
+        "model.language_model.layers.3.mlp.gate.e_score_correction_bias F32 [2]",
+        PROJ("model.language_model.layers.3.mlp.experts"), SHARED("model.language_model.layers.3.mlp.shared_experts") } },
+    /* qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextSparseMoeBlock */
+    { "qwen4-exp", "bf16", "bf16", 0, 0,
+      { "model.language_model.layers.3.mlp.gate.weight BF16 [2, 64]",
+        "model.language_model.layers.3.mlp.experts.gate_up_proj BF16 [2, 64, 64]",
+        "model.language_model.layers.3.mlp.experts.down_proj BF16 [2, 64, 32]",
+        SHARED("model.language_model.layers.3.mlp.shared_expert"),
+        "model.language_model.layers.3.mlp.shared_expert_gate.weight BF16 [1, 64]" } },
     { "gpt-oss", "bf16", NULL, 0, 0,
       { "model.layers.3.mlp.router.weight BF16 [2, 64]", "model.layers.3.mlp.router.bias BF16 [2]",
         "model.layers.3.mlp.experts.gate_up_proj BF16 [2, 64, 64]",
@@ -205,7 +267,9 @@ static void names_and_shapes(void **state)
                                 .shared_intermediate = want->shared ? 64 : 0,
                                 .expert_width = want->expert_width,
                                 .vocab = 100,
-                                .n_hash_layers = want->hash_layers };
+                                .n_hash_layers = want->hash_layers,
+                                .zero_experts = want->zero_experts,
+                                .bias_alt = want->bias_alt };
         collected got = { .count = 0 };
         moxie_error error = { 0 };
         assert_ok(mox_enumerate_layer(family, &dims, mox_hf_quant_by_id(want->format),

@@ -124,6 +124,9 @@ moxie_routing mox_family_routing(const mox_family *family, const mox_dims *dims,
     if (route.n_group == 0)
         route.group_score = 0, route.group_fill_zero = 0;
     route.scale = dims->routed_scale;
+    route.softcap = dims->softcap;
+    route.zero_experts = (int32_t)dims->zero_experts;
+    route.zero_kind = dims->zero_kind;
     if (layer < dims->n_hash_layers)
         route.select = MOXIE_SELECT_TABLE;
     return route;

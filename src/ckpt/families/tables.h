@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tables.h - what checkpoints look like, as data: families.def (names and config keys of each model family),
- * hf_quant.def (tensors of each number format) and presets.def (sizes of real models).
+ * tables.h - what checkpoints look like, as data: families.def and families_2026.def (names and config keys of each model
+ * family), hf_quant.def (tensors of each number format), presets.def and presets_2026.def (sizes of real models).
  *
  *     family + format + layer  ->  mox_enumerate_layer()  ->  mox_tensor_spec: name, dtype, shape of every tensor
  *
@@ -86,6 +86,7 @@ const mox_hf_quant *mox_hf_quant_by_id(const char *id);
 typedef struct mox_names {
     const char *router; /* "mlp.gate.weight" */
     const char *router_bias, *correction_bias, *table, *per_expert_scale;
+    const char *correction_bias_alt;        /* the second bias that some tokens take: "ffn.gate.bias_vl" */
     const char *gate, *up, *down;           /* per expert; DBRX and Step: without {e}, one tensor for all */
     const char *fused_gate_up, *fused_down; /* stacked: "mlp.experts.gate_up_proj" */
     const char *fused_gate_up_bias, *fused_down_bias;
@@ -113,6 +114,10 @@ typedef struct mox_dims {
     float routed_scale;
     bool norm_topk;
     float swiglu_limit;
+    int64_t zero_experts; /* Z: experts without weights; router and bias have E + Z rows */
+    int32_t zero_kind;    /* moxie_zero_kind */
+    float softcap;        /* of the router's logits; 0: none */
+    bool bias_alt;        /* the router has a second bias: names.correction_bias_alt */
 } mox_dims;
 
 typedef struct mox_family {
@@ -129,6 +134,8 @@ typedef struct mox_family {
     bool expert_bias, router_bias_always;
     moxie_dtype router_dtype, bias_dtype; /* as released */
     bool correction_2d;                   /* ERNIE: [1, E] */
+    bool correction_always;               /* the router always has its correction bias: absent is refused */
+    bool correction_unwritten;            /* releases have none, but readers accept one */
     /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
     const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
@@ -143,6 +150,8 @@ typedef struct mox_family {
     /* Reads keys that only this family has: adjusts dims, routing or activation. NULL: nothing. */
     moxie_status (*adjust)(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                            moxie_layer_config *out, moxie_error *error);
+    float default_scale;                         /* of key_scale when config.json has none; 0: 1 */
+    int32_t default_n_group, default_topk_group; /* of n_group and topk_group when config.json has none; 0: no groups */
     /* Adds keys that only this family has to a config.json; false when out of memory. NULL: nothing. */
     bool (*write_config)(json_t *config, const mox_dims *dims);
 } mox_family;
@@ -150,6 +159,8 @@ typedef struct mox_family {
 const mox_family *mox_family_at(int32_t i);
 const mox_family *mox_family_by_id(const char *id);
 const mox_family *mox_family_by_model_type(const char *model_type);
+/* Why models of this model_type are refused although it is known; NULL when no row of families_refused.def names it. */
+const char *mox_family_refused(const char *model_type);
 
 /* ---- one layer's tensors ------------------------------------------------------------------------ */
 
@@ -169,6 +180,7 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_SHARED_UP,
     MOX_TENSOR_SHARED_DOWN,
     MOX_TENSOR_SHARED_EXPERT_GATE,
+    MOX_TENSOR_CORRECTION_BIAS_ALT,
     MOX_TENSOR_OTHER /* plain tensors outside the layer proper: latent projections and norm, Gemma's router scale */
 } mox_tensor_kind;
 
