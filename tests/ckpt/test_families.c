@@ -191,7 +191,7 @@ static const listing listings[] = {
         "language_model.model.layers.3.mlp.experts.fc1.weight BF16 [2, 64, 64]",
         "language_model.model.layers.3.mlp.experts.fc2.weight BF16 [2, 32, 64]",
         SHARED("language_model.model.layers.3.mlp.shared_experts") } },
-    /* vLLM models/deepseek_v41/nvidia/model.py: its weights mapper; models/deepseek_v4/nvidia/model.py: DeepseekV4MoE */
+    /* vLLM models/deepseek_v41/nvidia/model.py: weights mapper; models/deepseek_v4/nvidia/model.py: DeepseekV4MoE */
     { "deepseek-v4.1", "mxfp4-v4", NULL, 0, 0,
       { "layers.3.ffn.gate.weight BF16 [2, 64]", "layers.3.ffn.gate.bias F32 [2]", "layers.3.ffn.gate.bias_vl F32 [2]",
         "layers.3.ffn.experts.1.w1.weight I8 [32, 32]", "layers.3.ffn.experts.1.w1.scale F8_E8M0 [32, 2]",
@@ -202,7 +202,8 @@ static const listing listings[] = {
     { "glm5-next", "bf16", "bf16", 0, 0,
       { "model.language_model.layers.3.mlp.gate.weight F32 [2, 64]",
         "model.language_model.layers.3.mlp.gate.e_score_correction_bias F32 [2]",
-        PROJ("model.language_model.layers.3.mlp.experts"), SHARED("model.language_model.layers.3.mlp.shared_experts") } },
+        PROJ("model.language_model.layers.3.mlp.experts"),
+        SHARED("model.language_model.layers.3.mlp.shared_experts") } },
     /* qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextSparseMoeBlock */
     { "qwen4-exp", "bf16", "bf16", 0, 0,
       { "model.language_model.layers.3.mlp.gate.weight BF16 [2, 64]",

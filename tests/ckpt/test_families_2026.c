@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Families of 2026: every field that config.json decides, for texts as the releases have them; keys whose meaning a layer
- * cannot compute, and the words that refuse them; checkpoints by hand with what older families do not have (routers with
- * rows of zero experts, a second bias). Expected values come from the model code that each case names.
+ * Families of 2026: every field that config.json decides, for texts as the releases have them; keys whose meaning a
+ * layer cannot compute, and the words that refuse them; checkpoints by hand with what older families do not have
+ * (routers with rows of zero experts, a second bias). Expected values come from the model code that each case names.
  */
 #include "hand_rules.h"
 

@@ -141,7 +141,8 @@ static moxie_status read_groups(const reader *r, mox_dims *d)
 {
     const char *method;
     MOX_TRY(mox_config_text(r->config, "topk_method", "", r->file, &method, r->error));
-    MOX_TRY(optional(r, r->family->key_group ? r->family->key_group : "n_group", MOXIE_MAX_EXPERTS, &d->n_group));
+    const bool usual = !r->family->key_group || mox_config_find(r->config, "n_group");
+    MOX_TRY(optional(r, usual ? "n_group" : r->family->key_group, MOXIE_MAX_EXPERTS, &d->n_group));
     MOX_TRY(optional(r, "topk_group", MOXIE_MAX_EXPERTS, &d->topk_group));
     if (d->n_group <= 1 || strcmp(method, "greedy") == 0) {
         d->n_group = d->topk_group = d->n_group == 1;

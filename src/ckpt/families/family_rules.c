@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family_rules.c - what single families say in config.json beyond sizes and routing in common spellings: zero experts, a
- * soft cap, limits of the activation for each layer, how a shared expert is added.
+ * family_rules.c - what single families say in config.json beyond sizes and routing in common spellings: zero experts,
+ * a soft cap, limits of the activation for each layer, how a shared expert is added.
  *
  * Source: configuration and model classes in transformers; model code in vLLM where transformers has none.
  */

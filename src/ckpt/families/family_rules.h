@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family_rules.h - rules of config.json that only one family has, and that no field of mox_family can say: families.def and
- * families_2026.def point to them.
+ * family_rules.h - rules of config.json that only one family has, and that no field of mox_family can say:
+ * families.def and families_2026.def point to them.
  *
- *     mox_adjust_...   config.json -> sizes, activation, routing of one layer; a value whose meaning is not known here is
- *                      refused, since the numbers would be wrong without a word
+ *     mox_adjust_...   config.json -> sizes, activation, routing of one layer; a value whose meaning is not known here
+ *                      is refused, since the numbers would be wrong without a word
  *     mox_write_...    the same keys into the config.json of a synthetic checkpoint
  */
 #ifndef MOX_CKPT_FAMILY_RULES_H
@@ -12,8 +12,8 @@
 
 #include "ckpt/families/tables.h"
 
-/* Values of absent keys from the family's row (default_scale, default_n_group, default_topk_group), and whether config.json
- * says that the model sees images, so that its routers have a second bias. */
+/* Values of absent keys from the family's row (default_scale, default_n_group, default_topk_group), and whether
+ * config.json says that the model sees images, so that its routers have a second bias. */
 moxie_status mox_config_defaults(const mox_family *family, const json_t *config, int64_t layer, const char *file,
                                  mox_dims *dims, moxie_routing *routing, moxie_error *error);
 

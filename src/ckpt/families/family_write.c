@@ -74,8 +74,7 @@ static bool put_routing(json_t *object, const mox_family *family, const mox_dims
 {
     bool fine = put_norm(object, family, dims);
     if (fine && dims->n_group > 0)
-        fine = put_int(object, family->key_group ? family->key_group : "n_group", dims->n_group) &&
-               put_int(object, "topk_group", dims->topk_group);
+        fine = put_int(object, "n_group", dims->n_group) && put_int(object, "topk_group", dims->topk_group);
     if (fine && family->key_scale[0] && dims->routed_scale != 0)
         fine = put(object, family->key_scale[0], shortest(dims->routed_scale));
     if (fine && dims->n_hash_layers > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tables.h - what checkpoints look like, as data: families.def and families_2026.def (names and config keys of each model
- * family), hf_quant.def (tensors of each number format), presets.def and presets_2026.def (sizes of real models).
+ * tables.h - what checkpoints look like, as data: families.def and families_2026.def (names and config keys of each
+ * model family), hf_quant.def (tensors of each number format), presets.def and presets_2026.def (sizes of real models).
  *
  *     family + format + layer  ->  mox_enumerate_layer()  ->  mox_tensor_spec: name, dtype, shape of every tensor
  *
@@ -139,7 +139,7 @@ typedef struct mox_family {
     /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
     const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
-    const char *key_group;  /* NULL: "n_group" */
+    const char *key_group;  /* another spelling of "n_group", which is written; NULL: none */
     bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */
     bool shared_is_count;   /* key_shared is a number of experts of width I; else it is a width */
     const char *routing;    /* for moxie_routing_by_name */
