@@ -206,6 +206,8 @@ MOX_ADJUST(cohere2_moe)
     MOX_TRY(mox_config_text(config, "expert_selection_fn", "softmax", file, &score, error));
     MOX_TRY(mox_config_text(config, "shared_expert_combination_strategy", "average", file, &combination, error));
     MOX_TRY(read_flag(config, "norm_topk_prob", true, file, &norm, error));
+    if (!mox_config_find(config, "num_shared_experts"))
+        dims->shared_intermediate = 0;
     const bool sigmoid = strcmp(score, "sigmoid") == 0;
     if (!sigmoid && strcmp(score, "softmax") != 0)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
