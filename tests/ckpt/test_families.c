@@ -211,6 +211,21 @@ static const listing listings[] = {
         "model.language_model.layers.3.mlp.experts.down_proj BF16 [2, 64, 32]",
         SHARED("model.language_model.layers.3.mlp.shared_expert"),
         "model.language_model.layers.3.mlp.shared_expert_gate.weight BF16 [1, 64]" } },
+    /* mellum/modeling_mellum.py: MellumSparseMoeBlock */
+    { "mellum", "bf16", NULL, 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", PROJ("model.layers.3.mlp.experts") } },
+    /* exaone_moe/modeling_exaone_moe.py: ExaoneMoeSparseMoEBlock; conversion_mapping.py: exaone_moe */
+    { "exaone-moe", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", "model.layers.3.mlp.e_score_correction_bias F32 [2]",
+        PROJ("model.layers.3.mlp.experts"), SHARED("model.layers.3.mlp.shared_experts") } },
+    /* flint/modeling_flint.py: FlintSparseMoeBlock */
+    { "flint", "bf16", "bf16", 0, 0,
+      { "model.layers.3.mlp.gate.weight F32 [2, 64]", PROJ("model.layers.3.mlp.experts"),
+        SHARED("model.layers.3.mlp.shared_expert") } },
+    /* beam/modeling_beam.py: BeamMoE */
+    { "beam", "bf16", NULL, 0, 0,
+      { "model.layers.3.mlp.gate.weight BF16 [2, 64]", "model.layers.3.mlp.gate.e_score_correction_bias F32 [2]",
+        PROJ("model.layers.3.mlp.experts") } },
     { "gpt-oss", "bf16", NULL, 0, 0,
       { "model.layers.3.mlp.router.weight BF16 [2, 64]", "model.layers.3.mlp.router.bias BF16 [2]",
         "model.layers.3.mlp.experts.gate_up_proj BF16 [2, 64, 64]",

@@ -121,6 +121,22 @@ static const want_layer layers[] = {
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
       "\"shared_expert_intermediate_size\":640}}",
       "qwen4-exp", 0, 512, 10, 2560, 640, 640, SOFTMAX, 0, MOXIE_NORM_SUM, 0, 1 },
+    /* mellum/modeling_mellum.py: MellumTopKRouter */
+    { "{\"model_type\":\"mellum\",\"num_local_experts\":64,\"num_experts_per_tok\":8,\"hidden_size\":2304,"
+      "\"moe_intermediate_size\":896}",
+      "mellum", 0, 64, 8, 2304, 896, 0, SOFTMAX, 0, MOXIE_NORM_SUM, 0, 1 },
+    /* exaone_moe/modeling_exaone_moe.py: ExaoneMoeTopkRouter, with the defaults of its configuration class */
+    { "{\"model_type\":\"exaone_moe\",\"num_experts\":64,\"num_experts_per_tok\":8,\"hidden_size\":1024,"
+      "\"moe_intermediate_size\":512,\"num_shared_experts\":2}",
+      "exaone-moe", 1, 64, 8, 1024, 512, 1024, SIGMOID, 0, PLUS, 1e-20f, 2.5f },
+    /* flint/modeling_flint.py: FlintTopKRouter */
+    { "{\"model_type\":\"flint\",\"num_experts\":256,\"num_experts_per_tok\":6,\"hidden_size\":1024,"
+      "\"moe_intermediate_size\":512,\"shared_expert_intermediate_size\":1024}",
+      "flint", 0, 256, 6, 1024, 512, 1024, SIGMOID, 0, MOXIE_NORM_SUM, 0, 1 },
+    /* beam/modeling_beam.py: BeamTopKRouter, with the defaults of its configuration class */
+    { "{\"model_type\":\"beam\",\"num_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":1024,"
+      "\"moe_intermediate_size\":512}",
+      "beam", 0, 256, 8, 1024, 512, 0, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4 },
 };
 /* clang-format on */
 
@@ -204,6 +220,7 @@ static const struct {
     { LING "\"expert_swiglu_limit_list\":[0,0],\"share_expert_swiglu_limit_list\":[5,5]}", MOXIE_ERR_UNSUPPORTED,
       "share_expert_swiglu_limit_list 5" },
     { LING "\"score_function\":\"cosine\"}", MOXIE_ERR_UNSUPPORTED, "score_function is \"cosine\"" },
+    { LING "\"score_function\":\"softmax\"}", MOXIE_ERR_UNSUPPORTED, "score_function is \"softmax\"" },
     { LING "\"moe_router_enable_routed_scaling\":false}", MOXIE_ERR_UNSUPPORTED, "moe_router_enable_routed_scaling" },
     { "{\"model_type\":\"bailing_hybrid\",\"num_experts\":10,\"hidden_size\":8,\"moe_intermediate_size\":8,"
       "\"num_experts_per_tok\":2}",

@@ -165,7 +165,8 @@ static moxie_status bailing_limits(const json_t *config, const char *file, const
     return MOXIE_OK;
 }
 
-MOX_ADJUST(bailing)
+static moxie_status ling_shared(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
+                                moxie_layer_config *out, moxie_error *error)
 {
     int64_t width, count = 0;
     MOX_TRY(mox_config_int(config, "moe_shared_expert_intermediate_size", layer, 0, file, &width, error));
@@ -181,19 +182,28 @@ MOX_ADJUST(bailing)
                          "vLLM multiplies by routed_scaling_factor without asking this key", error));
     MOX_TRY(require_flag(config, "moe_router_enable_shared_expert", true, file,
                          "vLLM adds the shared expert without asking this key", error));
+    return bailing_limits(config, file, dims, layer, out, error);
+}
+
+/* Ling 2.6 and 3: the models' code scores by sigmoid without asking. */
+MOX_ADJUST(bailing_hybrid)
+{
+    if (out->routing.score != MOXIE_SCORE_SIGMOID)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "score_function is \"softmax\"; the models' code scores by sigmoid");
+    return ling_shared(config, file, dims, layer, out, error);
+}
+
+/* Ling 1 and 2: without score_function it is softmax, with no bias and no groups. */
+MOX_ADJUST(bailing)
+{
+    if (!mox_config_find(config, "score_function"))
+        out->routing.score = MOXIE_SCORE_SOFTMAX;
     if (out->routing.score == MOXIE_SCORE_SOFTMAX && dims->n_group > 1)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
                              "n_group is %lld with score_function softmax; how groups are scored then is not known",
                              (long long)dims->n_group);
-    return bailing_limits(config, file, dims, layer, out, error);
-}
-
-/* Ling 1 and 2: without score_function it is softmax, with no bias and no groups. */
-MOX_ADJUST(bailing_moe)
-{
-    if (!mox_config_find(config, "score_function"))
-        out->routing.score = MOXIE_SCORE_SOFTMAX;
-    return mox_adjust_bailing(config, file, dims, layer, out, error);
+    return ling_shared(config, file, dims, layer, out, error);
 }
 
 /* Command A+: both score functions choose by the logits, and score only what they chose. */

@@ -24,7 +24,7 @@ MOX_ADJUST(longcat);
 MOX_ADJUST(laguna);
 MOX_ADJUST(hy_v3);
 MOX_ADJUST(bailing);
-MOX_ADJUST(bailing_moe);
+MOX_ADJUST(bailing_hybrid);
 MOX_ADJUST(cohere2_moe);
 MOX_ADJUST(aria);
 
