@@ -15,6 +15,8 @@ typedef struct listing {
     const char *family, *format, *shared;
     int64_t expert_width, hash_layers;
     const char *lines[16];
+    int64_t zero_experts;
+    bool bias_alt;
 } listing;
 
 #define PROJ(p)                                                                                                        \
@@ -176,6 +178,7 @@ static const listing listings[] = {
         "transformer.blocks.3.ffn.experts.mlp.w1 BF16 [64, 64]",
         "transformer.blocks.3.ffn.experts.mlp.v1 BF16 [64, 64]",
         "transformer.blocks.3.ffn.experts.mlp.w2 BF16 [64, 64]" } },
+#include "family_listings_2026.def"
     { "gpt-oss", "bf16", NULL, 0, 0,
       { "model.layers.3.mlp.router.weight BF16 [2, 64]", "model.layers.3.mlp.router.bias BF16 [2]",
         "model.layers.3.mlp.experts.gate_up_proj BF16 [2, 64, 64]",
@@ -233,7 +236,9 @@ static void names_and_shapes(void **state)
                                 .shared_intermediate = want->shared ? 64 : 0,
                                 .expert_width = want->expert_width,
                                 .vocab = 100,
-                                .n_hash_layers = want->hash_layers };
+                                .n_hash_layers = want->hash_layers,
+                                .zero_experts = want->zero_experts,
+                                .bias_alt = want->bias_alt };
         collected got = { .count = 0 };
         moxie_error error = { 0 };
         assert_ok(mox_enumerate_layer(family, &dims, mox_hf_quant_by_id(want->format),

@@ -48,6 +48,9 @@ static void same_config(const moxie_layer_config *got, const moxie_layer_config 
     assert_int_equal(got->routing.n_group, want->routing.n_group);
     assert_int_equal(got->routing.topk_group, want->routing.topk_group);
     assert_int_equal(got->routing.on_input, want->routing.on_input);
+    assert_int_equal(got->routing.zero_experts, want->routing.zero_experts);
+    assert_int_equal(got->routing.zero_kind, want->routing.zero_kind);
+    assert_true(got->routing.softcap == want->routing.softcap);
     assert_true(got->routing.scale == (want->routing.scale != 0 ? want->routing.scale : 1));
     /* Gate and up of alternating rows: a block of 128 stored rows is 64 of each. */
     moxie_quant w13 = want->w13;

@@ -21,8 +21,12 @@ bool mox_config_promises_bias(const json_t *config)
 {
     const json_t *method = mox_config_find(config, "topk_method");
     const bool noaux = json_is_string(method) && strcmp(json_string_value(method), "noaux_tc") == 0;
-    const bool used = json_is_true(mox_config_find(config, "use_routing_bias"));
-    return json_is_true(mox_config_find(config, "use_moe_router_bias")) || used || noaux;
+    static const char *const flags[] = { "use_routing_bias", "use_moe_router_bias", "moe_router_enable_expert_bias",
+                                         "router_enable_expert_bias" };
+    bool used = false; /* every key is looked up, so that all of them count as read */
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        used |= json_is_true(mox_config_find(config, flags[i]));
+    return used || noaux;
 }
 
 /* ---- which keys matter -------------------------------------------------------------------------- */

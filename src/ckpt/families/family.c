@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * family.c - families.def as a table, its shorthands, and the few family rules that are code.
+ * family.c - families.def and families_2026.def as one table, its shorthands, and the few family rules that are code.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "ckpt/families/family_config.h"
+#include "ckpt/families/family_rules.h"
 
 #define MODEL          "model.layers.{L}."
 #define MODEL_LANGUAGE "model.language_model.layers.{L}."
@@ -97,6 +98,7 @@ static bool write_gemma4(json_t *config, const mox_dims *dims)
 #define MOX_FAMILY(...) { __VA_ARGS__ },
 static const mox_family families[] = {
 #include "ckpt/families/families.def"
+#include "ckpt/families/families_2026.def"
 };
 
 const mox_family *mox_family_at(int32_t i)

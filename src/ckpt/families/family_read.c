@@ -11,6 +11,7 @@
 #include "activation/activation.h"
 #include "base/sizes.h"
 #include "ckpt/families/family_config.h"
+#include "ckpt/families/family_rules.h"
 
 /* No real layer is wider. Products of two such sizes stay far within 64 bits. */
 #define MAX_WIDTH ((int64_t)1 << 24)
@@ -32,6 +33,9 @@ static moxie_status unknown_type(const char *found, const char *file, moxie_erro
     for (int32_t i = 0; mox_family_at(i) && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  mox_family_at(i)->model_types[0]);
+    if (mox_family_refused(found))
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1, "model_type \"%s\" is refused: %s", found,
+                             mox_family_refused(found));
     return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1, "model_type \"%s\" is not known; known are %s",
                          mox_escape(escaped, sizeof escaped, found), known);
 }
@@ -312,12 +316,12 @@ static moxie_status read_factors(const reader *r, mox_dims *d)
 /* The score function by name. Families whose routing fixes the score keep theirs. */
 static moxie_status read_score(const reader *r, moxie_routing *route)
 {
-    static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation",
-                                        "score_func" };
+    static const char *const keys[] = { "scoring_func", "score_func", "score_function", "moe_router_activation_func",
+                                        "moe_router_activation" };
     static const char *const names[] = { "", "softmax", "sigmoid", "sqrtsoftplus" };
     if (route->score == MOXIE_SCORE_LOGIT || route->select == MOXIE_SELECT_SPARSEMIXER)
         return MOXIE_OK;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         const char *text;
         char escaped[64];
         MOX_TRY(mox_config_text(r->config, keys[i], NULL, r->file, &text, r->error));
@@ -477,6 +481,7 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     MOX_TRY(read_activation(&r, &d, &c.activation));
     MOX_TRY(read_limits(&r, &c));
     MOX_TRY(read_dtype(&r, &c.dtype));
+    MOX_TRY(mox_config_bias_alt(family, config, layer, file, &d, error));
     if (family->adjust)
         MOX_TRY(family->adjust(config, file, &d, layer, &c, error));
     *dims = d;

@@ -75,8 +75,7 @@ static bool put_routing(json_t *object, const mox_family *family, const mox_dims
 {
     bool fine = put_norm(object, family, dims);
     if (fine && dims->n_group > 0)
-        fine = put_int(object, family->key_group ? family->key_group : "n_group", dims->n_group) &&
-               put_int(object, "topk_group", dims->topk_group);
+        fine = put_int(object, "n_group", dims->n_group) && put_int(object, "topk_group", dims->topk_group);
     if (fine && family->key_scale[0] && dims->routed_scale != 0)
         fine = put(object, family->key_scale[0], shortest(dims->routed_scale));
     if (fine && dims->n_hash_layers > 0)
@@ -127,6 +126,9 @@ moxie_routing mox_family_routing(const mox_family *family, const mox_dims *dims,
     if (route.n_group == 0)
         route.group_score = 0, route.group_fill_zero = 0;
     route.scale = dims->routed_scale;
+    route.softcap = dims->softcap;
+    route.zero_experts = (int32_t)dims->zero_experts;
+    route.zero_kind = dims->zero_kind;
     if (layer < dims->n_hash_layers)
         route.select = MOXIE_SELECT_TABLE;
     return route;

@@ -57,6 +57,7 @@ typedef struct preset_entry {
 #define MOX_PRESET(config_, ...) { config_, { __VA_ARGS__ } },
 static const preset_entry presets[] = {
 #include "ckpt/families/presets.def"
+#include "ckpt/families/presets_2026.def"
 };
 
 const mox_preset *mox_preset_at(int32_t i)

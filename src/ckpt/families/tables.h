@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tables.h - what checkpoints look like, as data: families.def (names and config keys of each model family),
- * hf_quant.def (tensors of each number format) and presets.def (sizes of real models).
+ * tables.h - what checkpoints look like, as data: families.def and families_2026.def (names and config keys of each
+ * model family), hf_quant.def (tensors of each number format), presets.def and presets_2026.def (sizes of real models).
  *
  *     family + format + layer  ->  mox_enumerate_layer()  ->  mox_tensor_spec: name, dtype, shape of every tensor
  *
@@ -94,6 +94,7 @@ int32_t mox_hf_quant_stored_bits(const mox_hf_quant *format);
 typedef struct mox_names {
     const char *router; /* "mlp.gate.weight" */
     const char *router_bias, *correction_bias, *table, *per_expert_scale;
+    const char *correction_bias_alt;        /* the second bias that some tokens take: "ffn.gate.bias_vl" */
     const char *gate, *up, *down;           /* per expert; DBRX and Step: without {e}, one tensor for all */
     const char *fused_gate_up, *fused_down; /* stacked: "mlp.experts.gate_up_proj" */
     const char *fused_gate_up_bias, *fused_down_bias;
@@ -127,6 +128,10 @@ typedef struct mox_dims {
     float routed_scale;
     bool norm_topk;
     float swiglu_limit, swiglu_alpha; /* 0: those of the family's activation */
+    int64_t zero_experts;             /* Z: experts without weights; router and bias have E + Z rows */
+    int32_t zero_kind;                /* moxie_zero_kind */
+    float softcap;                    /* of the router's logits; 0: none */
+    bool bias_alt;                    /* the router has a second bias: names.correction_bias_alt */
 } mox_dims;
 
 /* A default of mox_family: config.json must have the key. */
@@ -146,6 +151,8 @@ typedef struct mox_family {
     bool expert_bias, router_bias_always;
     moxie_dtype router_dtype, bias_dtype; /* as released */
     bool correction_2d;                   /* ERNIE: [1, E] */
+    bool correction_always;               /* the router always has its correction bias: absent is refused */
+    bool correction_unwritten;            /* releases have none, but readers accept one */
     /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list. Those of
      * key_experts and of key_top_k are spellings of the same (transformers' attribute_map), so they may not differ. */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
@@ -184,6 +191,8 @@ typedef struct mox_family {
 const mox_family *mox_family_at(int32_t i);
 const mox_family *mox_family_by_id(const char *id);
 const mox_family *mox_family_by_model_type(const char *model_type);
+/* Why models of this model_type are refused although it is known; NULL when no row of families_refused.def names it. */
+const char *mox_family_refused(const char *model_type);
 
 /* ---- one layer's tensors ------------------------------------------------------------------------ */
 
@@ -204,6 +213,7 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_SHARED_UP,
     MOX_TENSOR_SHARED_DOWN, /* .. to here */
     MOX_TENSOR_SHARED_EXPERT_GATE,
+    MOX_TENSOR_CORRECTION_BIAS_ALT,
     MOX_TENSOR_OTHER /* other plain tensors: weights of norms, latent projections */
 } mox_tensor_kind;
 

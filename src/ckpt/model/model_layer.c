@@ -76,6 +76,27 @@ static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *
     return MOXIE_OK;
 }
 
+/* Experts with and without weights: rows of the router, entries of its biases. */
+static int64_t routed_rows(const mox_layer_reader *reader)
+{
+    return reader->dims.experts + reader->dims.zero_experts;
+}
+
+/* The second bias is for tokens that a run names. Tables have no such choice. */
+static moxie_status read_bias_alt(mox_layer_reader *reader, moxie_layer_config *config)
+{
+    const mox_file_tensor *alt = mox_layer_find(reader, reader->names->correction_bias_alt);
+    if (!alt)
+        return reader->dims.bias_alt ? mox_layer_fail_absent(reader, reader->names->correction_bias_alt,
+                                                             "but config.json says that the model sees images")
+                                     : MOXIE_OK;
+    if (config->routing.select == MOXIE_SELECT_TABLE)
+        return mox_layer_fail_tensor(reader, alt, MOXIE_ERR_UNSUPPORTED,
+                                     "none: in a layer that routes by table no second bias is supported; route outside "
+                                     "the layer");
+    return widen(reader, alt, routed_rows(reader), &config->routing.bias_alt);
+}
+
 static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config *config)
 {
     const mox_names *names = reader->names;
@@ -89,11 +110,13 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
         config->routing.select = MOXIE_SELECT_TABLE;
         MOX_TRY(read_table(reader, table, config));
     } else if (bias) {
-        MOX_TRY(widen(reader, bias, config->experts, &config->routing.bias));
-    } else if (names->correction_bias && mox_config_promises_bias(reader->model->config)) {
+        MOX_TRY(widen(reader, bias, routed_rows(reader), &config->routing.bias));
+    } else if (names->correction_bias &&
+               (reader->model->family->correction_always || mox_config_promises_bias(reader->model->config))) {
         return mox_layer_fail_absent(reader, names->correction_bias,
-                                     "but config.json says that experts are chosen with a bias");
+                                     "but experts of this model are chosen with a bias");
     }
+    MOX_TRY(read_bias_alt(reader, config));
     if (names->per_expert_scale && !scale)
         return mox_layer_fail_absent(reader, names->per_expert_scale, "which the routing of this family needs");
     return scale ? widen(reader, scale, config->experts, &config->routing.per_expert_scale) : MOXIE_OK;
@@ -107,13 +130,13 @@ static moxie_status read_router(mox_layer_reader *reader)
     const mox_file_tensor *bias = mox_layer_find(reader, reader->names->router_bias);
     if (!tensor)
         return mox_layer_fail_absent(reader, reader->names->router, "but experts of this layer exist");
-    MOX_TRY(mox_layer_floats(reader, tensor, reader->dims.experts, reader->dims.hidden, &router->codes));
+    MOX_TRY(mox_layer_floats(reader, tensor, routed_rows(reader), reader->dims.hidden, &router->codes));
     reader->out->info.total_bytes += tensor->bytes;
     config->router_width = reader->dims.hidden;
     if (!bias && reader->model->family->router_bias_always)
         return mox_layer_fail_absent(reader, reader->names->router_bias, "which the routers of this family have");
     if (bias) {
-        MOX_TRY(mox_layer_floats(reader, bias, reader->dims.experts, 1, &router->bias));
+        MOX_TRY(mox_layer_floats(reader, bias, routed_rows(reader), 1, &router->bias));
         reader->out->info.total_bytes += bias->bytes;
         config->router_has_bias = 1;
     }

@@ -25,6 +25,7 @@
 typedef struct layer_hits {
     mox_layer_place place;
     int64_t count;
+    bool mixture; /* one of them is a router or an expert */
 } layer_hits;
 
 typedef struct hit_list {
@@ -66,15 +67,23 @@ static bool names_layer(const mox_names *names, const char *rest)
            matches_template(names->gate, rest) || matches_template(names->fused_gate_up, rest);
 }
 
+/* Tensors by which two spellings with the same router and experts differ. They alone make no layer. */
+static bool names_part(const mox_names *names, const char *rest)
+{
+    return (names->correction_bias && strcmp(names->correction_bias, rest) == 0) ||
+           matches_template(names->shared_up, rest) || matches_template(names->shared_down, rest);
+}
+
 static bool same_place(const mox_layer_place *a, const mox_layer_place *b)
 {
     return a->layer == b->layer && a->prefix == b->prefix && a->other == b->other;
 }
 
-static bool push(hit_list *list, mox_layer_place place)
+static bool push(hit_list *list, mox_layer_place place, bool mixture)
 {
     if (list->count > 0 && same_place(&list->items[list->count - 1].place, &place)) {
         list->items[list->count - 1].count++;
+        list->items[list->count - 1].mixture |= mixture;
         return true;
     }
     if (list->count == list->room) {
@@ -86,7 +95,7 @@ static bool push(hit_list *list, mox_layer_place place)
         list->items = items;
         list->room = room;
     }
-    list->items[list->count++] = (layer_hits) { place, 1 };
+    list->items[list->count++] = (layer_hits) { place, 1, mixture };
     return true;
 }
 
@@ -98,9 +107,12 @@ static bool collect(const moxie_model *model, hit_list *list)
         for (int32_t p = 0; p < MOX_MAX_SPELLINGS && family->prefixes[p]; p++) {
             mox_layer_place place = { .prefix = p };
             const char *rest = mox_model_after_prefix(family->prefixes[p], name, &place.layer);
-            for (place.other = 0; rest && place.other < 2; place.other++)
-                if (names_layer(place.other ? &family->other_names : &family->names, rest) && !push(list, place))
+            for (place.other = 0; rest && place.other < 2; place.other++) {
+                const mox_names *names = place.other ? &family->other_names : &family->names;
+                const bool mixture = names_layer(names, rest);
+                if ((mixture || names_part(names, rest)) && !push(list, place, mixture))
                     return false;
+            }
         }
     }
     return true;
@@ -122,8 +134,12 @@ static uint64_t reduce(hit_list *list)
     uint64_t count = 0;
     for (uint64_t i = 0; i < list->count;) {
         layer_hits sum = list->items[i++];
-        while (i < list->count && same_place(&list->items[i].place, &sum.place))
-            sum.count += list->items[i++].count;
+        for (; i < list->count && same_place(&list->items[i].place, &sum.place); i++) {
+            sum.count += list->items[i].count;
+            sum.mixture |= list->items[i].mixture;
+        }
+        if (!sum.mixture)
+            continue;
         const bool again = count > 0 && list->items[count - 1].place.layer == sum.place.layer;
         if (!again)
             list->items[count++] = sum;
@@ -161,6 +177,10 @@ moxie_status mox_model_scan(moxie_model *model, moxie_error *error)
     }
     qsort(list.items, list.count, sizeof *list.items, by_place);
     const uint64_t count = reduce(&list);
+    if (count == 0) {
+        status = none_found(model, error);
+        goto out;
+    }
     model->places = mox_arena_calloc(&model->arena, count, sizeof *model->places);
     if (!model->places) {
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to list layers");

@@ -3,6 +3,7 @@
  * enumerate.c - lists every tensor of one MoE layer as a release of that family in that format has it.
  *
  *     router [E, H] | router bias [E] | correction bias [E] or [1, E], or table [vocab, K] in hash layers | ...
+ *                     (with Z zero experts, E + Z rows and entries)
  *     experts, one of:   per expert e: gate, up [I, X], down [X, I], each in the parts of the format
  *                        fused: gate_up [E, 2I, X], down [E, X, I] (or both with the last two axes swapped), biases
  *                        DBRX, Step: gate, up, down each stacked over all experts
@@ -97,21 +98,33 @@ static bool is_blocks(const mox_hf_quant *format)
     return format->parts[0].form == MOX_FORM_BLOCKS;
 }
 
+static moxie_status correction_biases(const listing *w, int64_t rows)
+{
+    const mox_family *f = w->family;
+    const moxie_dtype dtype = f->bias_dtype;
+    if (!f->correction_unwritten && f->correction_2d)
+        MOX_TRY(plain(w, f->names.correction_bias, MOX_TENSOR_CORRECTION_BIAS, dtype, 2, 1, rows));
+    else if (!f->correction_unwritten)
+        MOX_TRY(plain(w, f->names.correction_bias, MOX_TENSOR_CORRECTION_BIAS, dtype, 1, rows, 0));
+    if (!w->dims->bias_alt)
+        return MOXIE_OK;
+    return plain(w, f->names.correction_bias_alt, MOX_TENSOR_CORRECTION_BIAS_ALT, dtype, 1, rows, 0);
+}
+
 static moxie_status router(const listing *w)
 {
     const mox_family *f = w->family;
     const mox_names *names = &f->names;
     const mox_dims *d = w->dims;
     const bool hashed = names->table && w->layer < d->n_hash_layers;
-    MOX_TRY(plain(w, names->router, MOX_TENSOR_ROUTER, f->router_dtype, 2, d->experts, d->hidden));
+    const int64_t rows = d->experts + d->zero_experts;
+    MOX_TRY(plain(w, names->router, MOX_TENSOR_ROUTER, f->router_dtype, 2, rows, d->hidden));
     if (f->router_bias_always)
-        MOX_TRY(plain(w, names->router_bias, MOX_TENSOR_ROUTER_BIAS, f->bias_dtype, 1, d->experts, 0));
+        MOX_TRY(plain(w, names->router_bias, MOX_TENSOR_ROUTER_BIAS, f->bias_dtype, 1, rows, 0));
     if (hashed)
         MOX_TRY(plain(w, names->table, MOX_TENSOR_TABLE, MOXIE_I64, 2, d->vocab, d->top_k));
-    else if (f->correction_2d)
-        MOX_TRY(plain(w, names->correction_bias, MOX_TENSOR_CORRECTION_BIAS, f->bias_dtype, 2, 1, d->experts));
     else
-        MOX_TRY(plain(w, names->correction_bias, MOX_TENSOR_CORRECTION_BIAS, f->bias_dtype, 1, d->experts, 0));
+        MOX_TRY(correction_biases(w, rows));
     MOX_TRY(plain(w, names->router_scale, MOX_TENSOR_OTHER, f->bias_dtype, 1, d->hidden, 0));
     MOX_TRY(plain(w, names->expert_norm, MOX_TENSOR_OTHER, f->bias_dtype, 1,
                   d->expert_width > 0 ? d->expert_width : d->hidden, 0));

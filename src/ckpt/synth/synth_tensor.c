@@ -34,6 +34,7 @@ static plain_rule rule_of(const mox_synth_model *model, const mox_tensor_spec *s
     case MOX_TENSOR_SHARED_EXPERT_GATE: return (plain_rule) { 0, 1 / sqrt((double)spec->shape[spec->rank - 1]) };
     case MOX_TENSOR_ROUTER_BIAS: return (plain_rule) { 0, 0.1 };
     case MOX_TENSOR_CORRECTION_BIAS:
+    case MOX_TENSOR_CORRECTION_BIAS_ALT:
         return (plain_rule) { 0, model->family->route.score == MOXIE_SCORE_SOFTMAX ? 1.0 / 256 : 0.1 };
     case MOX_TENSOR_PER_EXPERT_SCALE: return (plain_rule) { 1, 0.1 };
     case MOX_TENSOR_GATE_UP_BIAS:
@@ -49,6 +50,7 @@ static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *s
     case MOX_TENSOR_ROUTER:
     case MOX_TENSOR_ROUTER_BIAS:
     case MOX_TENSOR_CORRECTION_BIAS:
+    case MOX_TENSOR_CORRECTION_BIAS_ALT: return model->dims.experts + model->dims.zero_experts;
     case MOX_TENSOR_PER_EXPERT_SCALE:
     case MOX_TENSOR_GATE_UP_BIAS:
     case MOX_TENSOR_DOWN_BIAS: return model->dims.experts;
