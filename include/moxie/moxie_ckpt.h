@@ -48,8 +48,8 @@ typedef struct moxie_model_options {
      * written through them. */
     const moxie_named_tensor *tensors;
     int64_t n_tensors;
-    /* 1: load a layer even if its MoE block has tensors that moxie does not know (moxie_model_layer_unread). Results can
-     * be wrong without them, so 0 refuses such a layer */
+    /* 1: load a layer even if its MoE block has tensors that moxie does not know (moxie_model_layer_unread). Results
+     * can be wrong without them, so 0 refuses such a layer */
     int32_t allow_unread;
 } moxie_model_options;
 #define MOXIE_MODEL_OPTIONS_INIT MOXIE_INIT(moxie_model_options)
@@ -104,9 +104,9 @@ MOXIE_API void moxie_model_close(moxie_model *model);
 MOXIE_API moxie_status moxie_model_get_info(const moxie_model *model, moxie_model_info *info, moxie_error *error);
 /* Warning `index` of n_warnings, NULL past the last; it lives as long as the model. Immutable. */
 MOXIE_API const char *moxie_model_warning(const moxie_model *model, int64_t index);
-/* Key `index` of the n_unread_keys keys of config.json that name experts, routers, gates, scales or activations, and that
- * moxie neither reads nor knows to be irrelevant. Dots descend: "ffn_config.moe_mystery". Results can be wrong if such a
- * key changes the layer. NULL past the last; it lives as long as the model. Immutable. */
+/* Key `index` of the n_unread_keys keys of config.json that name experts, routers, gates, scales or activations, and
+ * that moxie neither reads nor knows to be irrelevant. Dots descend: "ffn_config.moe_mystery". Results can be wrong if
+ * such a key changes the layer. NULL past the last; it lives as long as the model. Immutable. */
 MOXIE_API const char *moxie_model_unread_key(const moxie_model *model, int64_t index);
 /* Describes the i-th MoE layer found, i in [0, n_layers): finds its format, and checks that every expert has the same
  * tensors with the right shapes. `info` was set by its INIT macro. Thread-safe. */
@@ -121,8 +121,9 @@ MOXIE_API moxie_status moxie_model_load_layer(const moxie_model *model, int64_t 
 MOXIE_API void moxie_model_layer_free(moxie_model_layer *layer);
 /* Both live as long as `layer`. Immutable. */
 MOXIE_API const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer);
-/* Name `index` of the n_unread tensors that belong to the layer's MoE block and were not read, in the files' order; NULL
- * past the last. There are some only in a model opened with `allow_unread`. It lives as long as the model. Immutable. */
+/* Name `index` of the n_unread tensors that belong to the layer's MoE block and were not read, in the files' order;
+ * NULL past the last. There are some only in a model opened with `allow_unread`. It lives as long as the model.
+ * Immutable. */
 MOXIE_API const char *moxie_model_layer_unread(const moxie_model_layer *layer, int64_t index);
 /* Views of the files. When moxie_layer_prepare is done with an expert, the pages of its views are dropped from this
  * process' memory; the views stay valid, and touching them reads the file again. */

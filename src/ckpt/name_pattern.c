@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * name_pattern.c - patterns of dotted names. A star tries every length that it may have, which is quick for the short patterns
- * and names here.
+ * name_pattern.c - patterns of dotted names. A star tries every length that it may have, which is quick for the short
+ * patterns and names here.
  */
 #include "ckpt/name_pattern.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * altered_checkpoint.h - a small synthetic checkpoint whose tensors and config.json a test changes: adds one, leaves one
- * out.
+ * altered_checkpoint.h - a small synthetic checkpoint whose tensors and config.json a test changes: adds one, or leaves
+ * one out.
  *
  *     synth -> DIR/model, its shards -> a list of tensors in memory (altered_add, altered_drop) -> moxie_model
  *              DIR/model/config.json   -> DIR/config/config.json (altered_config)

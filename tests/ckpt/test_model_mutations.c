@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tensor or one key of a checkpoint is left out, in every family and format that presets have: the layer is refused,
- * or it is what the model's own code makes of such a checkpoint, never another one.
+ * One tensor or one key of a checkpoint is left out, in every family and format that presets have: the layer is
+ * refused, or it is what the model's own code makes of such a checkpoint, never another one.
  *
  *     a tensor     refused, unless the table says what its absence means
  *     a key        refused, or the layer of the key's default value, or the same layer

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What moxie does not know in a checkpoint is refused or reported, in every family and format that presets have: a tensor
- * of an unknown name beside a matrix, a router or a shared expert, and an unknown key of config.json. A checkpoint as it
- * is released has neither.
+ * What moxie does not know in a checkpoint is refused or reported, in every family and format that presets have: a
+ * tensor of an unknown name beside a matrix, a router or a shared expert, and an unknown key of config.json. A
+ * checkpoint as it is released has neither.
  */
 #include "altered_checkpoint.h"
 

@@ -6,8 +6,8 @@
  *     read the layers, while mox_config_find() records what it is asked for
  *     every key, text_config and sections included:  picked by a word?  not recorded?  not excused?  -> reported
  *
- * So a key that a reader learns to look up needs no second entry anywhere. A key that is another spelling of one that was
- * read (two entries of the family's list) is fine when both have the same value.
+ * So a key that a reader learns to look up needs no second entry anywhere. A key that is another spelling of one that
+ * was read (two entries of the family's list) is fine when both have the same value.
  */
 #include "ckpt/families/config_keys.h"
 

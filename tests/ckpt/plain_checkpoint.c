@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plain_checkpoint.c - writes the checkpoint of a case.
+ *
+ *     safetensors: 8 bytes N, little endian | N bytes of JSON: name -> dtype, shape, [begin, end] | data
+ */
+#include "plain_checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plain_weight.h"
+
+#define MAX_HEADER 40000
+#define MAX_DATA   (4 << 20)
+
+/* Elements of a tensor: those of one or two matrices of one or all experts, in some order. */
+typedef struct plain_tensor {
+    const char *name;
+    plain_role role;
+    int expert; /* -1: all, in the first axis */
+    int rows, cols;
+    bool swapped;      /* columns come before rows */
+    plain_role second; /* PLAIN_NONE, or the matrix that shares the rows */
+    bool alternate;    /* its rows alternate with the first's; else they follow them */
+    bool merged;       /* no axis of its own for experts */
+    bool flat;         /* one column: no axis for it */
+} plain_tensor;
+
+typedef struct plain_file {
+    const plain_case *c;
+    char *header;
+    uint8_t *data;
+    size_t header_bytes, data_bytes;
+} plain_file;
+
+static void put(plain_file *f, double value)
+{
+    const float number = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    if ((bits & 0xffff) || f->data_bytes + 2 > MAX_DATA)
+        abort(); /* every value is one that bf16 holds */
+    f->data[f->data_bytes++] = (uint8_t)(bits >> 16);
+    f->data[f->data_bytes++] = (uint8_t)(bits >> 24);
+}
+
+/* Row r of the tensor's matrix: of the first or the second of the two that share it. */
+static double element(const plain_tensor *t, int e, int r, int c)
+{
+    if (t->second == PLAIN_NONE)
+        return plain_value(t->role, e, r, c);
+    const bool second = t->alternate ? r % 2 : r >= t->rows;
+    return plain_value(second ? t->second : t->role, e, t->alternate ? r / 2 : r % t->rows, c);
+}
+
+static void put_matrix(plain_file *f, const plain_tensor *t, int e, int rows)
+{
+    const int outer = t->swapped ? t->cols : rows, inner = t->swapped ? rows : t->cols;
+    for (int a = 0; a < outer; a++)
+        for (int b = 0; b < inner; b++)
+            put(f, element(t, e, t->swapped ? b : a, t->swapped ? a : b));
+}
+
+static void add(plain_file *f, const plain_tensor *t)
+{
+    char name[200], shape[64];
+    if (!t->name)
+        return;
+    snprintf(name, sizeof name, t->name, t->expert);
+    const int experts = t->expert < 0 ? PLAIN_E : 1, rows = t->second == PLAIN_NONE ? t->rows : 2 * t->rows;
+    const size_t begin = f->data_bytes;
+    for (int e = 0; e < experts; e++)
+        put_matrix(f, t, t->expert < 0 ? e : t->expert, rows);
+    const int outer = t->swapped ? t->cols : rows, inner = t->swapped ? rows : t->cols;
+    if (t->merged)
+        snprintf(shape, sizeof shape, "%d,%d", experts * outer, inner);
+    else if (t->expert < 0)
+        snprintf(shape, sizeof shape, t->flat ? "%d,%d" : "%d,%d,%d", experts, outer, inner);
+    else
+        snprintf(shape, sizeof shape, t->flat ? "%d" : "%d,%d", outer, inner);
+    f->header_bytes +=
+        (size_t)snprintf(f->header + f->header_bytes, MAX_HEADER - f->header_bytes,
+                         "%s\"%s%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                         f->header_bytes > 1 ? "," : "", f->c->names.prefix, name, shape, begin, f->data_bytes);
+    if (f->header_bytes >= MAX_HEADER)
+        abort();
+}
+
+static void add_router(plain_file *f)
+{
+    const plain_names *n = &f->c->names;
+    add(f, &(plain_tensor) { .name = n->router, .role = PLAIN_ROUTER, .rows = PLAIN_E, .cols = PLAIN_H });
+    add(f, &(plain_tensor) {
+               .name = n->router_bias, .role = PLAIN_ROUTER_BIAS, .rows = PLAIN_E, .cols = 1, .flat = true });
+    add(f,
+        &(plain_tensor) { .name = n->correction, .role = PLAIN_CORRECTION, .rows = PLAIN_E, .cols = 1, .flat = true });
+}
+
+static void add_each(plain_file *f)
+{
+    const plain_names *n = &f->c->names;
+    for (int e = 0; e < PLAIN_E; e++) {
+        add(f, &(plain_tensor) { n->gate, PLAIN_GATE, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
+        add(f, &(plain_tensor) { n->up, PLAIN_UP, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
+        add(f, &(plain_tensor) { n->down, PLAIN_DOWN, e, PLAIN_H, PLAIN_I, .second = PLAIN_NONE });
+    }
+}
+
+static void add_stacks(plain_file *f, bool merged)
+{
+    const plain_names *n = &f->c->names;
+    add(f, &(plain_tensor) { n->gate, PLAIN_GATE, -1, PLAIN_I, PLAIN_H, .merged = merged });
+    add(f, &(plain_tensor) { n->up, PLAIN_UP, -1, PLAIN_I, PLAIN_H, .merged = merged });
+    add(f, &(plain_tensor) { n->down, PLAIN_DOWN, -1, PLAIN_H, PLAIN_I, .merged = merged, .swapped = merged });
+}
+
+static void add_pair(plain_file *f, bool swapped, bool alternate)
+{
+    const plain_names *n = &f->c->names;
+    add(f, &(plain_tensor) { n->pair, PLAIN_GATE, -1, PLAIN_I, PLAIN_H, swapped, PLAIN_UP, alternate });
+    add(f, &(plain_tensor) { n->pair_down, PLAIN_DOWN, -1, PLAIN_H, PLAIN_I, swapped });
+    add(f, &(plain_tensor) { n->pair_bias, PLAIN_GATE_BIAS, -1, PLAIN_I, 1, false, PLAIN_UP_BIAS, alternate, false,
+                             true });
+    add(f, &(plain_tensor) { n->pair_down_bias, PLAIN_DOWN_BIAS, -1, PLAIN_H, 1, .flat = true });
+}
+
+static void add_shared(plain_file *f)
+{
+    const plain_names *n = &f->c->names;
+    const int width = PLAIN_I * f->c->rules.shared;
+    if (width == 0)
+        return;
+    add(f, &(plain_tensor) { n->shared_gate, PLAIN_SHARED_GATE, 0, width, PLAIN_H });
+    add(f, &(plain_tensor) { n->shared_up, PLAIN_SHARED_UP, 0, width, PLAIN_H });
+    add(f, &(plain_tensor) { n->shared_down, PLAIN_SHARED_DOWN, 0, PLAIN_H, width });
+    add(f, &(plain_tensor) { n->shared_scale, PLAIN_SHARED_SCALE, 0, 1, PLAIN_H });
+}
+
+static void save(const char *dir, const char *file, const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *out = fopen(path, "wb");
+    if (!out || fwrite(a, 1, a_bytes, out) != a_bytes || fwrite(b, 1, b_bytes, out) != b_bytes || fclose(out) != 0)
+        abort();
+}
+
+void plain_write(const plain_case *c, const char *dir)
+{
+    char config[2000];
+    plain_file f = { .c = c, .header = calloc(1, MAX_HEADER + 16), .data = malloc(MAX_DATA) };
+    if (!f.header || !f.data)
+        abort();
+    const int length =
+        snprintf(config, sizeof config, "{\"hidden_size\":%d,\"torch_dtype\":\"float32\",\"num_hidden_layers\":2,%s}",
+                 PLAIN_H, c->config);
+    save(dir, "config.json", config, (size_t)length, "\n", 1);
+    f.header += 8;
+    f.header[f.header_bytes++] = '{';
+    add_router(&f);
+    if (c->order == PLAIN_EACH)
+        add_each(&f);
+    else if (c->order == PLAIN_STACKS || c->order == PLAIN_ROWS)
+        add_stacks(&f, c->order == PLAIN_ROWS);
+    else
+        add_pair(&f, c->order != PLAIN_OUT_IN, c->order == PLAIN_INTERLEAVED);
+    add_shared(&f);
+    f.header[f.header_bytes++] = '}';
+    while (f.header_bytes % 8)
+        f.header[f.header_bytes++] = ' ';
+    f.header -= 8;
+    const uint64_t n = f.header_bytes;
+    memcpy(f.header, &n, sizeof n);
+    save(dir, "model.safetensors", f.header, f.header_bytes + 8, f.data, f.data_bytes);
+    free(f.header);
+    free(f.data);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plain_weight.h - the weights of plain_checkpoint.h: what each is for, and its value.
+ */
+#ifndef PLAIN_WEIGHT_H
+#define PLAIN_WEIGHT_H
+
+typedef enum plain_role {
+    PLAIN_NONE,
+    PLAIN_ROUTER,
+    PLAIN_ROUTER_BIAS,
+    PLAIN_CORRECTION,
+    PLAIN_GATE,
+    PLAIN_UP,
+    PLAIN_DOWN,
+    PLAIN_GATE_BIAS,
+    PLAIN_UP_BIAS,
+    PLAIN_DOWN_BIAS,
+    PLAIN_SHARED_GATE,
+    PLAIN_SHARED_UP,
+    PLAIN_SHARED_DOWN,
+    PLAIN_SHARED_SCALE
+} plain_role;
+
+/* Row r, column c of this matrix of an expert (0 where there are none): k / 256 with |k| <= 100. Corrections are not
+ * negative, so that no rule about keys below 0 matters. */
+double plain_value(plain_role role, int expert, int r, int c);
+
+#endif
