@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_model_merged.c - the names under which transformers 5 saves models, and those of the hubs where a family was new:
+ * test_model_merged.c - the names under which transformers 5 saves models, and the hubs' where a family was new:
  *     per expert      "mlp.experts.1.gate_proj.weight" [I, H], ...
  *     merged          "mlp.experts.gate_up_proj" [E, 2I, H], "mlp.experts.down_proj" [E, H, I], gate rows first
  *     stacks          "mixer.experts.up_proj" [E, I, H]: no gate

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config_optional.c - keys of config.json that may be absent: groups of experts, normalisation, the factor of the routed
- * experts, and the parameters of a clamped swiglu.
+ * config_optional.c - keys of config.json that may be absent: groups of experts, normalisation, the routed factor, and the
+ * parameters of a clamped swiglu.
  *
  *     present     the value, checked
  *     absent      the default of the model's configuration class, from the family's row; or refused, where it has none
