@@ -218,10 +218,35 @@ static void every_naming_is_read(void **state)
     }
 }
 
+/* A bias that config.json denies: lfm2_moe's code ignores the tensor, others' ignore the key. */
+static void denied_bias(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMINGS; i++) {
+        naming n = namings[i];
+        char config[200];
+        hand_checkpoint c;
+        moxie_error error = { 0 };
+        if (strcmp(n.model_type, "lfm2_moe") != 0)
+            continue;
+        snprintf(config, sizeof config, "%s,\"use_expert_bias\":false", n.config);
+        n.config = config;
+        write_layer(&c, &n);
+        assert_int_equal(hand_try(&c, L, &error), MOXIE_ERR_MISMATCH);
+        assert_non_null(strstr(error.text, "without a bias"));
+        hand_close(&c);
+        n.bias = NULL;
+        write_layer(&c, &n);
+        assert_ok(hand_try(&c, L, &error), &error);
+        hand_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_naming_is_read),
+        cmocka_unit_test(denied_bias),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

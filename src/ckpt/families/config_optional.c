@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config_optional.c - keys of config.json that may be absent: groups of experts, normalisation, the routed factor, and the
- * parameters of a clamped swiglu.
+ * config_optional.c - keys of config.json that may be absent: groups of experts, normalisation, the factor of routed
+ * experts, and the parameters of a clamped swiglu.
  *
  *     present     the value, checked
  *     absent      the default of the model's configuration class, from the family's row; or refused, where it has none
@@ -14,8 +14,7 @@
 
 #include "ckpt/families/config_reader.h"
 
-/* A key that is null where the model's code needs a value. `none` says what to write when nothing is meant. */
-static moxie_status refuse_null(const mox_config_reader *r, const char *key, const char *none)
+moxie_status mox_config_refuse_null(const mox_config_reader *r, const char *key, const char *none)
 {
     if (!mox_config_is_null(r->config, key))
         return MOXIE_OK;
@@ -32,7 +31,7 @@ static moxie_status group_number(const mox_config_reader *r, const char *key, co
     const char *found;
     *out = 0;
     for (int i = 0; i < 2 && keys[i] && !r->family->default_topk_method; i++)
-        MOX_TRY(refuse_null(r, keys[i], "1"));
+        MOX_TRY(mox_config_refuse_null(r, keys[i], "1"));
     MOX_TRY(mox_config_first_int(r, keys, 2, out, &found));
     if (!found && absent == MOX_REQUIRED)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", key,
@@ -52,6 +51,7 @@ static moxie_status read_method(const mox_config_reader *r, bool *greedy)
     const char *const usual = r->family->default_topk_method;
     const char *method;
     char escaped[64];
+    MOX_TRY(mox_config_refuse_null(r, "topk_method", "the method's name"));
     MOX_TRY(mox_config_text(r->config, "topk_method", usual ? usual : "noaux_tc", r->file, &method, r->error));
     *greedy = usual && strcmp(method, "greedy") == 0;
     if (*greedy || (usual && strcmp(method, "group_limited_greedy") == 0) ||
@@ -69,8 +69,11 @@ moxie_status mox_config_groups(const mox_config_reader *r, mox_dims *d)
     const char *const other = family->key_group ? family->key_group : NULL;
     bool greedy = false;
     MOX_TRY(group_number(r, "n_group", other, family->default_n_group, &d->n_group));
-    if (d->n_group > 1)
+    if (d->n_group > 1 || family->default_topk_method)
         MOX_TRY(read_method(r, &greedy));
+    if (d->n_group == 0 && family->default_topk_method && !greedy)
+        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
+                             "n_group is missing, and topk_method \"group_limited_greedy\" needs it");
     if (d->n_group <= 1 || greedy) {
         d->n_group = d->topk_group = d->n_group == 1;
         return MOXIE_OK;
@@ -105,6 +108,11 @@ moxie_status mox_config_norm(const mox_config_reader *r, mox_dims *d)
         if (value && !family->norm_is_order && !json_is_boolean(value))
             return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is neither true nor false", key);
         d->norm_topk = family->norm_is_order ? value != NULL : json_is_true(value);
+        if (d->norm_topk && family->norm_unclear)
+            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                                 "%s is true, but the libraries that run %s models disagree on what it means; no "
+                                 "release has it",
+                                 key, family->id);
         break;
     }
     d->norm_topk = d->norm_topk || family->always_norm;
@@ -121,7 +129,7 @@ static moxie_status read_scale(const mox_config_reader *r, mox_dims *d)
         const bool is_null = mox_config_is_null(r->config, key);
         found = is_null || mox_config_find(r->config, key) != NULL;
         if (family->null_scale == 0)
-            MOX_TRY(refuse_null(r, key, "1.0"));
+            MOX_TRY(mox_config_refuse_null(r, key, "1.0"));
         MOX_TRY(
             mox_config_real(r->config, key, r->layer, is_null ? family->null_scale : scale, r->file, &scale, r->error));
     }
@@ -138,7 +146,7 @@ static moxie_status swiglu_parameter(const mox_config_reader *r, const char *key
     double value = 0;
     *out = 0;
     if (usual != 0)
-        MOX_TRY(refuse_null(r, key, "a number"));
+        MOX_TRY(mox_config_refuse_null(r, key, "a number"));
     if (!mox_config_find(r->config, key))
         return MOXIE_OK;
     MOX_TRY(mox_config_real(r->config, key, r->layer, 0, r->file, &value, r->error));

@@ -19,6 +19,8 @@ typedef struct mox_config_reader {
 moxie_status mox_config_first_int(const mox_config_reader *r, const char *const *keys, int n_keys, int64_t *out,
                                   const char **found);
 
+/* A key that is null where the model's code needs a value; `none` says what to write when nothing is meant. */
+moxie_status mox_config_refuse_null(const mox_config_reader *r, const char *key, const char *none);
 /* Groups of experts: n_group and topk_group of `d`; both 0 or 1 when there are none. */
 moxie_status mox_config_groups(const mox_config_reader *r, mox_dims *d);
 /* norm_topk of `d`. */

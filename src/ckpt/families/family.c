@@ -76,6 +76,9 @@ static moxie_status adjust_step(const json_t *config, const char *file, mox_dims
     double limit, shared;
     MOX_TRY(layer_limit(config, "swiglu_limits", layer, file, &limit, error));
     MOX_TRY(layer_limit(config, "swiglu_limits_shared", layer, file, &shared, error));
+    if (out->activation.kind != MOXIE_ACT_SILU)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "hidden_act: in step models, only silu is the same in every library");
     if (limit > 0)
         out->activation =
             (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };

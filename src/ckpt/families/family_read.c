@@ -170,6 +170,7 @@ static moxie_status read_score(const mox_config_reader *r, moxie_routing *route)
     for (int i = 0; i < 4; i++) {
         const char *text;
         char escaped[64];
+        MOX_TRY(mox_config_refuse_null(r, keys[i], "the function's name"));
         MOX_TRY(mox_config_text(r->config, keys[i], NULL, r->file, &text, r->error));
         int32_t score = 0;
         for (int32_t s = 1; text && s < 4; s++)
@@ -189,6 +190,10 @@ static moxie_status read_routing(const mox_config_reader *r, const mox_dims *d, 
     *route = mox_family_routing(r->family, d, r->layer);
     MOX_TRY(read_score(r, route));
     double jitter = route->jitter, eps = route->norm_eps;
+    if (route->select == MOXIE_SELECT_SPARSEMIXER)
+        MOX_TRY(mox_config_refuse_null(r, "router_jitter_noise", "0.01"));
+    if (route->norm == MOXIE_NORM_MAX_SUM_EPS)
+        MOX_TRY(mox_config_refuse_null(r, "moe_norm_min", "1e-12"));
     if (route->select == MOXIE_SELECT_SPARSEMIXER)
         MOX_TRY(mox_config_real(r->config, "router_jitter_noise", r->layer, jitter, r->file, &jitter, r->error));
     if (route->select == MOXIE_SELECT_SPARSEMIXER && jitter <= 0)
@@ -229,6 +234,7 @@ static moxie_status read_activation(const mox_config_reader *r, const mox_dims *
     *out = mox_family_activation(r->family, d);
     for (int i = 0; i < 4 && !text && !r->family->fixed_activation; i++) {
         key = keys[i];
+        MOX_TRY(mox_config_refuse_null(r, key, "the function's name"));
         MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
     }
     if (!text)
