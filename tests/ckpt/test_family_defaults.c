@@ -337,6 +337,9 @@ static void nulls_that_mean_something(void **state)
     assert_true(got.layer.routing.scale == 1);
     assert_ok(read_text("deepseek_v2", DEEP, ",\"n_group\":null,\"topk_group\":null", &got), &got.error);
     assert_int_equal(got.layer.routing.n_group, 0);
+    /* a family without groups does not read the key */
+    assert_ok(read_text("hunyuan", OLMOE, ",\"n_group\":null,\"topk_group\":null", &got), &got.error);
+    assert_int_equal(got.layer.routing.n_group, 0);
     assert_ok(read_text("deepseek_v3", DEEP, ",\"norm_topk_prob\":null", &got), &got.error);
     assert_int_equal(got.layer.routing.norm, MOXIE_NORM_NONE);
     assert_ok(read_text("deepseek_v3", DEEP, ",\"n_shared_experts\":null", &got), &got.error);

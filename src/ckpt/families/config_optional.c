@@ -30,7 +30,7 @@ static moxie_status group_number(const mox_config_reader *r, const char *key, co
     const char *const keys[] = { key, other };
     const char *found;
     *out = 0;
-    for (int i = 0; i < 2 && keys[i] && !r->family->default_topk_method; i++)
+    for (int i = 0; i < 2 && keys[i] && r->family->default_n_group != 0; i++)
         MOX_TRY(mox_config_refuse_null(r, keys[i], "1"));
     MOX_TRY(mox_config_first_int(r, keys, 2, out, &found));
     if (!found && absent == MOX_REQUIRED)
