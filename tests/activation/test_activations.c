@@ -64,6 +64,7 @@ static void names_are_found(void **state)
     assert_int_equal(mox_activation_from_config("gelu_python", true)->usual.kind, MOXIE_ACT_GELU_ERF);
     assert_int_equal(mox_activation_from_config("gelu_accurate", true)->usual.kind, MOXIE_ACT_GELU_TANH);
     assert_int_equal(mox_activation_from_config("gelu_fast", false)->usual.kind, MOXIE_ACT_GELU_TANH_NO_MUL);
+    assert_int_equal(mox_activation_from_config("relu", true)->usual.kind, MOXIE_ACT_RELU);
     assert_int_equal(mox_activation_from_config("relu", false)->usual.kind, MOXIE_ACT_RELU_NO_MUL);
     /* a name for parameters too, which depend on the family; clipped, x s(1.702 x), and functions with weights */
     static const char *const unknown[] = { "swigluoai", "gelu_10", "quick_gelu", "xielu", "prelu", "relu6", "tanh" };

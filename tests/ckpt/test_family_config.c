@@ -250,7 +250,7 @@ static void configs_are_written(void **state)
                                 .n_group = groups ? 4 : 0,
                                 .topk_group = groups ? 2 : 0,
                                 .routed_scale = family->key_scale[0] ? 2.827f : 1,
-                                .norm_topk = true,
+                                .norm_topk = !family->norm_unclear,
                                 .swiglu_limit = act->kind == MOXIE_ACT_SILU && act->gate_limit > 0 ? 6.5f : 0,
                                 .swiglu_alpha = act->kind == MOXIE_ACT_SILU && act->alpha > 0 ? 1.25f : 0 };
         moxie_error error = { 0 };
@@ -266,7 +266,7 @@ static void configs_are_written(void **state)
         assert_ptr_equal(found, family);
         assert_ok(mox_config_layer(family, config, "config.json", 5, &got, &layer, &error), &error);
         mox_dims expect = want;
-        expect.norm_topk = family->always_norm || family->key_norm[0];
+        expect.norm_topk = family->always_norm || (family->key_norm[0] && !family->norm_unclear);
         same_dims(&got, &expect);
         assert_int_equal(got.layers, 9);
         json_decref(config);

@@ -296,6 +296,15 @@ static const struct {
       "expected \"greedy\" or \"group_limited_greedy\"" },
     { "deepseek_v2", DEEP, ",\"n_group\":4,\"topk_method\":\"group_limited_greedy\"", MOXIE_ERR_FORMAT,
       "4 groups with 0 selected" },
+    { "deepseek_v2", DEEP, ",\"topk_method\":\"group_limited_greedy\"", MOXIE_ERR_FORMAT, "n_group is missing" },
+    { "deepseek_v2", DEEP, ",\"n_group\":1,\"topk_method\":\"noaux_tc\"", MOXIE_ERR_UNSUPPORTED, "noaux_tc" },
+    { "deepseek_v2", DEEP, ",\"topk_method\":null", MOXIE_ERR_UNSUPPORTED, "topk_method is null" },
+    { "deepseek_v2", DEEP, ",\"norm_topk_prob\":true", MOXIE_ERR_UNSUPPORTED, "disagree" },
+    { "qwen3_moe", QWEN, ",\"hidden_act\":null", MOXIE_ERR_UNSUPPORTED, "hidden_act is null" },
+    { "step3p7", STEP, ",\"hidden_act\":\"gelu\"", MOXIE_ERR_UNSUPPORTED, "only silu" },
+    { "deepseek_v4", DEEP, ",\"scoring_func\":null", MOXIE_ERR_UNSUPPORTED, "scoring_func is null" },
+    { "ernie4_5_moe", ERNIE, ",\"moe_norm_min\":null", MOXIE_ERR_UNSUPPORTED, "moe_norm_min is null" },
+    { "phimoe", MIXTRAL, ",\"router_jitter_noise\":null", MOXIE_ERR_UNSUPPORTED, "router_jitter_noise is null" },
     { "phimoe", MIXTRAL, ",\"router_jitter_noise\":0", MOXIE_ERR_UNSUPPORTED, "router_jitter_noise is 0" },
     { "deepseek_v4", DEEP, ",\"hidden_act\":\"gelu\"", MOXIE_ERR_UNSUPPORTED, "clamp the inputs" },
     { "qwen3_moe", QWEN, ",\"hidden_act\":\"swigluoai\"", MOXIE_ERR_UNSUPPORTED, "hidden_act is \"swigluoai\"" },
@@ -327,6 +336,9 @@ static void nulls_that_mean_something(void **state)
     assert_ok(read_text("mimo_v2_flash", DEEP, ",\"routed_scaling_factor\":null", &got), &got.error);
     assert_true(got.layer.routing.scale == 1);
     assert_ok(read_text("deepseek_v2", DEEP, ",\"n_group\":null,\"topk_group\":null", &got), &got.error);
+    assert_int_equal(got.layer.routing.n_group, 0);
+    /* a family without groups does not read the key */
+    assert_ok(read_text("hunyuan", OLMOE, ",\"n_group\":null,\"topk_group\":null", &got), &got.error);
     assert_int_equal(got.layer.routing.n_group, 0);
     assert_ok(read_text("deepseek_v3", DEEP, ",\"norm_topk_prob\":null", &got), &got.error);
     assert_int_equal(got.layer.routing.norm, MOXIE_NORM_NONE);
@@ -361,6 +373,9 @@ static void values_are_read(void **state)
                         ",\"moe_num_shared_experts\":2", &got),
               &got.error);
     assert_true(got.dims.intermediate == 32 && got.dims.shared_intermediate == 64);
+    /* DeepSeek-V4 normalises whatever the key says */
+    assert_ok(read_text("deepseek_v4", DEEP, ",\"norm_topk_prob\":false", &got), &got.error);
+    assert_int_equal(got.layer.routing.norm, MOXIE_NORM_SUM_PLUS_EPS);
     /* the thinker's section comes first */
     assert_ok(read_text("qwen3_omni_moe", "\"thinker_config\":{\"text_config\":{" QWEN "}}",
                         ",\"talker_config\":{\"text_config\":{\"num_experts\":4}}", &got),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_model_merged.c - the names under which transformers 5 saves models, and those of the hubs where a family was new:
+ * test_model_merged.c - the names under which transformers 5 saves models, and the hubs' where a family was new:
  *     per expert      "mlp.experts.1.gate_proj.weight" [I, H], ...
  *     merged          "mlp.experts.gate_up_proj" [E, 2I, H], "mlp.experts.down_proj" [E, H, I], gate rows first
  *     stacks          "mixer.experts.up_proj" [E, I, H]: no gate
@@ -218,10 +218,35 @@ static void every_naming_is_read(void **state)
     }
 }
 
+/* A bias that config.json denies: lfm2_moe's code ignores the tensor, others' ignore the key. */
+static void denied_bias(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMINGS; i++) {
+        naming n = namings[i];
+        char config[200];
+        hand_checkpoint c;
+        moxie_error error = { 0 };
+        if (strcmp(n.model_type, "lfm2_moe") != 0)
+            continue;
+        snprintf(config, sizeof config, "%s,\"use_expert_bias\":false", n.config);
+        n.config = config;
+        write_layer(&c, &n);
+        assert_int_equal(hand_try(&c, L, &error), MOXIE_ERR_MISMATCH);
+        assert_non_null(strstr(error.text, "without a bias"));
+        hand_close(&c);
+        n.bias = NULL;
+        write_layer(&c, &n);
+        assert_ok(hand_try(&c, L, &error), &error);
+        hand_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_naming_is_read),
+        cmocka_unit_test(denied_bias),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

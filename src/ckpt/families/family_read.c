@@ -10,19 +10,12 @@
 
 #include "activation/activation.h"
 #include "base/sizes.h"
+#include "ckpt/families/config_reader.h"
 #include "ckpt/families/family_config.h"
 #include "ckpt/families/family_rules.h"
 
 /* No real layer is wider. Products of two such sizes stay far within 64 bits. */
 #define MAX_WIDTH ((int64_t)1 << 24)
-
-typedef struct reader {
-    const mox_family *family;
-    const json_t *config;
-    const char *file;
-    int64_t layer;
-    moxie_error *error;
-} reader;
 
 /* ---- family ----------------------------------------------------------------------------------- */
 
@@ -63,8 +56,8 @@ moxie_status mox_config_family(const json_t *config, const char *file, const mox
 
 /* ---- sizes ------------------------------------------------------------------------------------ */
 
-/* The first of `keys` that exists. *found is its name, NULL when none does. */
-static moxie_status first_int(const reader *r, const char *const *keys, int n_keys, int64_t *out, const char **found)
+moxie_status mox_config_first_int(const mox_config_reader *r, const char *const *keys, int n_keys, int64_t *out,
+                                  const char **found)
 {
     *found = NULL;
     for (int i = 0; i < n_keys && keys[i]; i++) {
@@ -77,7 +70,8 @@ static moxie_status first_int(const reader *r, const char *const *keys, int n_ke
 }
 
 /* Keys that are spellings of the same may not differ from the one that was read. */
-static moxie_status check_spellings(const reader *r, const char *const keys[4], const char *read, int64_t value)
+static moxie_status check_spellings(const mox_config_reader *r, const char *const keys[4], const char *read,
+                                    int64_t value)
 {
     for (int i = 0; i < 4 && keys[i]; i++) {
         int64_t other;
@@ -90,10 +84,11 @@ static moxie_status check_spellings(const reader *r, const char *const keys[4], 
     return MOXIE_OK;
 }
 
-static moxie_status required(const reader *r, const char *const *keys, int n_keys, int64_t limit, int64_t *out)
+static moxie_status required(const mox_config_reader *r, const char *const *keys, int n_keys, int64_t limit,
+                             int64_t *out)
 {
     const char *key;
-    MOX_TRY(first_int(r, keys, n_keys, out, &key));
+    MOX_TRY(mox_config_first_int(r, keys, n_keys, out, &key));
     if (!key)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", keys[0],
                              r->family->id);
@@ -106,7 +101,7 @@ static moxie_status required(const reader *r, const char *const *keys, int n_key
     return MOXIE_OK;
 }
 
-static moxie_status optional(const reader *r, const char *key, int64_t limit, int64_t *out)
+static moxie_status optional(const mox_config_reader *r, const char *key, int64_t limit, int64_t *out)
 {
     *out = 0;
     if (!key)
@@ -120,7 +115,7 @@ static moxie_status optional(const reader *r, const char *key, int64_t limit, in
 
 /* The shared expert as config.json says it: a width, or a number of experts. null means none. Without a key, only the
  * tensors can tell. */
-static moxie_status read_shared(const reader *r, mox_dims *d)
+static moxie_status read_shared(const mox_config_reader *r, mox_dims *d)
 {
     const mox_family *family = r->family;
     const char *const width_key[] = { family->key_shared_width };
@@ -128,9 +123,9 @@ static moxie_status read_shared(const reader *r, mox_dims *d)
     int64_t value = 0;
     bool count = false;
     const char *key;
-    MOX_TRY(first_int(r, width_key, 1, &value, &key));
+    MOX_TRY(mox_config_first_int(r, width_key, 1, &value, &key));
     if (!key) {
-        MOX_TRY(first_int(r, family->key_shared, 4, &value, &key));
+        MOX_TRY(mox_config_first_int(r, family->key_shared, 4, &value, &key));
         count = family->shared_is_count;
     }
     d->shared_intermediate = family_has ? MOX_SHARED_UNKNOWN : 0;
@@ -146,7 +141,7 @@ static moxie_status read_shared(const reader *r, mox_dims *d)
     return MOXIE_OK;
 }
 
-static moxie_status read_sizes(const reader *r, mox_dims *d)
+static moxie_status read_sizes(const mox_config_reader *r, mox_dims *d)
 {
     static const char *const hidden[] = { "hidden_size", "d_model" };
     MOX_TRY(required(r, r->family->key_experts, 4, MOXIE_MAX_EXPERTS, &d->experts));
@@ -169,152 +164,8 @@ static moxie_status read_sizes(const reader *r, mox_dims *d)
 
 /* ---- routing ---------------------------------------------------------------------------------- */
 
-/* A key that is null where the model's code needs a value. `none` says what to write when nothing is meant. */
-static moxie_status refuse_null(const reader *r, const char *key, const char *none)
-{
-    if (!mox_config_is_null(r->config, key))
-        return MOXIE_OK;
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                         "%s is null, and the code of a %s model gives that no meaning; write %s, or remove the key",
-                         key, r->family->id, none);
-}
-
-/* A number of groups: the key, or the family's default when it is absent. */
-static moxie_status group_number(const reader *r, const char *key, const char *other, int32_t absent, int64_t *out)
-{
-    const char *const keys[] = { key, other };
-    const char *found;
-    *out = 0;
-    for (int i = 0; i < 2 && keys[i] && !r->family->default_topk_method; i++)
-        MOX_TRY(refuse_null(r, keys[i], "1"));
-    MOX_TRY(first_int(r, keys, 2, out, &found));
-    if (!found && absent == MOX_REQUIRED)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", key,
-                             r->family->id);
-    if (!found)
-        *out = absent;
-    if (*out < 0 || *out > MOXIE_MAX_EXPERTS)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, expected 0 to %d",
-                             found ? found : key, (long long)*out, MOXIE_MAX_EXPERTS);
-    return MOXIE_OK;
-}
-
-/* Whether topk_method switches groups off. Only some families read it; there, other methods than these two are unknown.
- * In the others, groups are used regardless, and a method that says otherwise is refused. */
-static moxie_status read_method(const reader *r, bool *greedy)
-{
-    const char *const usual = r->family->default_topk_method;
-    const char *method;
-    char escaped[64];
-    MOX_TRY(mox_config_text(r->config, "topk_method", usual ? usual : "noaux_tc", r->file, &method, r->error));
-    *greedy = usual && strcmp(method, "greedy") == 0;
-    if (*greedy || (usual && strcmp(method, "group_limited_greedy") == 0) ||
-        (!usual && strcmp(method, "noaux_tc") == 0))
-        return MOXIE_OK;
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                         "topk_method is \"%s\", expected %s for the groups of a %s model",
-                         mox_escape(escaped, sizeof escaped, method),
-                         usual ? "\"greedy\" or \"group_limited_greedy\"" : "\"noaux_tc\"", r->family->id);
-}
-
-static moxie_status read_groups(const reader *r, mox_dims *d)
-{
-    const mox_family *family = r->family;
-    const char *const other = family->key_group ? family->key_group : NULL;
-    bool greedy = false;
-    MOX_TRY(group_number(r, "n_group", other, family->default_n_group, &d->n_group));
-    if (d->n_group > 1)
-        MOX_TRY(read_method(r, &greedy));
-    if (d->n_group <= 1 || greedy) {
-        d->n_group = d->topk_group = d->n_group == 1;
-        return MOXIE_OK;
-    }
-    if (family->default_n_group == 0 && !family->default_topk_method)
-        return mox_fail_file(
-            MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-            "n_group is %lld, but the code of a %s model has no groups of experts; is model_type right?",
-            (long long)d->n_group, family->id);
-    MOX_TRY(group_number(r, "topk_group", NULL, family->default_topk_group, &d->topk_group));
-    const int64_t reachable = d->experts / d->n_group * d->topk_group;
-    if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
-                             "%lld groups with %lld selected (topk_group) do not fit %lld experts and top-%lld",
-                             (long long)d->n_group, (long long)d->topk_group, (long long)d->experts,
-                             (long long)d->top_k);
-    return MOXIE_OK;
-}
-
-static moxie_status read_norm(const reader *r, mox_dims *d)
-{
-    const mox_family *family = r->family;
-    d->norm_topk = family->always_norm || family->default_norm;
-    for (int i = 0; i < 3 && family->key_norm[i]; i++) {
-        const char *key = family->key_norm[i];
-        const json_t *value = mox_config_find(r->config, key);
-        if (!value && !mox_config_is_null(r->config, key))
-            continue;
-        if (value && family->norm_is_order && json_number_value(value) != 1)
-            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %g; only 1 is supported", key,
-                                 json_number_value(value));
-        if (value && !family->norm_is_order && !json_is_boolean(value))
-            return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is neither true nor false", key);
-        d->norm_topk = family->norm_is_order ? value != NULL : json_is_true(value);
-        break;
-    }
-    d->norm_topk = d->norm_topk || family->always_norm;
-    return MOXIE_OK;
-}
-
-static moxie_status read_scale(const reader *r, mox_dims *d)
-{
-    const mox_family *family = r->family;
-    double scale = family->key_scale[0] ? family->default_scale : 1;
-    bool found = false;
-    for (int i = 0; i < 3 && family->key_scale[i] && !found; i++) {
-        const char *key = family->key_scale[i];
-        const bool is_null = mox_config_is_null(r->config, key);
-        found = is_null || mox_config_find(r->config, key) != NULL;
-        if (family->null_scale == 0)
-            MOX_TRY(refuse_null(r, key, "1.0"));
-        MOX_TRY(
-            mox_config_real(r->config, key, r->layer, is_null ? family->null_scale : scale, r->file, &scale, r->error));
-    }
-    if (scale == 0)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %s; a %s model needs it",
-                             family->key_scale[0], found ? "0" : "missing", family->id);
-    d->routed_scale = (float)scale;
-    return MOXIE_OK;
-}
-
-/* A parameter of the family's clamped swiglu, 0 when the key is absent. `usual` 0: the family's code has none. */
-static moxie_status swiglu_parameter(const reader *r, const char *key, float usual, float *out)
-{
-    double value = 0;
-    *out = 0;
-    if (usual != 0)
-        MOX_TRY(refuse_null(r, key, "a number"));
-    if (!mox_config_find(r->config, key))
-        return MOXIE_OK;
-    MOX_TRY(mox_config_real(r->config, key, r->layer, 0, r->file, &value, r->error));
-    if (usual != 0 ? value <= 0 : value != 0)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
-                             "%s is %g, but the activation of a %s model %s", key, value, r->family->id,
-                             usual != 0 ? "needs a positive one" : "has none");
-    *out = (float)value;
-    return MOXIE_OK;
-}
-
-static moxie_status read_factors(const reader *r, mox_dims *d)
-{
-    const moxie_activation *act = &r->family->activation;
-    const bool swiglu = act->kind == MOXIE_ACT_SILU;
-    MOX_TRY(read_scale(r, d));
-    MOX_TRY(swiglu_parameter(r, "swiglu_limit", swiglu ? act->gate_limit : 0, &d->swiglu_limit));
-    return swiglu_parameter(r, "swiglu_alpha", swiglu ? act->alpha : 0, &d->swiglu_alpha);
-}
-
 /* The score function by name. Families whose routing fixes the score keep theirs. */
-static moxie_status read_score(const reader *r, moxie_routing *route)
+static moxie_status read_score(const mox_config_reader *r, moxie_routing *route)
 {
     static const char *const keys[] = { "scoring_func", "score_func", "score_function", "moe_router_activation_func",
                                         "moe_router_activation" };
@@ -324,6 +175,7 @@ static moxie_status read_score(const reader *r, moxie_routing *route)
     for (int i = 0; i < 5; i++) {
         const char *text;
         char escaped[64];
+        MOX_TRY(mox_config_refuse_null(r, keys[i], "the function's name"));
         MOX_TRY(mox_config_text(r->config, keys[i], NULL, r->file, &text, r->error));
         int32_t score = 0;
         for (int32_t s = 1; text && s < 4; s++)
@@ -338,11 +190,15 @@ static moxie_status read_score(const reader *r, moxie_routing *route)
     return MOXIE_OK;
 }
 
-static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routing *route)
+static moxie_status read_routing(const mox_config_reader *r, const mox_dims *d, moxie_routing *route)
 {
     *route = mox_family_routing(r->family, d, r->layer);
     MOX_TRY(read_score(r, route));
     double jitter = route->jitter, eps = route->norm_eps;
+    if (route->select == MOXIE_SELECT_SPARSEMIXER)
+        MOX_TRY(mox_config_refuse_null(r, "router_jitter_noise", "0.01"));
+    if (route->norm == MOXIE_NORM_MAX_SUM_EPS)
+        MOX_TRY(mox_config_refuse_null(r, "moe_norm_min", "1e-12"));
     if (route->select == MOXIE_SELECT_SPARSEMIXER)
         MOX_TRY(mox_config_real(r->config, "router_jitter_noise", r->layer, jitter, r->file, &jitter, r->error));
     if (route->select == MOXIE_SELECT_SPARSEMIXER && jitter <= 0)
@@ -358,7 +214,7 @@ static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routi
 
 /* ---- norms ------------------------------------------------------------------------------------ */
 
-static moxie_status read_eps(const reader *r, const char *key, moxie_row_norm *norm)
+static moxie_status read_eps(const mox_config_reader *r, const char *key, moxie_row_norm *norm)
 {
     double eps = norm->eps;
     if (norm->kind == MOXIE_ROW_NORM_NONE)
@@ -370,7 +226,7 @@ static moxie_status read_eps(const reader *r, const char *key, moxie_row_norm *n
     return MOXIE_OK;
 }
 
-static moxie_status read_norms(const reader *r, const mox_dims *d, moxie_layer_config *out)
+static moxie_status read_norms(const mox_config_reader *r, const mox_dims *d, moxie_layer_config *out)
 {
     const char *key = r->family->key_expert_eps;
     mox_family_norms(r->family, d->hidden, out);
@@ -381,7 +237,7 @@ static moxie_status read_norms(const reader *r, const mox_dims *d, moxie_layer_c
 /* ---- activation and dtype --------------------------------------------------------------------- */
 
 /* The activation that config.json names, when it is another than the family's. */
-static moxie_status other_activation(const reader *r, const char *key, const mox_activation_info *info,
+static moxie_status other_activation(const mox_config_reader *r, const char *key, const mox_activation_info *info,
                                      moxie_activation *out)
 {
     if (info->usual.kind == out->kind)
@@ -396,7 +252,7 @@ static moxie_status other_activation(const reader *r, const char *key, const mox
     return MOXIE_OK;
 }
 
-static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_activation *out)
+static moxie_status read_activation(const mox_config_reader *r, const mox_dims *d, moxie_activation *out)
 {
     static const char *const keys[] = { "mlp_hidden_act", "hidden_activation", "hidden_act",
                                         "ffn_config.ffn_act_fn.name" };
@@ -405,6 +261,8 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
     *out = mox_family_activation(r->family, d);
     for (int i = 0; i < 4 && !text; i++) {
         key = keys[i];
+        if (!r->family->fixed_activation)
+            MOX_TRY(mox_config_refuse_null(r, key, "the function's name"));
         MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
     }
     if (!text || r->family->fixed_activation)
@@ -420,7 +278,7 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
 }
 
 /* Limits that differ from layer to layer, and between routed experts and the shared one, if the layer has one. */
-static moxie_status read_limits(const reader *r, moxie_layer_config *out)
+static moxie_status read_limits(const mox_config_reader *r, moxie_layer_config *out)
 {
     const moxie_activation silu = out->activation;
     float limit[2] = { 0, 0 };
@@ -432,6 +290,9 @@ static moxie_status read_limits(const reader *r, moxie_layer_config *out)
         { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = limit[0], .up_limit = limit[0] },
         { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = limit[1], .up_limit = limit[1] },
     };
+    if (keys[0] && silu.kind != MOXIE_ACT_SILU)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                             "hidden_act: in %s models, only silu is the same in every library", r->family->id);
     if (limit[0] > 0)
         out->activation = step[0];
     if (keys[1] && limit[0] != limit[1]) {
@@ -442,7 +303,7 @@ static moxie_status read_limits(const reader *r, moxie_layer_config *out)
 }
 
 /* The dtype of the hidden states, under either key; bf16 when there is none. */
-static moxie_status read_dtype(const reader *r, moxie_dtype *out)
+static moxie_status read_dtype(const mox_config_reader *r, moxie_dtype *out)
 {
     static const struct {
         const char *name;
@@ -469,13 +330,13 @@ static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 moxie_status mox_config_layer(const mox_family *family, const json_t *config, const char *file, int64_t layer,
                               mox_dims *dims, moxie_layer_config *out, moxie_error *error)
 {
-    const reader r = { family, config, file, layer, error };
+    const mox_config_reader r = { family, config, file, layer, error };
     mox_dims d = { 0 };
     moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
     MOX_TRY(read_sizes(&r, &d));
-    MOX_TRY(read_groups(&r, &d));
-    MOX_TRY(read_norm(&r, &d));
-    MOX_TRY(read_factors(&r, &d));
+    MOX_TRY(mox_config_groups(&r, &d));
+    MOX_TRY(mox_config_norm(&r, &d));
+    MOX_TRY(mox_config_factors(&r, &d));
     MOX_TRY(read_routing(&r, &d, &c.routing));
     MOX_TRY(read_norms(&r, &d, &c));
     MOX_TRY(read_activation(&r, &d, &c.activation));

@@ -175,6 +175,7 @@ typedef struct mox_family {
     bool always_norm;             /* renormalises regardless of norm_topk_prob */
     /* Values of keys that config.json does not have: those of the model's configuration class. A null is not absent. */
     bool default_norm;               /* of key_norm; null is false there, as in the models' code */
+    bool norm_unclear;               /* key_norm true is refused: the libraries disagree on what it means */
     float default_scale, null_scale; /* of key_scale. 0: absent is refused, and so is null. No key_scale: factor 1 */
     int32_t default_n_group, default_topk_group; /* 0: experts have no groups. MOX_REQUIRED: absent is refused */
     const char *default_topk_method; /* DeepSeek-V2: "greedy" uses no groups. NULL: groups do not depend on it */
