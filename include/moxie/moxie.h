@@ -416,7 +416,16 @@ typedef struct moxie_row_norm {
 /* Layer configuration and weights                                                             */
 /* ------------------------------------------------------------------------------------------- */
 
-/* A dense expert that every token visits. It is added after the routed sum, with weight 1, or with s(x . gate) when
+/* A dense expert that every token visits. There is at most one, which covers the forms that models have:
+ *     several of one weight     they are one wide expert: gate and up rows stacked, down columns side by side, so
+ *                               `intermediate` is the sum of theirs. That is how checkpoints store them
+ *     each with a weight of its own, or as slots of the routing, as engines fuse them (ids E..E+S-1, with weight 1, or
+ *     1 / scale where the scale multiplies the whole sum)
+ *                               a layer of E + S experts and K + S choices a token without a shared one, whose ids and
+ *                               weights the caller gives: the slots are experts like the others
+ * So a shared expert costs no entry in routing arrays, and is exempt from the placement of experts on ranks.
+ *
+ * It is added after the routed sum, with weight 1, or with s(x . gate) when
  * `has_gate` is set. It has the layer's activation without the per-expert parameters, or shared_activation of the
  * configuration. With expert parallelism only rank
  * 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */

@@ -28,9 +28,10 @@ typedef struct expert_pass {
     mox_expert_set *set;
     mox_match first[2]; /* of W13 and W2: all others must equal it */
     bool have[2];
-    bool may_have_bias;    /* a bias that exists is read, whatever the family says */
-    bool input_scales[2];  /* some expert has a static activation scale */
-    moxie_quant *quant[2]; /* set->w13, set->w2 */
+    const mox_hf_quant *gate_format; /* of the last gate that was matched */
+    bool may_have_bias;              /* a bias that exists is read, whatever the family says */
+    bool input_scales[2];            /* some expert has a static activation scale */
+    moxie_quant *quant[2];           /* set->w13, set->w2 */
     char first_name[2][256];
 } expert_pass;
 
@@ -54,6 +55,8 @@ static const mox_file_tensor *codes_of(const mox_match *match)
 static moxie_status agree(expert_pass *pass, const mox_match *match, const char *name, projection p)
 {
     const int product = product_of(p);
+    if (p == GATE)
+        pass->gate_format = match->format;
     if (!pass->have[product]) {
         pass->first[product] = *match;
         pass->have[product] = true;
@@ -67,11 +70,14 @@ static moxie_status agree(expert_pass *pass, const mox_match *match, const char 
     const mox_file_tensor *tensor = codes_of(match);
     return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error,
                          mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
-                         "%s is %s (%s), expected %s (%s) as %s: the experts of a layer must agree",
+                         "%s is %s (%s), expected %s (%s) as %s: the experts of a layer must agree%s",
                          mox_escape(here, sizeof here, tensor->name), match->format->id,
                          mox_quant_describe(&match->weight, found, sizeof found), first->format->id,
                          mox_quant_describe(&first->weight, expected, sizeof expected),
-                         mox_escape(there, sizeof there, pass->first_name[product]));
+                         mox_escape(there, sizeof there, pass->first_name[product]),
+                         p == UP && match->format != pass->gate_format
+                             ? ", gate and up as well, since one matrix (W13) holds both: quantize them alike"
+                             : "");
 }
 
 /* ---- biases ------------------------------------------------------------------------------------- */
