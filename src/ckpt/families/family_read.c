@@ -179,6 +179,11 @@ static moxie_status read_factors(const reader *r, mox_dims *d)
     for (int i = 0; i < 3 && r->family->key_scale[i]; i++)
         MOX_TRY(mox_config_real(r->config, r->family->key_scale[i], r->layer, scale, r->file, &scale, r->error));
     MOX_TRY(mox_config_real(r->config, "swiglu_limit", r->layer, 0, r->file, &limit, r->error));
+    if (r->family->key_logit_factor) {
+        double factor = r->family->logit_factor;
+        MOX_TRY(mox_config_real(r->config, r->family->key_logit_factor, r->layer, factor, r->file, &factor, r->error));
+        d->logit_factor = (float)factor;
+    }
     d->routed_scale = (float)scale;
     d->swiglu_limit = limit > 0 ? (float)limit : 0;
     return MOXIE_OK;

@@ -114,6 +114,7 @@ typedef struct mox_dims {
     float routed_scale;
     bool norm_topk;
     float swiglu_limit;
+    float logit_factor; /* multiplies the router's logits; 0: 1 */
 } mox_dims;
 
 typedef struct mox_family {
@@ -144,6 +145,8 @@ typedef struct mox_family {
     moxie_row_norm router_norm, expert_norm;
     bool router_root;
     const char *key_expert_eps;
+    const char *key_logit_factor; /* of the factor of the router's logits; absent: logit_factor. NULL: there is none */
+    float logit_factor;
     /* What the model computes around the layer, for readers of `moxie inspect`; NULL: nothing that surprises. */
     const char *outside;
     const char *routing; /* for moxie_routing_by_name */
