@@ -416,19 +416,18 @@ typedef struct moxie_row_norm {
 /* Layer configuration and weights                                                             */
 /* ------------------------------------------------------------------------------------------- */
 
-/* A dense expert that every token visits. There is at most one, which covers the forms that models have:
- *     several of one weight     they are one wide expert: gate and up rows stacked, down columns side by side, so
- *                               `intermediate` is the sum of theirs. That is how checkpoints store them
- *     each with a weight of its own, or as slots of the routing, as engines fuse them (ids E..E+S-1, with weight 1, or
- *     1 / scale where the scale multiplies the whole sum)
- *                               a layer of E + S experts and K + S choices a token without a shared one, whose ids and
- *                               weights the caller gives: the slots are experts like the others
- * So a shared expert costs no entry in routing arrays, and is exempt from the placement of experts on ranks.
+/* A dense expert that every token visits. A layer has one at most, for these forms of several:
+ *     with one weight         One wide expert: gate and up rows are stacked, down columns lie side by side, and
+ *                             `intermediate` is the sum. Checkpoints store them so.
+ *     a weight for each       A layer of E + S experts and K + S choices a token, without a shared expert. The caller
+ *                             gives ids and weights.
+ *     slots of the routing    The same. Engines call them experts E..E+S-1. Their weight is 1, or 1 / scale where the
+ *                             scale multiplies the whole sum.
+ * So a shared expert needs no entry in the arrays of the routing, and no rank's share of experts has it.
  *
- * It is added after the routed sum, with weight 1, or with s(x . gate) when
- * `has_gate` is set. It has the layer's activation without the per-expert parameters, or shared_activation of the
- * configuration. With expert parallelism only rank
- * 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
+ * It is added after the routed sum, with weight 1, or with s(x . gate) when `has_gate` is set. It has the layer's
+ * activation without the per-expert parameters, or shared_activation of the configuration. With expert parallelism only
+ * rank 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
 typedef struct moxie_shared_config {
     int64_t intermediate; /* 0: there is none */
     moxie_quant w13, w2;  /* weights */
@@ -695,7 +694,8 @@ MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args
  * mean squares are taken over all finite elements. The struct lives as long as its report; `stage` is static. */
 typedef struct moxie_stage_report {
     const char *stage;  /* "router norm", "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2",
-                         * "expert norm", "combine"; of the shared expert "shared quant13", ..., "shared gemm2", "shared gate" */
+                         * "expert norm", "combine"; of the shared expert "shared quant13", ..., "shared gemm2",
+                         * "shared gate" */
     int64_t elements;   /* compared */
     int64_t beyond;     /* of these, outside the bound */
     double worst_ratio; /* <= 1 passes; infinity where a wrong element has no distance (codes, ids) */
