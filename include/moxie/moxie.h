@@ -451,10 +451,10 @@ typedef struct moxie_layer_config {
     int32_t router_has_bias;
     int32_t ep_size, ep_rank, ep_map; /* expert parallel: sizes 0 and 1 mean none; moxie_expert_map_kind */
     /* Of the router's input, for the router alone (Gemma-4). It acts where the layer's own router computes the logits;
-     * logits that the caller gives are taken as they are. */
+     * logits that the caller gives are taken as they are. Ignored when router_width is 0. */
     moxie_row_norm router_norm;
-    moxie_row_norm expert_norm;         /* of each routed expert's result, before its routing weight multiplies it */
-    int32_t has_shared_activation;      /* 1: the shared expert's activation is shared_activation */
+    moxie_row_norm expert_norm;    /* of each routed expert's result, before its routing weight multiplies it */
+    int32_t has_shared_activation; /* 1: the shared expert's activation is shared_activation; ignored without one */
     moxie_activation shared_activation; /* its per-expert arrays are NULL */
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)

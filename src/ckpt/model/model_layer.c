@@ -273,8 +273,6 @@ static moxie_status read_layer(mox_layer_reader *reader)
         MOX_TRY(read_selection(reader, config));
         MOX_TRY(read_norms(reader));
     }
-    if (config->shared.intermediate == 0)
-        config->has_shared_activation = 0;
     info->routing = routing_name(model->family, &config->routing);
     return MOXIE_OK;
 }
