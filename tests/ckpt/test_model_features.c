@@ -5,13 +5,14 @@
  *
  *     gemma4           the router's input is normed and scaled; it may be another one than the experts'
  *     ernie4_5_moe     use_bias: the shared expert's three projections have biases
+ *     muse_spark       logits times a factor; each expert's result is normed before its weight multiplies it
  *     step3p7          limits of the activation by layer, another one for the shared expert
  *
  * Everything is F32, so only the roundings of fp32 sums lie between the two.
  */
 #include "hand_rules.h"
 
-enum { T = 7, E = 4, K = 2, H = 24, I = 10, S = 14 };
+enum { T = 7, E = 4, K = 2, H = 24, I = 10, S = 14, WIDE = 40 };
 
 static const float *of(const hand_checkpoint *c, const char *name)
 {
@@ -105,6 +106,18 @@ static void add_expert(const expert *e, const double *x, double weight, double *
     }
     for (int64_t h = 0; h < H; h++)
         y[h] += weight * (dot(e->down + h * e->n, a, e->n) + (e->down_bias ? (double)e->down_bias[h] : 0));
+}
+
+/* down(act(gate, up)) as MuseSparkTextInputScaledRMSNorm norms it. */
+static void norm_result(const float *weight, double eps, double *y)
+{
+    double squares = 0;
+    for (int64_t h = 0; h < H; h++) {
+        y[h] *= 1 + (double)weight[h];
+        squares += y[h] * y[h];
+    }
+    for (int64_t h = 0; h < H; h++)
+        y[h] /= sqrt(squares / H + eps);
 }
 
 /* The chosen experts are the K largest keys; the routing itself has tests of its own, so the weights are taken from the
@@ -207,6 +220,71 @@ static void gemma_router(void **state)
     moxie_error error = { 0 };
     assert_int_equal(hand_try(&c, 3, &error), MOXIE_ERR_FORMAT);
     assert_non_null(strstr(error.text, "router.scale is absent"));
+    hand_close(&c);
+}
+
+/* ---- muse_spark ---------------------------------------------------------------------------------------- */
+
+#define MUSE "model.language_model.layers.0.mlp."
+
+static void check_muse(const hand_checkpoint *c, const float *x, const float *router_x, double factor, double eps,
+                       const results *r)
+{
+    for (int64_t t = 0; t < T; t++) {
+        double wide[WIDE], row[H], y[H] = { 0 };
+        for (int64_t k = 0; k < WIDE; k++)
+            wide[k] = router_x[t * WIDE + k];
+        for (int64_t e = 0; e < E; e++)
+            near((double)r->logits[t * E + e], dot(of(c, MUSE "gate.weight") + e * WIDE, wide, WIDE) * factor);
+        for (int64_t k = 0; k < H; k++)
+            row[k] = x[t * H + k];
+        for (int64_t j = 0; j < K; j++) {
+            const int32_t e = r->ids[t * K + j];
+            const expert one = { .gate = of(c, MUSE "experts.gate_up_proj") + e * 2 * I * H,
+                                 .up = of(c, MUSE "experts.gate_up_proj") + (e * 2 + 1) * I * H,
+                                 .down = of(c, MUSE "experts.down_proj") + e * H * I,
+                                 .n = I };
+            double own[H] = { 0 };
+            add_expert(&one, row, 1, own);
+            norm_result(of(c, MUSE "experts.post_expert_norm.weight"), eps, own);
+            for (int64_t k = 0; k < H; k++)
+                y[k] += r->weights[t * K + j] * own[k];
+        }
+        for (int64_t k = 0; k < H; k++)
+            near((double)r->output[t * H + k], y[k]);
+    }
+}
+
+static void muse_spark(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8804) };
+    hand_checkpoint c;
+    hand_open(&c);
+    add(&c, &rng, MUSE "gate.weight", E, WIDE, -1, 0, 0.5f);
+    add(&c, &rng, MUSE "gate.e_score_correction_bias", E, -1, -1, 0, 0.1f);
+    add(&c, &rng, MUSE "experts.gate_up_proj", E, 2 * I, H, 0, 0.2f);
+    add(&c, &rng, MUSE "experts.down_proj", E, H, I, 0, 0.2f);
+    add(&c, &rng, MUSE "experts.post_expert_norm.weight", H, -1, -1, 0, 0.3f);
+    static const char *const keys[2] = { "", ",\"output_multiplier\":0.5,\"post_norm_eps\":0.25" };
+    float x[T * H], router_x[T * WIDE];
+    random_states(&rng, x);
+    for (int64_t i = 0; i < T * WIDE; i++)
+        router_x[i] = test_normal(&rng);
+    for (int i = 0; i < 4; i++) {
+        char config[400];
+        results r;
+        snprintf(
+            config, sizeof config,
+            "{\"model_type\":\"muse_spark\",\"dtype\":\"float32\",\"text_config\":{\"num_local_experts\":%d,"
+            "\"num_experts_per_tok\":%d,\"hidden_size\":%d,\"moe_hidden_size\":%d,\"moe_intermediate_size\":%d%s}}",
+            E, K, WIDE, H, I, keys[i % 2]);
+        hand_write(&c, config);
+        hand_model m = hand_load(&c, 0, MOXIE_ACTIVATIONS_CHECKPOINT);
+        run(&m, i < 2 ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, x, router_x, &r);
+        check_muse(&c, x, router_x, i % 2 ? 0.5 : 0.1767766952966369, i % 2 ? 0.25 : 1e-8, &r);
+        hand_unload(&m);
+    }
     hand_close(&c);
 }
 
@@ -335,7 +413,7 @@ static void limits_by_layer(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gemma_router), cmocka_unit_test(shared_biases),
-                                        cmocka_unit_test(limits_by_layer) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gemma_router), cmocka_unit_test(muse_spark),
+                                        cmocka_unit_test(shared_biases), cmocka_unit_test(limits_by_layer) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,72 +7,7 @@
  *
  * Weights and hidden states are f32, so only the roundings of fp32 sums are between the two.
  */
-#include <math.h>
-
-#include "test_layer.h"
-
-enum { T = 11, E = 5, K = 2, H = 1100, I = 6, MAX_T = 300 };
-
-typedef struct plain_layer {
-    moxie_layer_config config;
-    moxie_weights weights;
-    moxie_expert experts[E];
-    float *gate, *up, *down, *router; /* [E, I, H], [E, I, H], [E, H, I], [E, H] */
-    float *scale, *x, *router_x;      /* [H], [MAX_T, H] */
-    int32_t ids[MAX_T * K];
-    float choice[MAX_T * K];
-} plain_layer;
-
-static float *numbers(test_rng *rng, int64_t count, float mean, float size)
-{
-    float *values = malloc((size_t)count * sizeof *values);
-    assert_non_null(values);
-    for (int64_t i = 0; i < count; i++)
-        values[i] = mean + size * test_normal(rng);
-    return values;
-}
-
-static moxie_matrix matrix_of(const float *values, int64_t rows, int64_t cols)
-{
-    return (moxie_matrix) { .codes = mox_grid_dense(values, MOXIE_F32, rows, cols) };
-}
-
-static void make(plain_layer *p, uint64_t seed)
-{
-    test_rng rng = { seed };
-    memset(p, 0, sizeof *p);
-    p->config = test_config();
-    p->config.dtype = MOXIE_F32;
-    p->config.experts = E, p->config.top_k = K, p->config.hidden = H, p->config.intermediate = I;
-    p->config.w13 = p->config.w2 = (moxie_quant) { .element = MOXIE_F32 };
-    p->gate = numbers(&rng, (int64_t)E * I * H, 0, 0.05f);
-    p->up = numbers(&rng, (int64_t)E * I * H, 0, 0.05f);
-    p->down = numbers(&rng, (int64_t)E * H * I, 0, 0.3f);
-    p->router = numbers(&rng, (int64_t)E * H, 0, 1.0f);
-    p->scale = numbers(&rng, H, 1, 0.3f);
-    p->x = numbers(&rng, (int64_t)MAX_T * H, 0.2f, 1);
-    p->router_x = numbers(&rng, (int64_t)MAX_T * H, -0.5f, 3);
-    for (int64_t e = 0; e < E; e++) {
-        p->experts[e].gate = matrix_of(p->gate + e * I * H, I, H);
-        p->experts[e].up = matrix_of(p->up + e * I * H, I, H);
-        p->experts[e].down = matrix_of(p->down + e * H * I, H, I);
-    }
-    p->weights = (moxie_weights)MOXIE_WEIGHTS_INIT;
-    p->weights.n_experts = E;
-    p->weights.experts = p->experts;
-    p->weights.router = matrix_of(p->router, E, H);
-    for (int64_t i = 0; i < (int64_t)MAX_T * K; i++) {
-        p->ids[i] = (int32_t)test_below(&rng, E);
-        p->choice[i] = 0.5f + 0.25f * test_uniform(&rng);
-    }
-}
-
-static void free_layer(plain_layer *p)
-{
-    float *const all[] = { p->gate, p->up, p->down, p->router, p->scale, p->x, p->router_x };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]);
-}
+#include "plain_layer.h"
 
 /* Runs the layer; `check` also compares every stage with the oracle. */
 static void run(const plain_layer *p, int32_t backend, moxie_run_args *args)
@@ -101,12 +36,6 @@ static void run(const plain_layer *p, int32_t backend, moxie_run_args *args)
     moxie_layer_destroy(layer);
 }
 
-static void near(double got, double want, double size)
-{
-    if (!(fabs(got - want) <= 2e-5 * size + 1e-9))
-        fail_msg("%.9g, expected %.9g", got, want);
-}
-
 /* ---- the router's input -------------------------------------------------------------------------------- */
 
 /* Gemma4TextRouter, up to the scores. */
@@ -128,11 +57,11 @@ static void routers(void **state)
 {
     (void)state;
     plain_layer p;
-    make(&p, test_seed(4401));
+    plain_make(&p, test_seed(4401));
     p.config.router_width = H;
     p.config.router_norm =
         (moxie_row_norm) { .kind = MOXIE_ROW_NORM_RMS, .has_weight = 1, .eps = 0.01f, .factor = (float)pow(H, -0.5) };
-    p.weights.router_norm = matrix_of(p.scale, 1, H);
+    p.weights.router_norm = plain_matrix(p.scale, 1, H);
     float *logits = malloc(sizeof *logits * MAX_T * E), *output = malloc(sizeof *output * MAX_T * H);
     const int32_t backends[] = { MOXIE_BACKEND_REF, MOXIE_BACKEND_CPU };
     for (int b = 0; b < 4; b++) {
@@ -145,34 +74,15 @@ static void routers(void **state)
             for (int64_t e = 0; e < E; e++) {
                 double size;
                 const double want = gemma_score(&p, (b % 2 ? p.router_x : p.x) + t * H, e, (double)0.01f, &size);
-                near((double)logits[t * E + e], want, size);
+                plain_near((double)logits[t * E + e], want, size);
             }
     }
     free(logits);
     free(output);
-    free_layer(&p);
+    plain_free(&p);
 }
 
 /* ---- experts' results ---------------------------------------------------------------------------------- */
-
-/* down(silu(gate(x)) up(x)) of expert e. */
-static void expert(const plain_layer *p, int64_t e, const float *x, double *y)
-{
-    double act[I];
-    for (int64_t i = 0; i < I; i++) {
-        double gate = 0, up = 0;
-        for (int64_t k = 0; k < H; k++) {
-            gate += (double)p->gate[(e * I + i) * H + k] * x[k];
-            up += (double)p->up[(e * I + i) * H + k] * x[k];
-        }
-        act[i] = gate / (1 + exp(-gate)) * up;
-    }
-    for (int64_t n = 0; n < H; n++) {
-        y[n] = 0;
-        for (int64_t i = 0; i < I; i++)
-            y[n] += (double)p->down[(e * H + n) * I + i] * act[i];
-    }
-}
 
 /* `first`: MuseSparkTextInputScaledRMSNorm; else the usual RMS norm. */
 static void norm(const plain_layer *p, bool first, double eps, double *y)
@@ -192,13 +102,13 @@ static void check_output(const plain_layer *p, bool first, const float *output, 
     for (int64_t t = 0; t < tokens; t++) {
         memset(sum, 0, sizeof *sum * H);
         for (int64_t j = 0; j < K; j++) {
-            expert(p, p->ids[t * K + j], p->x + t * H, y);
+            plain_expert(p, p->ids[t * K + j], p->x + t * H, y);
             norm(p, first, (double)0.125f, y);
             for (int64_t n = 0; n < H; n++)
                 sum[n] += (double)p->choice[t * K + j] * y[n];
         }
         for (int64_t n = 0; n < H; n++)
-            near((double)output[t * H + n], sum[n], 2);
+            plain_near((double)output[t * H + n], sum[n], 2);
     }
     free(y);
     free(sum);
@@ -208,8 +118,8 @@ static void experts(void **state)
 {
     (void)state;
     plain_layer p;
-    make(&p, test_seed(4402));
-    p.weights.expert_norm = matrix_of(p.scale, 1, H);
+    plain_make(&p, test_seed(4402));
+    p.weights.expert_norm = plain_matrix(p.scale, 1, H);
     float *output = malloc(sizeof *output * MAX_T * H);
     const int32_t backends[] = { MOXIE_BACKEND_REF, MOXIE_BACKEND_CPU };
     for (int b = 0; b < 4; b++) {
@@ -224,7 +134,7 @@ static void experts(void **state)
         check_output(&p, first, output, T);
     }
     free(output);
-    free_layer(&p);
+    plain_free(&p);
 }
 
 /* ---- what is refused ----------------------------------------------------------------------------------- */
@@ -235,8 +145,7 @@ static void refusals(void **state)
     moxie_error error = { 0 };
     moxie_layer_config c = test_config();
     c.router_norm.kind = MOXIE_ROW_NORM_RMS;
-    assert_int_equal(moxie_layer_config_check(&c, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "router_width is 0"));
+    assert_ok(moxie_layer_config_check(&c, &error), &error); /* there is no router: ignored */
     c = test_config();
     c.expert_norm = (moxie_row_norm) { .kind = 3 };
     assert_int_equal(moxie_layer_config_check(&c, &error), MOXIE_ERR_ARGUMENT);

@@ -164,6 +164,16 @@ static moxie_status read_sizes(const mox_config_reader *r, mox_dims *d)
 
 /* ---- routing ---------------------------------------------------------------------------------- */
 
+static moxie_status read_logit_factor(const mox_config_reader *r, mox_dims *d)
+{
+    const char *key = r->family->key_logit_factor;
+    double factor = r->family->logit_factor;
+    if (key)
+        MOX_TRY(mox_config_real(r->config, key, r->layer, factor, r->file, &factor, r->error));
+    d->logit_factor = (float)factor;
+    return MOXIE_OK;
+}
+
 /* The score function by name. Families whose routing fixes the score keep theirs. */
 static moxie_status read_score(const mox_config_reader *r, moxie_routing *route)
 {
@@ -337,6 +347,7 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     MOX_TRY(mox_config_groups(&r, &d));
     MOX_TRY(mox_config_norm(&r, &d));
     MOX_TRY(mox_config_factors(&r, &d));
+    MOX_TRY(read_logit_factor(&r, &d));
     MOX_TRY(read_routing(&r, &d, &c.routing));
     MOX_TRY(read_norms(&r, &d, &c));
     MOX_TRY(read_activation(&r, &d, &c.activation));

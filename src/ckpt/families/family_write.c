@@ -80,6 +80,8 @@ static bool put_routing(json_t *object, const mox_family *family, const mox_dims
         fine = put(object, family->key_scale[0], shortest(dims->routed_scale));
     if (fine && dims->n_hash_layers > 0)
         fine = put_int(object, "num_hash_layers", dims->n_hash_layers);
+    if (fine && family->key_logit_factor && dims->logit_factor != 0)
+        fine = put(object, family->key_logit_factor, shortest(dims->logit_factor));
     if (fine && dims->swiglu_limit > 0)
         fine = put(object, "swiglu_limit", shortest(dims->swiglu_limit));
     if (fine && dims->swiglu_alpha > 0)

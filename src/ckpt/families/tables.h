@@ -132,6 +132,7 @@ typedef struct mox_dims {
     int32_t zero_kind;                /* moxie_zero_kind */
     float softcap;                    /* of the router's logits; 0: none */
     bool bias_alt;                    /* the router has a second bias: names.correction_bias_alt */
+    float logit_factor;               /* multiplies the router's logits; 0: 1 */
 } mox_dims;
 
 /* A default of mox_family: config.json must have the key. */
@@ -164,6 +165,8 @@ typedef struct mox_family {
     moxie_row_norm router_norm, expert_norm;
     bool router_root;
     const char *key_expert_eps;
+    const char *key_logit_factor; /* of the factor of the router's logits; absent: logit_factor. NULL: there is none */
+    float logit_factor;
     /* What the model computes around the layer, for readers of `moxie inspect`; NULL: nothing that surprises. */
     const char *outside;
     const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */

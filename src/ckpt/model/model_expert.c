@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "ckpt/model/model_matrix.h"
+#include "ckpt/model/shared_bias.h"
 
 typedef enum projection { GATE, UP, DOWN } projection;
 static const char *const projection_names[] = { "gate", "up", "down" };
@@ -28,9 +29,10 @@ typedef struct expert_pass {
     mox_expert_set *set;
     mox_match first[2]; /* of W13 and W2: all others must equal it */
     bool have[2];
-    bool may_have_bias;    /* a bias that exists is read, whatever the family says */
-    bool input_scales[2];  /* some expert has a static activation scale */
-    moxie_quant *quant[2]; /* set->w13, set->w2 */
+    const mox_hf_quant *gate_format; /* of the last gate that was matched */
+    bool may_have_bias;              /* a bias that exists is read, whatever the family says */
+    bool input_scales[2];            /* some expert has a static activation scale */
+    moxie_quant *quant[2];           /* set->w13, set->w2 */
     char first_name[2][256];
 } expert_pass;
 
@@ -71,6 +73,8 @@ static moxie_status both_have(const expert_pass *pass, const mox_match *a, const
 static moxie_status agree(expert_pass *pass, const mox_match *match, const char *name, projection p)
 {
     const int product = product_of(p);
+    if (p == GATE)
+        pass->gate_format = match->format;
     if (!pass->have[product]) {
         pass->first[product] = *match;
         pass->have[product] = true;
@@ -87,24 +91,19 @@ static moxie_status agree(expert_pass *pass, const mox_match *match, const char 
     return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error,
                          mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
                          "%s is %s (%s, activations %s), expected %s (%s, activations %s) as %s: the experts of a "
-                         "layer must agree",
+                         "layer must agree%s",
                          mox_escape(here, sizeof here, tensor->name), match->format->id,
                          mox_quant_describe(&match->weight, found, sizeof found),
                          mox_quant_describe(&match->format->act, act, sizeof act), first->format->id,
                          mox_quant_describe(&first->weight, expected, sizeof expected),
                          mox_quant_describe(&first->format->act, first_act, sizeof first_act),
-                         mox_escape(there, sizeof there, pass->first_name[product]));
+                         mox_escape(there, sizeof there, pass->first_name[product]),
+                         p == UP && match->format != pass->gate_format
+                             ? ", gate and up as well, since one matrix (W13) holds both: quantize them alike"
+                             : "");
 }
 
 /* ---- biases ------------------------------------------------------------------------------------- */
-
-static bool all_zero(const moxie_grid *bias)
-{
-    for (int64_t i = 0; i < bias->rows; i++)
-        if (mox_grid_value(bias, i, 0) != 0)
-            return false;
-    return true;
-}
 
 /* "<matrix>.bias" [N]. GPTQ exporters write zeros for models without biases. */
 static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matrix *matrix)
@@ -123,7 +122,7 @@ static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matri
     pass->set->bytes += tensor->bytes;
     if (pass->set->bias || pass->may_have_bias)
         matrix->bias = bias;
-    else if (!all_zero(&bias))
+    else if (!mox_bias_is_zero(&bias))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error,
                              mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
                              "%s is not zero, but experts of a %s model have no biases",
@@ -404,29 +403,6 @@ static moxie_status read_shared_pair(expert_pass *pass, const three_names *names
     return MOXIE_OK;
 }
 
-/* Whether the shared expert has biases, from its tensors: gate and up both, or neither. Zeros are no biases. */
-static moxie_status find_shared_bias(const mox_layer_reader *reader, mox_expert_set *set)
-{
-    moxie_expert *e = &set->experts[0];
-    moxie_matrix *const all[3] = { &e->gate, &e->up, &e->down };
-    const char *const names[3] = { reader->names->shared_gate, reader->names->shared_up, reader->names->shared_down };
-    bool zero[3];
-    for (int i = 0; i < 3; i++)
-        zero[i] = all[i]->bias.data == NULL || all_zero(&all[i]->bias);
-    const bool has_gate = e->gate.bias.data != NULL, has_up = e->up.bias.data != NULL;
-    if (names[0] && has_gate != has_up)
-        return mox_fail_file(MOXIE_ERR_FORMAT, reader->error, "", -1,
-                             "layer %lld: the shared expert's %s.bias exists, but %s.bias does not: gate and up have a "
-                             "bias both or neither",
-                             (long long)reader->layer, names[has_gate ? 0 : 1], names[has_gate ? 1 : 0]);
-    set->bias13 = !zero[0] || !zero[1];
-    set->bias2 = !zero[2];
-    for (int i = 0; i < 3; i++)
-        if (!(i < 2 ? set->bias13 : set->bias2))
-            all[i]->bias = (moxie_grid) { 0 };
-    return MOXIE_OK;
-}
-
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
 {
     char gate_up[256];
@@ -442,6 +418,6 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
         MOX_TRY(read_shared_pair(&pass, &three, gate_up));
     }
     MOX_TRY(read_expert(&pass, &three, 0, -1));
-    MOX_TRY(find_shared_bias(reader, out));
+    MOX_TRY(mox_find_shared_bias(reader, &out->experts[0], out->shared_bias));
     return finish(&pass);
 }

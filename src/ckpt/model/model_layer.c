@@ -133,6 +133,20 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
     return scale ? widen(reader, scale, config->experts, &config->routing.per_expert_scale) : MOXIE_OK;
 }
 
+/* Replaces the view of the router by a copy in f32 that is `factor` as large: then so are the logits. */
+static moxie_status multiply_router(mox_layer_reader *reader, float factor, moxie_grid *codes)
+{
+    const int64_t rows = codes->rows, cols = codes->cols;
+    float *copy = mox_arena_calloc(reader->arena, (uint64_t)(rows * cols), sizeof *copy);
+    MOX_FAIL_IF(!copy, MOXIE_ERR_MEMORY, reader->error, "no memory for a router of %lld x %lld", (long long)rows,
+                (long long)cols);
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t k = 0; k < cols; k++)
+            copy[n * cols + k] = (float)mox_grid_value(codes, n, k) * factor;
+    *codes = mox_grid_dense(copy, MOXIE_F32, rows, cols);
+    return MOXIE_OK;
+}
+
 static moxie_status read_router(mox_layer_reader *reader)
 {
     moxie_layer_config *config = &reader->out->config;
@@ -144,6 +158,8 @@ static moxie_status read_router(mox_layer_reader *reader)
     MOX_TRY(mox_layer_floats(reader, tensor, routed_rows(reader), reader->dims.hidden, &router->codes));
     reader->out->info.total_bytes += tensor->bytes;
     config->router_width = reader->dims.hidden;
+    if (reader->dims.logit_factor != 0 && reader->dims.logit_factor != 1)
+        MOX_TRY(multiply_router(reader, reader->dims.logit_factor, &router->codes));
     if (!bias && reader->model->family->router_bias_always)
         return mox_layer_fail_absent(reader, reader->names->router_bias, "which the routers of this family have");
     if (bias) {
@@ -181,8 +197,10 @@ static moxie_status read_norms(mox_layer_reader *reader)
 /* What the model computes around the layer. In latent layers the layer is what lies between the projections. */
 static const char *outside(const mox_layer_reader *reader)
 {
+    if (reader->model->family->outside)
+        return reader->model->family->outside;
     if (reader->dims.expert_width == reader->dims.hidden)
-        return reader->model->family->outside ? reader->model->family->outside : "";
+        return "";
     return reader->names->latent_norm
                ? "hidden states are the latent ones (the model's go to router_hidden); the latent projections, the "
                  "norm "
@@ -237,8 +255,8 @@ static moxie_status read_shared(mox_layer_reader *reader)
                                              .w2 = set.w2,
                                              .a13 = set.a13,
                                              .a2 = set.a2,
-                                             .bias13 = set.bias13,
-                                             .bias2 = set.bias2 };
+                                             .bias13 = set.shared_bias[0],
+                                             .bias2 = set.shared_bias[1] };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
     reader->out->info.merged_input_scales += set.merged;
@@ -289,8 +307,6 @@ static moxie_status read_layer(mox_layer_reader *reader)
         MOX_TRY(read_selection(reader, config));
         MOX_TRY(read_norms(reader));
     }
-    if (config->shared.intermediate == 0)
-        config->has_shared_activation = 0;
     info->routing = routing_name(model->family, &config->routing);
     return mox_check_unread(reader);
 }
