@@ -5,7 +5,7 @@
  * GPTQ's convention for zero points, which FP6, how activations are quantized.
  *
  * The quantization configuration is searched, in this order, in quantization_config of config.json, in its text_config,
- * in hf_quant_config.json (Model Optimizer), and in quantize_config.json (old GPTQ).
+ * in compression_config of both, in hf_quant_config.json (Model Optimizer), and in quantize_config.json (old GPTQ).
  */
 #ifndef MOX_CKPT_HF_QUANT_CONFIG_H
 #define MOX_CKPT_HF_QUANT_CONFIG_H

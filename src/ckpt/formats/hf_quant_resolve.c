@@ -66,6 +66,17 @@ static bool is_usual_algorithm(const char *algorithm)
     return false;
 }
 
+/* NVFP4 whose config groups all say that inputs are not quantized is for weights only. */
+static bool groups_have_no_inputs(const json_t *quant_config)
+{
+    const json_t *groups = json_object_get(quant_config, "config_groups");
+    bool none = json_object_size(groups) > 0;
+    for (void *i = json_object_iter(mox_json_iterable(groups)); i && none;
+         i = json_object_iter_next(mox_json_iterable(groups), i))
+        none = !json_is_object(json_object_get(json_object_iter_value(i), "input_activations"));
+    return none;
+}
+
 bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
@@ -75,7 +86,8 @@ bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_
     const char *algorithm = text_of(quant_config, "moe_quant_algo");
     if (!algorithm)
         algorithm = text_of(quant_config, "quant_algo");
-    if (is(algorithm, "W4A16_NVFP4") || is(algorithm, "W4A16_AWQ"))
+    if (is(algorithm, "W4A16_NVFP4") || is(algorithm, "W4A16_AWQ") ||
+        (is(algorithm, "NVFP4") && groups_have_no_inputs(quant_config)))
         format->act = (moxie_quant) { 0 };
     else if (is(algorithm, "W4A8_NVFP4_FP8") || is(algorithm, "W4A8_AWQ"))
         format->act = fp8_static;
@@ -154,18 +166,28 @@ bool mox_resolve_quark_int4(const json_t *quant_config, const json_t *config, mo
 
 /* ---- AWQ and GPTQ ----------------------------------------------------------------------------- */
 
+/* Releases have one to three keys for the layout of the file. */
+static const char *layout_of(const json_t *quant_config)
+{
+    static const char *const keys[] = { "version", "checkpoint_format", "format" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (text_of(quant_config, keys[i]))
+            return text_of(quant_config, keys[i]);
+    return NULL;
+}
+
 bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
-    const char *version = text_of(quant_config, "version");
+    const char *version = layout_of(quant_config);
     mox_hint_group(quant_config, format);
-    return !version || is(version, "gemm") || is(version, "GEMM");
+    return !is_method(quant_config, "awq") || !version || is(version, "gemm") || is(version, "GEMM");
 }
 
 bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
-    const char *version = text_of(quant_config, "checkpoint_format");
+    const char *version = is_method(quant_config, "gptq") ? layout_of(quant_config) : NULL;
     const bool v2 = is(version, "gptq_v2");
     mox_hint_group(quant_config, format);
     if (version && !v2 && !is(version, "gptq"))
