@@ -26,6 +26,8 @@ static const moxie_quant fp8_static = {
 
 bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
+    if (is_method(quant_config, "quark"))
+        return mox_resolve_quark(quant_config, config, format);
     if (is_method(quant_config, "compressed-tensors"))
         return mox_resolve_ct(quant_config, config, format);
     const char *scheme = text_of(quant_config, "activation_scheme");
@@ -50,6 +52,15 @@ bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, m
     const json_t *block = json_object_get(quant_config, "weight_block_size");
     return extent_of(json_array_get(block, 0)) == 32 && extent_of(json_array_get(block, 1)) == 32 &&
            mox_resolve_fp8(quant_config, config, format);
+}
+
+/* The experts' activations are grouped like the dense part's: per 128, or per 32 with blocks of 32. */
+bool mox_resolve_v4(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
+{
+    (void)config;
+    if (extent_of(json_array_get(json_object_get(quant_config, "weight_block_size"), 1)) == 32)
+        format->act.group_cols = 32;
+    return true;
 }
 
 /* ---- Model Optimizer -------------------------------------------------------------------------- */
@@ -95,72 +106,6 @@ bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_
         format->act_problem =
             !algorithm ? "it has no quant_algo for this module" : "its quant_algo for this module is not understood";
     mox_hint_group(quant_config, format);
-    return true;
-}
-
-/* ---- MX formats: Quark, Model Optimizer, MiniMax, compressed-tensors ---------------------------- */
-
-static moxie_dtype quark_element(const char *name)
-{
-    return is(name, "fp4")        ? MOXIE_F4_E2M1
-           : is(name, "fp6_e3m2") ? MOXIE_F6_E3M2
-           : is(name, "fp6_e2m3") ? MOXIE_F6_E2M3
-           : is(name, "fp8_e4m3") ? MOXIE_F8_E4M3
-                                  : MOXIE_DTYPE_NONE;
-}
-
-static bool resolve_quark(const json_t *quant_config, mox_hf_quant *format)
-{
-    const json_t *global = json_object_get(quant_config, "global_quant_config");
-    const moxie_dtype element = quark_element(text_of(json_object_get(global, "weight"), "dtype"));
-    const bool fp6 = mox_dtype_bits(format->weight.element) == 6;
-    if (fp6 && element != format->weight.element)
-        return false;
-    if (!global)
-        return true;
-    const json_t *inputs = json_object_get(global, "input_tensors");
-    const moxie_dtype into = quark_element(text_of(inputs, "dtype"));
-    const bool mx = extent_of(json_object_get(inputs, "group_size")) == 32;
-    if (into == MOXIE_DTYPE_NONE)
-        format->act = (moxie_quant) { 0 };
-    else if (mx)
-        format->act.element = into;
-    else if (into == MOXIE_F8_E4M3)
-        format->act = fp8_static;
-    return true;
-}
-
-/* True for MXFP4 weights with static FP8 activations, in the words of Quark or Model Optimizer. */
-static bool says_static_fp8(const json_t *quant_config)
-{
-    const json_t *inputs = json_object_get(json_object_get(quant_config, "global_quant_config"), "input_tensors");
-    return is(text_of(quant_config, "quant_algo"), "W4A8_MXFP4_FP8") ||
-           (quark_element(text_of(inputs, "dtype")) == MOXIE_F8_E4M3 &&
-            extent_of(json_object_get(inputs, "group_size")) != 32);
-}
-
-bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
-{
-    if (format->weight.element == MOXIE_F4_E2M1 && (format->act.is_static != 0) != says_static_fp8(quant_config))
-        return false;
-    if (is_method(quant_config, "compressed-tensors"))
-        return mox_resolve_ct(quant_config, config, format);
-    if (is_method(quant_config, "quark"))
-        return resolve_quark(quant_config, format);
-    /* Only Quark's configuration says which FP6 the bytes are. */
-    return mox_dtype_bits(format->weight.element) != 6;
-}
-
-bool mox_resolve_quark_int4(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
-{
-    (void)config;
-    if (!is_method(quant_config, "quark"))
-        return false;
-    const json_t *global = json_object_get(quant_config, "global_quant_config");
-    mox_hint_group(json_object_get(global, "weight"), format);
-    if (!is(text_of(json_object_get(quant_config, "export"), "pack_method"), "reorder"))
-        for (int i = 0; i < MOX_MAX_PARTS; i++)
-            format->parts[i].packing.order = MOXIE_ORDER_LINEAR;
     return true;
 }
 
