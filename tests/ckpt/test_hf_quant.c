@@ -246,6 +246,11 @@ static const resolve_case resolve_cases[] = {
       "fp8-block", true, FP8(1, 256, .rule = MOXIE_RULE_UE8M0), 64, 256 },
     /* impossible sizes are ignored */
     { "{\"quant_method\":\"fp8\",\"weight_block_size\":[-1,99999999999]}", "fp8-block", true, FP8(1, 128), 128, 128 },
+    { "{\"quant_method\":\"fp8\",\"weight_block_size\":[32,32],\"scale_fmt\":\"ue8m0\"}", "fp8-block32-e8m0", true,
+      FP8(1, 32, .rule = MOXIE_RULE_UE8M0), 32, 32 },
+    { "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}", "fp8-block32-e8m0", false, { 0 }, 0, 0 },
+    { "{\"quant_method\":\"fp8\",\"weight_block_size\":[32,32]}", "mxfp4-v4", true,
+      FP8(1, 32, .rule = MOXIE_RULE_UE8M0), 0, 0 },
     { "{\"quant_method\":\"mxfp8\",\"weight_block_size\":[1,32]}", "fp8-block-e8m0", true,
       FP8(1, 128, .rule = MOXIE_RULE_UE8M0), 128, 128 },
     { "{\"activation_scheme\":\"static\",\"quant_method\":\"fp8\"}", "fp8-tensor", true, FP8(-1, -1, .is_static = 1), 0, 0 },

@@ -51,6 +51,10 @@ static void check_nvfp4(const char *more, float a13, moxie_global_kind kind)
     assert_int_equal(m.config->a13.global, kind);
     assert_true(m.config->a13.is_static && m.config->a2.is_static);
     assert_true(m.weights->experts[1].a13_scale == a13);
+    moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+    moxie_error error = { 0 };
+    assert_ok(mox_model_describe_layer(m.model, 0, &info, &error), &error);
+    assert_int_equal(info.merged_input_scales, 2);
     assert_true(m.weights->experts[0].a2_scale == 3);
     assert_true(m.weights->experts[1].a2_scale == 0);
     hand_unload(&m);

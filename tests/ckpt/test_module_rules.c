@@ -153,7 +153,16 @@ typedef struct act_case {
     }
 
 /* clang-format off */
+#define QUARK_INPUTS(inputs)                                                                                           \
+    "{\"quant_method\":\"quark\",\"global_quant_config\":{\"weight\":{\"dtype\":\"fp8_e4m3\"},\"input_tensors\":" inputs "}}"
 static const act_case acts[] = {
+    { QUARK_INPUTS("null"), "fp8-channel", { 0 }, NULL },
+    { QUARK_INPUTS("{\"dtype\":\"fp8_e4m3\",\"qscheme\":\"per_channel\",\"is_dynamic\":true}"), "fp8-channel", FP8_TOKEN, NULL },
+    { QUARK_INPUTS("{\"dtype\":\"fp8_e4m3\",\"qscheme\":\"per_tensor\",\"is_dynamic\":false}"), "fp8-tensor",
+      { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = -1, .group_cols = -1, .is_static = 1 }, NULL },
+    { QUARK_INPUTS("null"), "fp8-tensor", { 0 }, NULL },
+    { QUARK_INPUTS("{\"dtype\":\"fp8_e5m2\"}"), "fp8-channel", { 0 }, "dtype" },
+    { QUARK_INPUTS("{\"dtype\":\"int8\",\"qscheme\":\"per_token\",\"is_dynamic\":true,\"symmetric\":false}"), "int8-w8a8", { 0 }, "asymmetric" },
     /* Attention's group has the same bits and comes first. */
     { CT(WEIGHTS_AND("a", ATTENTION, W8, A8) "," WEIGHTS_AND("b", REST, W8, "null")), "int8-w8a8", { 0 }, NULL },
     { CT(WEIGHTS_AND("a", ATTENTION, W8, "null") "," WEIGHTS_AND("b", REST, W8, A8)), "int8-w8a8", INT8_TOKEN, NULL },

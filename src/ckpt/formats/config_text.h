@@ -19,9 +19,11 @@ static inline const char *text_of(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
+/* "modelopt" is also spelled "modelopt_fp4" and "modelopt_mixed". */
 static inline bool is_method(const json_t *quant_config, const char *method)
 {
-    return is(mox_quant_config_method(quant_config), method);
+    const char *found = mox_quant_config_method(quant_config);
+    return is(found, method) || (is(method, "modelopt") && strncmp(found, "modelopt_", 9) == 0);
 }
 
 /* A group or block size from a file; 0 when it is absent or impossible for a matrix. */

@@ -16,10 +16,14 @@ static const char *text_of(const json_t *object, const char *key)
 
 const json_t *mox_quant_config_find(const json_t *config)
 {
-    const json_t *found = json_object_get(config, "quantization_config");
-    if (!json_is_object(found))
-        found = json_object_get(json_object_get(config, "text_config"), "quantization_config");
-    return json_is_object(found) ? found : NULL;
+    /* compression_config: the first releases of compressed-tensors */
+    static const char *const keys[] = { "quantization_config", "compression_config" };
+    const json_t *const sections[] = { config, json_object_get(config, "text_config") };
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 2; i++)
+            if (json_is_object(json_object_get(sections[i], keys[k])))
+                return json_object_get(sections[i], keys[k]);
+    return NULL;
 }
 
 const json_t *mox_quant_config_from_file(const json_t *file)

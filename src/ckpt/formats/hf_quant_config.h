@@ -5,7 +5,7 @@
  * GPTQ's convention for zero points, which FP6, how activations are quantized.
  *
  * The quantization configuration is searched, in this order, in quantization_config of config.json, in its text_config,
- * in hf_quant_config.json (Model Optimizer), and in quantize_config.json (old GPTQ).
+ * in compression_config of both, in hf_quant_config.json (Model Optimizer), and in quantize_config.json (old GPTQ).
  */
 #ifndef MOX_CKPT_HF_QUANT_CONFIG_H
 #define MOX_CKPT_HF_QUANT_CONFIG_H
@@ -48,6 +48,8 @@ void mox_hint_group(const json_t *quant_config, mox_hf_quant *format);
 /* The resolve() functions of the formats, see mox_hf_quant. */
 bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_v4(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_quark(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_ct_act(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format);

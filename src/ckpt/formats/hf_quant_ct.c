@@ -139,7 +139,8 @@ static void read_blocks(const json_t *weights, mox_hf_quant *format)
 
 bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
-    (void)config;
+    if (is_method(quant_config, "quark"))
+        return mox_resolve_quark(quant_config, config, format);
     if (!is_method(quant_config, "compressed-tensors"))
         return true;
     json_t *groups = mox_json_iterable(json_object_get(quant_config, "config_groups"));
@@ -160,6 +161,7 @@ bool mox_resolve_ct(const json_t *quant_config, const json_t *config, mox_hf_qua
 bool mox_resolve_ct_act(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     const moxie_dtype usual = format->act.element;
-    mox_resolve_ct(quant_config, config, format);
+    if (!mox_resolve_ct(quant_config, config, format))
+        return false;
     return format->act.element == usual || (format->act.element == MOXIE_DTYPE_NONE && usual == MOXIE_I8);
 }

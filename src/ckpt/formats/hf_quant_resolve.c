@@ -26,6 +26,8 @@ static const moxie_quant fp8_static = {
 
 bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
+    if (is_method(quant_config, "quark"))
+        return mox_resolve_quark(quant_config, config, format);
     if (is_method(quant_config, "compressed-tensors"))
         return mox_resolve_ct(quant_config, config, format);
     const char *scheme = text_of(quant_config, "activation_scheme");
@@ -52,6 +54,15 @@ bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, m
            mox_resolve_fp8(quant_config, config, format);
 }
 
+/* The experts' activations are grouped like the dense part's: per 128, or per 32 with blocks of 32. */
+bool mox_resolve_v4(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
+{
+    (void)config;
+    if (extent_of(json_array_get(json_object_get(quant_config, "weight_block_size"), 1)) == 32)
+        format->act.group_cols = 32;
+    return true;
+}
+
 /* ---- Model Optimizer -------------------------------------------------------------------------- */
 
 /* Algorithms whose activations are those of the formats with their tensors. */
@@ -66,6 +77,17 @@ static bool is_usual_algorithm(const char *algorithm)
     return false;
 }
 
+/* NVFP4 whose config groups all say that inputs are not quantized is for weights only. */
+static bool groups_have_no_inputs(const json_t *quant_config)
+{
+    const json_t *groups = json_object_get(quant_config, "config_groups");
+    bool none = json_object_size(groups) > 0;
+    for (void *i = json_object_iter(mox_json_iterable(groups)); i && none;
+         i = json_object_iter_next(mox_json_iterable(groups), i))
+        none = !json_is_object(json_object_get(json_object_iter_value(i), "input_activations"));
+    return none;
+}
+
 bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
@@ -75,7 +97,8 @@ bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_
     const char *algorithm = text_of(quant_config, "moe_quant_algo");
     if (!algorithm)
         algorithm = text_of(quant_config, "quant_algo");
-    if (is(algorithm, "W4A16_NVFP4") || is(algorithm, "W4A16_AWQ"))
+    if (is(algorithm, "W4A16_NVFP4") || is(algorithm, "W4A16_AWQ") ||
+        (is(algorithm, "NVFP4") && groups_have_no_inputs(quant_config)))
         format->act = (moxie_quant) { 0 };
     else if (is(algorithm, "W4A8_NVFP4_FP8") || is(algorithm, "W4A8_AWQ"))
         format->act = fp8_static;
@@ -86,86 +109,30 @@ bool mox_resolve_modelopt(const json_t *quant_config, const json_t *config, mox_
     return true;
 }
 
-/* ---- MX formats: Quark, Model Optimizer, MiniMax, compressed-tensors ---------------------------- */
-
-static moxie_dtype quark_element(const char *name)
-{
-    return is(name, "fp4")        ? MOXIE_F4_E2M1
-           : is(name, "fp6_e3m2") ? MOXIE_F6_E3M2
-           : is(name, "fp6_e2m3") ? MOXIE_F6_E2M3
-           : is(name, "fp8_e4m3") ? MOXIE_F8_E4M3
-                                  : MOXIE_DTYPE_NONE;
-}
-
-static bool resolve_quark(const json_t *quant_config, mox_hf_quant *format)
-{
-    const json_t *global = json_object_get(quant_config, "global_quant_config");
-    const moxie_dtype element = quark_element(text_of(json_object_get(global, "weight"), "dtype"));
-    const bool fp6 = mox_dtype_bits(format->weight.element) == 6;
-    if (fp6 && element != format->weight.element)
-        return false;
-    if (!global)
-        return true;
-    const json_t *inputs = json_object_get(global, "input_tensors");
-    const moxie_dtype into = quark_element(text_of(inputs, "dtype"));
-    const bool mx = extent_of(json_object_get(inputs, "group_size")) == 32;
-    if (into == MOXIE_DTYPE_NONE)
-        format->act = (moxie_quant) { 0 };
-    else if (mx)
-        format->act.element = into;
-    else if (into == MOXIE_F8_E4M3)
-        format->act = fp8_static;
-    return true;
-}
-
-/* True for MXFP4 weights with static FP8 activations, in the words of Quark or Model Optimizer. */
-static bool says_static_fp8(const json_t *quant_config)
-{
-    const json_t *inputs = json_object_get(json_object_get(quant_config, "global_quant_config"), "input_tensors");
-    return is(text_of(quant_config, "quant_algo"), "W4A8_MXFP4_FP8") ||
-           (quark_element(text_of(inputs, "dtype")) == MOXIE_F8_E4M3 &&
-            extent_of(json_object_get(inputs, "group_size")) != 32);
-}
-
-bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
-{
-    if (format->weight.element == MOXIE_F4_E2M1 && (format->act.is_static != 0) != says_static_fp8(quant_config))
-        return false;
-    if (is_method(quant_config, "compressed-tensors"))
-        return mox_resolve_ct(quant_config, config, format);
-    if (is_method(quant_config, "quark"))
-        return resolve_quark(quant_config, format);
-    /* Only Quark's configuration says which FP6 the bytes are. */
-    return mox_dtype_bits(format->weight.element) != 6;
-}
-
-bool mox_resolve_quark_int4(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
-{
-    (void)config;
-    if (!is_method(quant_config, "quark"))
-        return false;
-    const json_t *global = json_object_get(quant_config, "global_quant_config");
-    mox_hint_group(json_object_get(global, "weight"), format);
-    if (!is(text_of(json_object_get(quant_config, "export"), "pack_method"), "reorder"))
-        for (int i = 0; i < MOX_MAX_PARTS; i++)
-            format->parts[i].packing.order = MOXIE_ORDER_LINEAR;
-    return true;
-}
-
 /* ---- AWQ and GPTQ ----------------------------------------------------------------------------- */
+
+/* Releases have one to three keys for the layout of the file. */
+static const char *layout_of(const json_t *quant_config)
+{
+    static const char *const keys[] = { "version", "checkpoint_format", "format" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (text_of(quant_config, keys[i]))
+            return text_of(quant_config, keys[i]);
+    return NULL;
+}
 
 bool mox_resolve_awq(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
-    const char *version = text_of(quant_config, "version");
+    const char *version = layout_of(quant_config);
     mox_hint_group(quant_config, format);
-    return !version || is(version, "gemm") || is(version, "GEMM");
+    return !is_method(quant_config, "awq") || !version || is(version, "gemm") || is(version, "GEMM");
 }
 
 bool mox_resolve_gptq(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
     (void)config;
-    const char *version = text_of(quant_config, "checkpoint_format");
+    const char *version = is_method(quant_config, "gptq") ? layout_of(quant_config) : NULL;
     const bool v2 = is(version, "gptq_v2");
     mox_hint_group(quant_config, format);
     if (version && !v2 && !is(version, "gptq"))

@@ -16,6 +16,7 @@
 #include "ckpt/families/config_keys.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/formats/quant_keys.h"
 #include "ckpt/model/model_scan.h"
 #include "ckpt/no_model.h"
 
@@ -129,6 +130,20 @@ static bool warn_layer(moxie_model *model, const mox_layer_place *place)
             name));
 }
 
+static moxie_status warn_quant_keys(moxie_model *model, moxie_error *error)
+{
+    const char **keys;
+    int64_t count;
+    MOX_TRY(mox_quant_unread_keys(model->quant_config, &model->arena, &keys, &count, error));
+    for (int64_t i = 0; i < count; i++)
+        if (!warn(model, mox_arena_printf(&model->arena,
+                                          "the quantization config has the key %s, which is not read; the numbers may "
+                                          "be meant otherwise",
+                                          keys[i])))
+            return no_memory(error);
+    return MOXIE_OK;
+}
+
 static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
 {
     model->warnings = mox_arena_calloc(&model->arena, MAX_WARNINGS, sizeof *model->warnings);
@@ -136,6 +151,7 @@ static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
         return no_memory(error);
     for (int64_t i = 0; i < mox_tensor_set_warnings(model->set); i++)
         warn(model, mox_tensor_set_warning(model->set, i));
+    MOX_TRY(warn_quant_keys(model, error));
     bool fine = true;
     for (int64_t i = 0; fine && model->quant_config && i < model->n_places; i++)
         fine = warn_layer(model, &model->places[i]);
