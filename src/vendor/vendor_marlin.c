@@ -54,39 +54,48 @@
 
 /* ---- 16-bit activations --------------------------------------------------------------------------- */
 
-const mox_vendor_layout mox_vendor_marlin_gptq = {
-    .name = "marlin-gptq",
-    .summary = "Marlin tiles of 4- or 8-bit codes without zero points, 16-bit scales and activations",
-    .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin",
-    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
-                 .scales = HALVES,
-                 .group_cols = { 128, 64, 32, -1 },
-                 .whole_groups = true,
-                 .zeros = true,
-                 .no_zeros = true,
-                 .bias = true,
-                 .biases = HALVES },
-    .limits = MARLIN_LIMITS,
-    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
-               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales), SYMMETRIC_ZEROS,
-               BIASES },
-    .act_order = { { "w13_g_idx", "w2_g_idx" }, { "w13_g_idx_sort_indices", "w2_g_idx_sort_indices" } },
+/* Act order is for the version of vLLM 0.18: newer ones reject such checkpoints. */
+#define GPTQ(also)                                                                                                     \
+    .name = "marlin-gptq",                                                                                             \
+    .summary = "Marlin tiles of 4- or 8-bit codes without zero points, 16-bit scales and activations" also,            \
+    .caller = "vLLM fused_marlin_moe, parameters of gptq_marlin",                                                      \
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },                                                   \
+                 .scales = HALVES,                                                                                     \
+                 .group_cols = { 128, 64, 32, -1 },                                                                    \
+                 .whole_groups = true,                                                                                 \
+                 .zeros = true,                                                                                        \
+                 .no_zeros = true,                                                                                     \
+                 .bias = true,                                                                                         \
+                 .biases = HALVES },                                                                                   \
+    .limits = MARLIN_LIMITS,                                                                                           \
+    .parts = { BOTH("qweight", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),                  \
+               BOTH("scales", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales), SYMMETRIC_ZEROS,   \
+               BIASES }
+
+const mox_vendor_layout mox_vendor_marlin_gptq = { GPTQ("") };
+const mox_vendor_layout mox_vendor_marlin_gptq_act_order = {
+    GPTQ(", also in act order"),
+    .act_order = { { "w13_g_idx", "w2_g_idx" }, { "w13_g_idx_sort_indices", "w2_g_idx_sort_indices" } }
 };
 
-const mox_vendor_layout mox_vendor_marlin_ct = {
-    .name = "marlin-ct",
-    .summary = "Marlin tiles of 4- or 8-bit codes without zero points, under compressed-tensors' names",
-    .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16",
-    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },
-                 .scales = HALVES,
-                 .group_cols = { 32, 64, 128, -1 },
-                 .whole_groups = true,
-                 .no_zeros = true,
-                 .ungated = true },
-    .limits = MARLIN_LIMITS,
-    .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),
-               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales) },
-    .act_order = { { "w13_weight_g_idx", "w2_weight_g_idx" }, { "w13_g_idx_sort_indices", "w2_g_idx_sort_indices" } },
+#define CT(also)                                                                                                       \
+    .name = "marlin-ct",                                                                                               \
+    .summary = "Marlin tiles of 4- or 8-bit codes without zero points, under compressed-tensors' names" also,          \
+    .caller = "vLLM fused_marlin_moe, parameters of compressed-tensors wNa16",                                         \
+    .accepts = { .elements = { MOXIE_U4B8, MOXIE_U8B128, MOXIE_I4 },                                                   \
+                 .scales = HALVES,                                                                                     \
+                 .group_cols = { 32, 64, 128, -1 },                                                                    \
+                 .whole_groups = true,                                                                                 \
+                 .no_zeros = true,                                                                                     \
+                 .ungated = true },                                                                                    \
+    .limits = MARLIN_LIMITS,                                                                                           \
+    .parts = { BOTH("weight_packed", MOX_VENDOR_CODES, MOXIE_I32, &mox_code_i4_to_u4b8, &mox_order_marlin),            \
+               BOTH("weight_scale", MOX_VENDOR_SCALES, MOXIE_DTYPE_NONE, NULL, &mox_order_marlin_scales) }
+
+const mox_vendor_layout mox_vendor_marlin_ct = { CT("") };
+const mox_vendor_layout mox_vendor_marlin_ct_act_order = {
+    CT(", also in act order"),
+    .act_order = { { "w13_weight_g_idx", "w2_weight_g_idx" }, { "w13_g_idx_sort_indices", "w2_g_idx_sort_indices" } }
 };
 
 const mox_vendor_layout mox_vendor_marlin_awq = {

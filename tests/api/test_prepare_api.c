@@ -300,6 +300,23 @@ static void layouts_are_listed(void **state)
                         "u4b8 or i4, bf16 scales per 32 columns, no zero points, no biases, gate and up");
 }
 
+/* Entries of one name are versions, the newest first. */
+static void versions_are_listed(void **state)
+{
+    (void)state;
+    moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
+    char before[64] = "";
+    int versions = 0;
+    for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
+        assert_true(layout.release[0] && !strchr(layout.release, ' ') && layout.also);
+        assert_int_equal(layout.is_default, strcmp(layout.name, before) != 0);
+        if (!strcmp(layout.name, "trtllm-mxfp4"))
+            assert_string_equal(layout.release, versions++ == 0 ? "vllm-0.33" : "vllm-0.18");
+        snprintf(before, sizeof before, "%s", layout.name);
+    }
+    assert_int_equal(versions, 2);
+}
+
 static test_expert_spec mxint4(int64_t hidden, int64_t intermediate)
 {
     return (test_expert_spec) { .hidden = hidden,
@@ -363,6 +380,45 @@ static void refuses(const test_expert_spec *spec, const moxie_preparation_option
     if (!strstr(error.text, text))
         fail_msg("\"%s\" has no \"%s\"", error.text, text);
     test_expert_free(&expert);
+}
+
+/* 320 is padded to 384 for vLLM 0.33, to 512 for 0.18. */
+static void a_release_chooses_the_version(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *release, *is;
+        int64_t padded;
+    } cases[] = { { NULL, "vllm-0.33", 384 },
+                  { "", "vllm-0.33", 384 },
+                  { "vllm-0.33", "vllm-0.33", 384 },
+                  { "vllm-0.18", "vllm-0.18", 512 } };
+    const test_expert_spec spec = { .hidden = 256,
+                                    .intermediate = 320,
+                                    .gated = true,
+                                    .w13 = test_weight_quant_named("mxfp4"),
+                                    .w2 = test_weight_quant_named("mxfp4") };
+    test_rng rng = { 5 };
+    test_expert expert;
+    test_expert_make(&expert, &rng, &spec);
+    const moxie_layer_config config = config_of(&spec);
+    moxie_preparation_options options = options_of("trtllm-mxfp4", 0, 1);
+    options.pad = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moxie_preparation *p = NULL;
+        moxie_error error = { 0 };
+        moxie_preparation_info info = MOXIE_PREPARATION_INFO_INIT;
+        options.release = cases[i].release;
+        assert_ok(moxie_preparation_create(&config, &options, &expert.view, &p, &error), &error);
+        assert_ok(moxie_preparation_get_info(p, &info, &error), &error);
+        assert_string_equal(info.release, cases[i].is);
+        assert_int_equal(info.padded_intermediate, cases[i].padded);
+        moxie_preparation_destroy(p);
+    }
+    test_expert_free(&expert);
+    options.release = "vllm-0.1";
+    refuses(&spec, &options, MOXIE_ERR_ARGUMENT,
+            "has no version for \"vllm-0.1\"; it has those for: vllm-0.33 vllm-0.18");
 }
 
 static void refusals_name_rule_rank_and_remedy(void **state)
@@ -583,6 +639,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_are_listed),
+        cmocka_unit_test(versions_are_listed),
+        cmocka_unit_test(a_release_chooses_the_version),
         cmocka_unit_test(a_plan_says_what_it_makes),
         cmocka_unit_test(shares_of_every_layout_are_the_cut_expert_s_tensors),
         cmocka_unit_test(refusals_name_rule_rank_and_remedy),

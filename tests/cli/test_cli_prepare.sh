@@ -84,6 +84,40 @@ for layer in "$tmp"/made/layer-*; do
     cmp "$layer" "$tmp/again/$(basename "$layer")" || fail "threads changed the bytes of $layer"
 done
 
+# Versions of a layout: listed, chosen by --for, recorded, found again by --verify and --undo.
+expect 0 "^trtllm-mxfp4 --for vllm-0.18: " "$moxie" prepare --list
+expect 0 "version  *vllm-0.33 vllm-0.18, the default" "$moxie" prepare --list
+expect 0 '"release": "vllm-0.18"' "$moxie" prepare --list --json
+expect 2 'layout trtllm-mxfp4 has no version for "vllm-0.1": it has those for vllm-0.33, vllm-0.18;' \
+    "$moxie" prepare "$tmp/model" --layout trtllm-mxfp4 --for vllm-0.1 -o "$tmp/case"
+expect 2 "--for chooses a version" "$moxie" prepare --verify "$tmp/made" --for vllm-0.33
+"$moxie" synth gpt-oss-20b -o "$tmp/oss" --layers 1 --experts 4 --hidden 256 --intermediate 320 >/dev/null
+for release in vllm-0.33 vllm-0.18; do
+    expect 0 "intermediate size 320 to $([ $release = vllm-0.33 ] && echo 384 || echo 512)" \
+        "$moxie" prepare "$tmp/oss" --layout trtllm-mxfp4 --for "$release" --pad -o "$tmp/case"
+    grep -q "\"for\": \"$release\"" "$tmp/case/moxie_prepare.json" || fail "the manifest does not say for which release"
+    expect 0 "\"for\": \"$release\"" "$moxie" prepare --verify "$tmp/case" --json
+    expect 0 "1 layer restored" "$moxie" prepare --undo "$tmp/case" -o "$tmp/case.back"
+    sed -i 's/"for": "[^"]*"/"for": "vllm-0.1"/' "$tmp/case/moxie_prepare.json"
+    expect "[1234]" "vllm-0.1" "$moxie" prepare --verify "$tmp/case"
+    expect "[1234]" "vllm-0.1" "$moxie" prepare --undo "$tmp/case" -o "$tmp/case.again"
+    rm -rf "$tmp/case" "$tmp/case.back"
+done
+# The other version's name: sizes differ.
+"$moxie" prepare "$tmp/oss" --layout trtllm-mxfp4 --pad -o "$tmp/case" >/dev/null
+sed -i 's/"for": "vllm-0.33"/"for": "vllm-0.18"/' "$tmp/case/moxie_prepare.json"
+expect 1 "another type or shape|another layout, version" "$moxie" prepare --verify "$tmp/case"
+rm -rf "$tmp/case"
+
+# Symmetric GPTQ: no zero points for moe-wna16, and the checkpoint's come back.
+"$moxie" synth qwen3-30b-a3b --format gptq -o "$tmp/gptq" --layers 1 --experts 8 --hidden 256 --intermediate 256 >/dev/null
+"$moxie" prepare "$tmp/gptq" --layout moe-wna16 -o "$tmp/case" >/dev/null
+grep -q '"symmetric": 1' "$tmp/case/moxie_prepare.json" || fail "the manifest does not say that the file is symmetric"
+grep -q 'moxie[.]w13_qzeros"' "$tmp/case/model.safetensors.index.json" || fail "moxie.w13_qzeros is missing"
+grep -q 'experts[.]w13_qzeros"' "$tmp/case/model.safetensors.index.json" && fail "a symmetric file got w13_qzeros"
+expect 0 "1 layer restored" "$moxie" prepare --undo "$tmp/case" -o "$tmp/case.back"
+rm -rf "$tmp/case" "$tmp/case.back"
+
 # Shares: uneven over 3 ranks is not possible with 2 units, over 2 it is even; the index of one layer only.
 expect 0 "share: 256 to 511 of the intermediate size of 512" \
     "$moxie" prepare "$tmp/model" --layout trtllm-mxint4 --tp 1/2 --layers 2 -o "$tmp/tp1"

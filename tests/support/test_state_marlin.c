@@ -247,6 +247,17 @@ int test_state_marlin_ct(const mox_vendor_plan *plan, const moxie_expert *e, tes
     return 4 + state_act_order(plan, e, columns, out + 4);
 }
 
+/* The versions of vLLM 0.18, which read act order. */
+int test_state_marlin_gptq_act_order(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    return test_state_marlin_gptq(plan, e, out);
+}
+
+int test_state_marlin_ct_act_order(const mox_vendor_plan *plan, const moxie_expert *e, test_stated out[])
+{
+    return test_state_marlin_ct(plan, e, out);
+}
+
 /* As unsigned codes, with what their reader adds. */
 static test_array zeros(const mox_vendor_plan *plan, const moxie_expert *e, int second)
 {

@@ -205,6 +205,73 @@ static void every_layout_matches_its_statement_and_comes_back(void **state)
     }
 }
 
+/* ---- pairs ---- */
+
+/* Both grids in one tensor, rows in turn, as gpt-oss's files have them. */
+static void interleave(test_expert *expert, moxie_grid *gate, moxie_grid *up)
+{
+    const int64_t bytes = (gate->cols * mox_dtype_bits(gate->dtype) + 7) / 8;
+    const size_t size = (size_t)(2 * gate->rows * bytes);
+    uint8_t *both = test_guarded(size);
+    assert_true(expert->n_blocks < TEST_MAX_BLOCKS);
+    expert->blocks[expert->n_blocks].data = both;
+    expert->blocks[expert->n_blocks++].bytes = size;
+    for (int64_t r = 0; r < gate->rows; r++) {
+        memcpy(both + 2 * r * bytes, (const uint8_t *)gate->data + r * gate->row_stride, (size_t)bytes);
+        memcpy(both + (2 * r + 1) * bytes, (const uint8_t *)up->data + r * up->row_stride, (size_t)bytes);
+    }
+    gate->data = both;
+    up->data = both + bytes;
+    gate->row_stride = up->row_stride = 2 * bytes;
+    gate->bytes = (uint64_t)((2 * gate->rows - 1) * bytes);
+    up->bytes = gate->bytes;
+}
+
+/* vLLM leaves gpt-oss's rows as they lie, and its activation for gpt-oss reads pairs. With another activation, or with
+ * gate and up apart, it reads halves. */
+static void gpt_oss_stays_in_pairs_for_marlin(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = { "marlin-mxfp4", "marlin-mxfp4-fp8" };
+    const test_weight_quant *quant = test_weight_quant_named("mxfp4");
+    const test_expert_spec spec = {
+        .hidden = 288, .intermediate = 96, .gated = true, .bias13 = true, .bias2 = true, .w13 = quant, .w2 = quant
+    };
+    const mox_record_shape shape = test_record_shape(&spec);
+    const mox_vendor_use oai = { .activation = { MOXIE_ACT_SILU, 1.702f, 1, 7, 7, NULL, NULL, NULL } };
+    const mox_vendor_use plain = { .activation.kind = MOXIE_ACT_SILU };
+    moxie_error error = { 0 };
+    mox_vendor_plan plan;
+    for (int l = 0; l < 2; l++) {
+        const mox_vendor_layout *layout = mox_vendor_by_name(layouts[l]);
+        test_rng rng = { test_seed(7) };
+        test_expert expert;
+        test_expert_make(&expert, &rng, &spec);
+        while (expert.view.gate.bias.dtype != MOXIE_BF16 || expert.view.up.bias.dtype != MOXIE_BF16 ||
+               expert.view.down.bias.dtype != MOXIE_BF16) {
+            test_expert_free(&expert);
+            test_expert_make(&expert, &rng, &spec);
+        }
+        moxie_matrix *gate = &expert.view.gate, *up = &expert.view.up;
+        for (int64_t r = 0; l == 1 && r < gate->scale.rows; r++) /* at most 249 */
+            for (int64_t c = 0; c < gate->scale.cols; c++) {
+                mox_grid_store(&gate->scale, r, c, mox_grid_code(&gate->scale, r, c) & 127);
+                mox_grid_store(&up->scale, r, c, mox_grid_code(&up->scale, r, c) & 127);
+            }
+        assert_ok(mox_vendor_plan_make(layout, &shape, &oai, &expert.view, true, &plan, &error), &error);
+        assert_false(plan.pairs);
+        interleave(&expert, &gate->codes, &up->codes);
+        interleave(&expert, &gate->scale, &up->scale);
+        interleave(&expert, &gate->bias, &up->bias);
+        assert_ok(mox_vendor_plan_make(layout, &shape, &plain, &expert.view, true, &plan, &error), &error);
+        assert_false(plan.pairs);
+        assert_ok(mox_vendor_plan_make(layout, &shape, &oai, &expert.view, true, &plan, &error), &error);
+        assert_true(plan.pairs);
+        assert_true(check_case(&plan, &expert, layouts[l]));
+        test_expert_free(&expert);
+    }
+}
+
 /* ---- limits ---- */
 
 static moxie_status plan_of(const mox_vendor_layout *layout, const test_weight_quant *quant, int64_t hidden,
@@ -272,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_matches_its_statement_and_comes_back),
+        cmocka_unit_test(gpt_oss_stays_in_pairs_for_marlin),
         cmocka_unit_test(shapes_beside_a_limit_are_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

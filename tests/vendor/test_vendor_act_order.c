@@ -23,7 +23,7 @@ static void make(fixture *f, const test_weight_quant *quant, uint64_t seed)
     test_rng rng = { seed };
     test_expert_make(&f->expert, &rng, &spec);
     f->shape = test_record_shape(&spec);
-    test_vendor_settle(&f->expert.view, mox_vendor_by_name("marlin-gptq"), &f->shape, &rng);
+    test_vendor_settle(&f->expert.view, mox_vendor_find("marlin-gptq", "vllm-0.18"), &f->shape, &rng);
     const moxie_matrix *const all[] = { &f->expert.view.gate, &f->expert.view.up, &f->expert.view.down };
     for (int i = 0; i < 3; i++) /* the middle code as v1 stores it */
         for (int64_t r = 0; all[i]->zero.data != NULL && r < all[i]->zero.rows; r++)
@@ -92,12 +92,13 @@ static void kernels_read_the_checkpoints_weights(void **state)
     for (uint64_t i = 0; i < 8; i++) {
         fixture f;
         make(&f, quants[i % 2], test_seed(3) + i);
-        test_packed_make(&f.packed, mox_vendor_by_name("marlin-gptq"), &f.shape, NULL, &f.expert.view, false);
+        test_packed_make(&f.packed, mox_vendor_find("marlin-gptq", "vllm-0.18"), &f.shape, NULL, &f.expert.view, false);
         compare(&f, 0, "w13_qweight", "w13_scales", "w13_g_idx", "w13_g_idx_sort_indices");
         compare(&f, 1, "w2_qweight", "w2_scales", "w2_g_idx", "w2_g_idx_sort_indices");
         test_packed_free(&f.packed);
         if (i % 2 == 1) { /* compressed-tensors has no zero points */
-            test_packed_make(&f.packed, mox_vendor_by_name("marlin-ct"), &f.shape, NULL, &f.expert.view, false);
+            test_packed_make(&f.packed, mox_vendor_find("marlin-ct", "vllm-0.18"), &f.shape, NULL, &f.expert.view,
+                             false);
             compare(&f, 0, "w13_weight_packed", "w13_weight_scale", "w13_weight_g_idx", "w13_g_idx_sort_indices");
             compare(&f, 1, "w2_weight_packed", "w2_weight_scale", "w2_weight_g_idx", "w2_g_idx_sort_indices");
             test_packed_free(&f.packed);
@@ -116,7 +117,7 @@ static void columns_are_sorted_by_group_and_stay_in_order_within(void **state)
     int32_t *index = (int32_t *)(uintptr_t)f.expert.view.down.group_index;
     for (int k = 0; k < INTERMEDIATE; k++)
         index[k] = 3 - k % 4;
-    test_packed_make(&f.packed, mox_vendor_by_name("marlin-gptq"), &f.shape, NULL, &f.expert.view, false);
+    test_packed_make(&f.packed, mox_vendor_find("marlin-gptq", "vllm-0.18"), &f.shape, NULL, &f.expert.view, false);
     const int32_t *g = numbers(&f.packed, "w2_g_idx"), *from = numbers(&f.packed, "w2_g_idx_sort_indices");
     for (int k = 0; k < INTERMEDIATE; k++) {
         assert_int_equal(g[k], k / 32);
@@ -136,7 +137,7 @@ static void natural_order_has_no_such_tensors(void **state)
     const moxie_expert in_order = f.expert.view;
     moxie_expert e = in_order;
     e.gate.group_index = e.up.group_index = e.down.group_index = NULL;
-    const mox_vendor_layout *layout = mox_vendor_by_name("marlin-gptq");
+    const mox_vendor_layout *layout = mox_vendor_find("marlin-gptq", "vllm-0.18");
     assert_ok(mox_vendor_plan_make(layout, &f.shape, NULL, &e, false, &plan, &error), &error);
     const int32_t count = plan.count;
     assert_false(plan.act_order);
@@ -153,7 +154,8 @@ static void natural_order_has_no_such_tensors(void **state)
 static void other_orders_are_refused(void **state)
 {
     (void)state;
-    static const char *const none[] = { "marlin-awq", "marlin-gptq-fp8", "marlin-gptq-int8", "moe-wna16" };
+    static const char *const none[] = { "marlin-awq", "marlin-gptq-fp8", "marlin-gptq-int8", "moe-wna16",
+                                        "marlin-gptq" };
     fixture f;
     mox_vendor_plan plan;
     moxie_error error = { 0 };
@@ -163,8 +165,9 @@ static void other_orders_are_refused(void **state)
         assert_ok(mox_vendor_plan_make(layout, &f.shape, NULL, &f.expert.view, false, &plan, &error), &error);
         assert_int_equal(mox_vendor_check(&plan, &f.expert.view, &error), MOXIE_ERR_UNSUPPORTED);
         assert_non_null(strstr(error.text, "act order"));
+        assert_true((strstr(error.text, "--for vllm-0.18") != NULL) == !strcmp(none[i], "marlin-gptq"));
     }
-    const mox_vendor_layout *layout = mox_vendor_by_name("marlin-gptq");
+    const mox_vendor_layout *layout = mox_vendor_find("marlin-gptq", "vllm-0.18");
     assert_ok(mox_vendor_plan_make(layout, &f.shape, NULL, &f.expert.view, false, &plan, &error), &error);
     int32_t *index = (int32_t *)(uintptr_t)f.expert.view.gate.group_index;
     index[5] = (index[5] + 1) % 8;
@@ -180,7 +183,7 @@ static void tensors_that_hold_no_permutation_are_refused(void **state)
     test_expert twin;
     moxie_error error = { 0 };
     make(&f, four_bits(), 1);
-    test_packed_make(&f.packed, mox_vendor_by_name("marlin-gptq"), &f.shape, NULL, &f.expert.view, false);
+    test_packed_make(&f.packed, mox_vendor_find("marlin-gptq", "vllm-0.18"), &f.shape, NULL, &f.expert.view, false);
     test_expert_twin(&twin, &f.expert);
     int32_t *from = (int32_t *)(uintptr_t)numbers(&f.packed, "w13_g_idx_sort_indices");
     const int32_t wrong[] = { -1, HIDDEN, from[1], INT32_MIN };

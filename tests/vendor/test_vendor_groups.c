@@ -183,6 +183,49 @@ static void zero_points_of_a_part_of_w2s_groups_are_refused(void **state)
     test_expert_free(&s.expert);
 }
 
+/* A symmetric GPTQ file has zero points that are all 8, and vLLM's layer then has none; also where a part of a group
+ * would leave no room for them. */
+static void symmetric_files_get_no_zero_points(void **state)
+{
+    (void)state;
+    test_rng rng = { 1 };
+    subject s;
+    moxie_error error = { 0 };
+    mox_vendor_plan plan;
+    const mox_vendor_use symmetric = { .activation.kind = MOXIE_ACT_SILU, .symmetric = true };
+    make_expert(&s, "int4 words g128 zero", 256, 192, &rng);
+    assert_ok(mox_vendor_plan_make(wna16(), &s.shape, &symmetric, &s.expert.view, true, &plan, &error), &error);
+    void *data[MOX_VENDOR_TENSORS];
+    for (int32_t i = 0; i < plan.count; i++) {
+        assert_null(strncmp(plan.tensors[i].name, "w", 1) == 0 ? strstr(plan.tensors[i].name, "qzeros") : NULL);
+        data[i] = malloc((size_t)plan.tensors[i].bytes);
+    }
+    assert_int_equal(mox_vendor_pack(&plan, &s.expert.view, data, &mox_executor_serial, &error),
+                     MOXIE_ERR_UNSUPPORTED); /* random zero points */
+    assert_non_null(strstr(error.text, "middle of the codes"));
+    for (int32_t i = 0; i < plan.count; i++)
+        free(data[i]);
+    moxie_matrix *const matrices[] = { &s.expert.view.gate, &s.expert.view.up, &s.expert.view.down };
+    for (int m = 0; m < 3; m++)
+        for (int64_t r = 0; r < matrices[m]->zero.rows; r++)
+            for (int64_t c = 0; c < matrices[m]->zero.cols; c++)
+                mox_grid_store(&matrices[m]->zero, r, c, 8 - (uint32_t)matrices[m]->zero_add);
+    test_packed_make(&s.packed, wna16(), &s.shape, &symmetric, &s.expert.view, true);
+    const mox_vendor_tensor *scales, *zeros;
+    test_packed_named(&s.packed, "w2_scales", &scales);
+    test_packed_named(&s.packed, "moxie.w2_qzeros", &zeros);
+    assert_int_equal(scales->shape[1], 3); /* groups of 64 */
+    assert_int_equal(zeros->shape[1], 1);  /* two zero points in a byte, groups of 128 */
+    test_expert twin;
+    const char *differs = "";
+    test_expert_twin(&twin, &s.expert);
+    assert_ok(mox_vendor_unpack(&s.packed.plan, s.packed.data, &twin.view, &mox_executor_serial, &error), &error);
+    assert_true(test_expert_equal(&s.expert.view, &twin.view, &differs));
+    test_expert_free(&twin);
+    test_packed_free(&s.packed);
+    test_expert_free(&s.expert);
+}
+
 static void what_does_not_repeat_is_not_undone(void **state)
 {
     (void)state;
@@ -218,6 +261,7 @@ int main(void)
         cmocka_unit_test(random_extents_are_halved_for),
         cmocka_unit_test(parts_of_groups_are_refused_unless_asked_for),
         cmocka_unit_test(zero_points_of_a_part_of_w2s_groups_are_refused),
+        cmocka_unit_test(symmetric_files_get_no_zero_points),
         cmocka_unit_test(what_does_not_repeat_is_not_undone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
