@@ -418,6 +418,13 @@ static void hostile_configs(void **state)
         "{\"quant_method\":\"fp8\",\"weight_block_size\":{\"a\":1}}",
         "{\"weight_block_size\":[0]}",
         "{\"quant_algo\":[],\"quantized_layers\":[]}",
+        "{\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\".\":{},\"model\":7,\"model.layers\":{\"quant_"
+        "algo\":5}}}",
+        "{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":[7,\"Linear\",null],\"b\":{\"targets\":{}},"
+        "\"c\":{\"targets\":[\"re:(((\",\"re:[\",\"re:*\"]}}}",
+        "{\"quant_method\":\"gptq\",\"dynamic\":{\"\":1,\"-:\":[],\"+:(a*)*b\":{\"bits\":[]}}}",
+        "{\"quant_method\":\"quark\",\"layer_quant_config\":{\"*\":7},\"global_quant_config\":7}",
+        "{\"quant_method\":\"quark\",\"layer_quant_config\":{\"*\":{\"input_tensors\":[{}]}}}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         moxie_error error = { 0 };

@@ -184,7 +184,7 @@ static void awq_gemm(void **state)
 }
 
 /* GPTQ: words [K/8, N], nibble j of word (r, n) is w[n, 8r + j]; zeros [K/g, N/8], in version 1 less
- * 0x11111111 a word, so that a zero of 0 borrows from its neighbour. Here column k is in group (k * 7) % 4: act order. */
+ * 0x11111111 a word, so that a zero of 0 borrows from its neighbour. Here column k is in group (k * 7) % 4. */
 static void add_gptq(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
 {
     hand_add2(c, join(name, ".qweight"), MOXIE_I32, k / 8, n);

@@ -66,7 +66,7 @@ static void add_gptq(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
     hand_scramble(c, join(name, ".qzeros"));
     hand_ramp(c, join(name, ".scales"), 0.5f, 0.0625f);
 }
-/* Version 1: 2, 4 and 8 bits are stored less one in every field of a word, with borrows; 3 bits each less one, mod 8. */
+/* Version 1: 2, 4 and 8 bits are stored less one in every field of a word, with borrows; 3 bits each mod 8. */
 static uint32_t gptq_zero(const hand_checkpoint *c, const char *name, int64_t g, int64_t n, int64_t rows)
 {
     const int64_t words = rows * bits / 32;

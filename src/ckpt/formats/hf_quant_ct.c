@@ -3,7 +3,7 @@
  * hf_quant_ct.c - what a config group of compressed-tensors adds to a format: how the activations are quantized. The
  * group is the one whose targets match the module (module_rules.c); here it is the only one.
  *
- * A group that contradicts the tensors, or that asks for activations without a quantizer, sets act_problem: the layer is
+ * A group that contradicts the tensors, or asks for activations without a quantizer, sets act_problem: the layer is
  * refused, unless the caller wants 16-bit activations. Source: compressed-tensors quantization/quant_args.py,
  * quantization/utils/mxfp_utils.py (the scale of MX groups).
  */
@@ -93,7 +93,7 @@ static const char *activations(const json_t *side, const moxie_quant *usual, mox
     }
 }
 
-/* Integers of fewer bits may lie in whole bytes (int-quantized); packed codes and floats have the bits that they have. */
+/* Integers of fewer bits may lie in whole bytes (int-quantized); packed codes and floats have just their bits. */
 static bool contradicts(const json_t *weights, const mox_hf_quant *format)
 {
     const json_t *value = json_object_get(weights, "num_bits");

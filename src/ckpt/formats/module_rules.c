@@ -322,7 +322,8 @@ json_t *mox_module_rules_config(const mox_module_rules *rules, const mox_module_
         break;
     default: break;
     }
-    if (copy && choice->selected && json_object_update(copy, mox_json_iterable(choice->selected)) != 0) {
+    if (copy && json_is_object(choice->selected) &&
+        json_object_update(copy, mox_json_iterable(choice->selected)) != 0) {
         json_decref(copy);
         return NULL;
     }

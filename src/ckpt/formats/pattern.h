@@ -3,10 +3,10 @@
  * pattern.h - patterns for module names in quantization configurations: Python's regular expressions ("re:.*experts.*",
  * "-:.*attn.*") and shell patterns ("*.mlp.experts.*").
  *
- * A pattern becomes a small program of a nondeterministic automaton, which reads a name once. So no pattern of a hostile
- * file takes exponential time. Understood are: characters, ".", classes, \d \w \s and their negations, \b, anchors,
- * alternation, groups, all greedy and lazy quantifiers, and look-ahead. Look-behind, back references and flags are not:
- * a pattern with one of these is refused by name. Captures do not exist, since only "matches or not" is asked.
+ * A pattern becomes a small program of a nondeterministic automaton, which reads a name once. So no pattern of a
+ * hostile file takes exponential time. Understood are: characters, ".", classes, \d \w \s and their negations, \b,
+ * anchors, alternation, groups, all greedy and lazy quantifiers, and look-ahead. Look-behind, back references and flags
+ * are not: a pattern with one of these is refused by name. Captures do not exist, since only "matches or not" is asked.
  * Characters are bytes: "." matches one byte of a UTF-8 sequence.
  * Source: Python's documentation of re and fnmatch.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pattern_program.h - the program of a pattern: what pattern_compile.c makes and pattern.c runs. Jumps are relative to
- * their own instruction, so a block of instructions can be moved and copied as it is.
+ * pattern_program.h - the program of a pattern: what pattern_compile.c makes and pattern_match.c runs. Jumps are
+ * relative to their own instruction, so a block of instructions can be moved and copied as it is.
  */
 #ifndef MOX_CKPT_PATTERN_PROGRAM_H
 #define MOX_CKPT_PATTERN_PROGRAM_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * widen.h - parts of a matrix that no view can describe, as copies: codes of 2 and 3 bits (MOX_ORDER_STREAM), and GPTQ's
- * zero points of the first version where they borrow.
+ * widen.h - parts of a matrix that no view can describe, as copies: codes of 2 and 3 bits (MOX_ORDER_STREAM), and
+ * GPTQ's zero points of the first version where they borrow.
  */
 #ifndef MOX_CKPT_WIDEN_H
 #define MOX_CKPT_WIDEN_H
@@ -11,13 +11,13 @@
 
 /* True when readers must widen the grid. */
 bool mox_grid_is_narrow(const moxie_grid *grid);
-/* The same codes in the grid's dtype, in memory of the arena. `look`: no copy is made; *out then has the right shape but
- * not the numbers, for a caller that only describes. */
+/* The same codes in the grid's dtype, in memory of the arena. `look`: no copy is made; *out then has the right shape
+ * but not the numbers, for a caller that only describes. */
 moxie_status mox_grid_widen(const moxie_grid *grid, bool look, mox_arena *arena, moxie_grid *out, moxie_error *error);
 
 /* GPTQ v1 stores zero points less one. With 2, 4 and 8 bits, its exporter subtracts from whole 32-bit words, so that a
- * zero point of 0 borrows from its neighbour; with 3 bits each zero point wraps around by itself. Undoes that: *zero_add
- * stays 1 and *out stays the view where no word borrows, else *out is a copy and *zero_add 0. */
+ * zero point of 0 borrows from its neighbour; with 3 bits each zero point wraps around by itself. Undoes that:
+ * *zero_add stays 1 and *out stays the view where no word borrows, else *out is a copy and *zero_add 0. */
 moxie_status mox_gptq_zeros(const moxie_grid *grid, bool look, mox_arena *arena, float *zero_add, moxie_grid *out,
                             moxie_error *error);
 

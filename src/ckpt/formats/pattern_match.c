@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pattern.c - runs the programs that pattern_compile.c makes: all alternatives at once, one character at a time.
+ * pattern_match.c - runs the programs that pattern_compile.c makes: all alternatives at once, one character at a time.
  *
  *     threads   the instructions that may come next, each at most once
  *     step      every thread that accepts the character moves on; SPLIT, JUMP, assertions and look-ahead take no
