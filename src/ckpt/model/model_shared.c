@@ -9,8 +9,9 @@
  *     S                      S rows                           of width S
  *     anything else                                           an error
  *
- * S is not a dimension of every tensor: a format may pack rows into words. So each dimension, times each number of rows
- * that a word can hold, is tried until a format fits; since H is known, only one value can fit.
+ * S is not a dimension of every tensor: a format may pack elements into words. So each dimension, times each number of
+ * elements that a word can hold, is tried until a format fits; since H is known, only one value can fit. A family without
+ * shared_up (it is half of another matrix) is asked by its shared_down [H, S].
  */
 #include "ckpt/model/model_shared.h"
 
@@ -32,8 +33,9 @@ static const mox_file_tensor *codes_of(const mox_matcher *matcher, const char *n
     return NULL;
 }
 
-/* Rows of the matrix `name` with K columns, and the tensor that says so; 0 when no format fits. */
-static int64_t stored_rows(const mox_matcher *matcher, const char *name, int64_t k, const mox_file_tensor **tensor)
+/* S of the matrix `name`, which is [S, H] (up) or [H, S], and the tensor that says so; 0 when no format fits. */
+static int64_t stored_width(const mox_matcher *matcher, const char *name, bool up, int64_t hidden,
+                            const mox_file_tensor **tensor)
 {
     for (int32_t f = 0; f < matcher->n_formats; f++) {
         const mox_file_tensor *codes = codes_of(matcher, name, f);
@@ -41,11 +43,12 @@ static int64_t stored_rows(const mox_matcher *matcher, const char *name, int64_t
             continue;
         *tensor = codes;
         for (int32_t axis = 0; axis < codes->view.rank; axis++)
-            for (int64_t in_word = 1; in_word <= 16; in_word *= 2) {
+            for (int64_t in_word = 1; in_word <= 32; in_word *= 2) {
                 mox_match match;
-                const mox_wanted wanted = { .name = name, .n = codes->view.shape[axis] * in_word, .k = k };
-                if (wanted.n > 0 && mox_match_matrix(matcher, &wanted, &match, NULL) == MOXIE_OK)
-                    return wanted.n;
+                const int64_t width = codes->view.shape[axis] * in_word;
+                const mox_wanted wanted = { .name = name, .n = up ? width : hidden, .k = up ? hidden : width };
+                if (width > 0 && mox_match_matrix(matcher, &wanted, &match, NULL) == MOXIE_OK)
+                    return width;
             }
     }
     return 0;
@@ -87,23 +90,25 @@ moxie_status mox_find_shared_width(mox_layer_reader *reader)
     char name[256];
     const mox_file_tensor *tensor = NULL;
     int64_t *width = &reader->dims.shared_intermediate;
-    if (!reader->names->shared_up && *width > 0)
+    const bool up = reader->names->shared_up != NULL;
+    const char *matrix = up ? reader->names->shared_up : reader->names->shared_down;
+    if (!matrix && *width > 0)
         return contradiction(reader, "a shared expert", NULL);
-    if (!reader->names->shared_up) {
+    if (!matrix) {
         *width = 0;
         return MOXIE_OK;
     }
-    MOX_TRY(mox_layer_name(reader, reader->names->shared_up, -1, name, sizeof name));
+    MOX_TRY(mox_layer_name(reader, matrix, -1, name, sizeof name));
     if (!mox_match_exists(&reader->matcher, name, false)) {
         if (*width > 0)
             return contradiction(reader, name, NULL);
         *width = 0;
         return MOXIE_OK;
     }
-    const int64_t rows = stored_rows(&reader->matcher, name, reader->dims.hidden, &tensor);
-    if (rows > 0 && *width >= 0 && *width != rows)
+    const int64_t stored = stored_width(&reader->matcher, name, up, reader->dims.hidden, &tensor);
+    if (stored > 0 && *width >= 0 && *width != stored)
         return contradiction(reader, name, tensor);
     /* No format fits: mox_read_shared() says why, for the width that config.json gives or that an expert has. */
-    *width = rows > 0 ? rows : *width > 0 ? *width : reader->dims.intermediate;
+    *width = stored > 0 ? stored : *width > 0 ? *width : reader->dims.intermediate;
     return MOXIE_OK;
 }
