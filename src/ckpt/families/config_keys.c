@@ -145,7 +145,7 @@ static void search(key_search *s, const json_t *object, const char *path, int de
             continue;
         strcat(strcpy(full, path), key);
         if (json_is_object(value) && depth < 4) {
-            const bool text = strcmp(full, "text_config") == 0;
+            const bool text = strcmp(full, "text_config") == 0 || strcmp(full, "thinker_config") == 0;
             search(s, value, text ? "" : strcat(full, "."), depth + 1);
         } else if (is_unread(s, full, value)) {
             report(s, full);

@@ -2,15 +2,16 @@
  *
  * model_shared.c - whether a layer has a shared expert, and how wide it is. The tensors decide:
  *
- *     config.json            tensors of up [S, H]             shared expert
+ *     config.json            tensors of shared_up [S, H]      shared expert
  *     no key (-1)            absent                           none
  *     no key (-1)            S rows                           of width S: config classes leave out their defaults
  *     0                      absent                           none
  *     S                      S rows                           of width S
  *     anything else                                           an error
  *
- * A family may have gate and up in one matrix of 2S rows (shared_gate_up). S is not a dimension of every tensor: a format may pack rows into words. So each dimension, times each number of rows
- * that a word can hold, is tried until a format fits; since H is known, only one value can fit.
+ * S is not a dimension of every tensor: a format may pack elements into words. So each dimension, times each number of
+ * elements that a word can hold, is tried until a format fits; since H is known, only one value can fit. In a family
+ * where shared_up is half of another matrix, shared_down [H, S] is asked instead.
  */
 #include "ckpt/model/model_shared.h"
 
@@ -32,8 +33,9 @@ static const mox_file_tensor *codes_of(const mox_matcher *matcher, const char *n
     return NULL;
 }
 
-/* Rows of the matrix `name` with K columns, and the tensor that says so; 0 when no format fits. */
-static int64_t stored_rows(const mox_matcher *matcher, const char *name, int64_t k, const mox_file_tensor **tensor)
+/* S of the matrix `name`, which is [S, H] (up) or [H, S], and the tensor that says so; 0 when no format fits. */
+static int64_t stored_width(const mox_matcher *matcher, const char *name, bool up, int64_t hidden,
+                            const mox_file_tensor **tensor)
 {
     for (int32_t f = 0; f < matcher->n_formats; f++) {
         const mox_file_tensor *codes = codes_of(matcher, name, f);
@@ -41,11 +43,12 @@ static int64_t stored_rows(const mox_matcher *matcher, const char *name, int64_t
             continue;
         *tensor = codes;
         for (int32_t axis = 0; axis < codes->view.rank; axis++)
-            for (int64_t in_word = 1; in_word <= 16; in_word *= 2) {
+            for (int64_t in_word = 1; in_word <= 32; in_word *= 2) {
                 mox_match match;
-                const mox_wanted wanted = { .name = name, .n = codes->view.shape[axis] * in_word, .k = k };
-                if (wanted.n > 0 && mox_match_matrix(matcher, &wanted, &match, NULL) == MOXIE_OK)
-                    return wanted.n;
+                const int64_t width = codes->view.shape[axis] * in_word;
+                const mox_wanted wanted = { .name = name, .n = up ? width : hidden, .k = up ? hidden : width };
+                if (width > 0 && mox_match_matrix(matcher, &wanted, &match, NULL) == MOXIE_OK)
+                    return width;
             }
     }
     return 0;
@@ -85,28 +88,27 @@ static moxie_status contradiction(const mox_layer_reader *reader, const char *na
 moxie_status mox_find_shared_width(mox_layer_reader *reader)
 {
     char name[256];
-    const mox_names *names = reader->names;
-    const char *up = names->shared_gate_up ? names->shared_gate_up : names->shared_up;
     const mox_file_tensor *tensor = NULL;
     int64_t *width = &reader->dims.shared_intermediate;
-    if (!up && *width > 0)
+    const bool up = reader->names->shared_up != NULL;
+    const char *matrix = up ? reader->names->shared_up : reader->names->shared_down;
+    if (!matrix && *width > 0)
         return contradiction(reader, "a shared expert", NULL);
-    if (!up) {
+    if (!matrix) {
         *width = 0;
         return MOXIE_OK;
     }
-    MOX_TRY(mox_layer_name(reader, up, -1, name, sizeof name));
+    MOX_TRY(mox_layer_name(reader, matrix, -1, name, sizeof name));
     if (!mox_match_exists(&reader->matcher, name, false)) {
         if (*width > 0)
             return contradiction(reader, name, NULL);
         *width = 0;
         return MOXIE_OK;
     }
-    const int64_t rows = stored_rows(&reader->matcher, name, reader->dims.hidden, &tensor);
-    const int64_t found = names->shared_gate_up ? rows / 2 : rows;
-    if (found > 0 && *width >= 0 && *width != found)
+    const int64_t stored = stored_width(&reader->matcher, name, up, reader->dims.hidden, &tensor);
+    if (stored > 0 && *width >= 0 && *width != stored)
         return contradiction(reader, name, tensor);
     /* No format fits: mox_read_shared() says why, for the width that config.json gives or that an expert has. */
-    *width = found > 0 ? found : *width > 0 ? *width : reader->dims.intermediate;
+    *width = stored > 0 ? stored : *width > 0 ? *width : reader->dims.intermediate;
     return MOXIE_OK;
 }
