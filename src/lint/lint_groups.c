@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * lint_groups.c - what shapes alone say about scales: groups that do not divide a matrix, experts without a static
+ * activation scale.
+ */
+#include "lint/lint_layer.h"
+
+/* Rows of one projection: gate and up of a fused tensor are each cut by groups on their own. */
+static int64_t own_rows(const mox_lint_stored *s)
+{
+    return s->projection == MOX_LINT_GATE_UP ? s->wanted.n / 2 : s->wanted.n;
+}
+
+void mox_lint_groups(mox_lint_layer *l)
+{
+    for (int64_t i = 0; i < l->n_stored; i++) {
+        const mox_lint_stored *s = &l->stored[i];
+        const mox_file_tensor *scale = mox_lint_part(s, MOX_PART_SCALE);
+        if (!scale || mox_quant_is_plain(&s->match.weight))
+            continue;
+        const int64_t rows = mox_group_rows(&s->match.weight, s->wanted.n), n = own_rows(s);
+        const int64_t cols = mox_group_cols(&s->match.weight, s->wanted.k), k = s->wanted.k;
+        const bool cut_rows = rows > 1 && rows < s->wanted.n && n % rows != 0, cut_cols = cols < k && k % cols != 0;
+        if (cut_rows || cut_cols)
+            mox_lint_report(l->lint->report, MOX_LINT_GROUP_PARTIAL, mox_lint_at(l->lint, l->layer, scale),
+                            "%s %lld of the matrix [%lld, %lld] are no multiple of the %lld that share a scale",
+                            cut_rows ? "rows" : "columns", (long long)(cut_rows ? n : k), (long long)n, (long long)k,
+                            (long long)(cut_rows ? rows : cols));
+    }
+}
+
+static bool has_input(const mox_lint_stored *s)
+{
+    return mox_lint_part(s, MOX_PART_INPUT_SCALE) != NULL;
+}
+
+/* Gate and up read the same activations: one of the two scales is enough. */
+static bool any_input(const mox_lint_layer *l, int64_t expert, bool second)
+{
+    bool any = false;
+    mox_part_place place;
+    mox_part_rows rows;
+    for (mox_lint_projection p = MOX_LINT_GATE; p <= MOX_LINT_DOWN; p++) {
+        const mox_lint_stored *s = mox_lint_find_stored(l, (mox_lint_choice) { expert, p }, &place, &rows);
+        any = any || ((p == MOX_LINT_DOWN) == second && s && has_input(s));
+    }
+    return any;
+}
+
+static const char *tensor_name(const mox_lint_layer *l, int64_t expert, bool second)
+{
+    mox_part_place place;
+    mox_part_rows rows;
+    const mox_lint_choice choice = { expert, second ? MOX_LINT_DOWN : MOX_LINT_UP };
+    const mox_lint_stored *s = mox_lint_find_stored(l, choice, &place, &rows);
+    return s ? s->name : NULL;
+}
+
+void mox_lint_inputs_present(mox_lint_layer *l)
+{
+    const int64_t experts = l->reader.dims.experts;
+    for (int second = 0; second < 2; second++) {
+        int64_t without = 0, first = -1;
+        for (int64_t e = 0; e < experts; e++)
+            if (!any_input(l, e, second)) {
+                first = first < 0 ? e : first;
+                without++;
+            }
+        if (without > 0 && without < experts)
+            mox_lint_report(
+                l->lint->report, MOX_LINT_INPUT_ABSENT,
+                (mox_lint_where) { .layer = l->layer, .tensor = tensor_name(l, first, second) },
+                "%lld of %lld experts have no static scale for the activations of %s; expert %lld is the first",
+                (long long)without, (long long)experts, second ? "down" : "gate and up", (long long)first);
+    }
+}
