@@ -92,6 +92,8 @@ static const char *const known[] = {
     "experts_per_token",
     "n_shared_experts",
     "num_shared_experts",
+    "expert_dtype",
+    "latent_moe_use_norm",
 };
 
 static bool has_word(const char *key)
@@ -120,6 +122,14 @@ static bool is_read(const mox_family *f, const char *key)
            in_list(key, f->key_shared, 4) || in_list(key, f->key_scale, 3) || in_list(key, f->key_norm, 3);
 }
 
+/* null, false and 0 switch a feature off, and moxie has it off. A number that the family fixes may be repeated. */
+static bool says_nothing(const mox_family *family, const char *key, const json_t *value)
+{
+    if (strcmp(key, "swiglu_alpha") == 0)
+        return (float)json_number_value(value) == family->activation.alpha;
+    return json_is_null(value) || json_is_false(value) || (json_is_integer(value) && json_integer_value(value) == 0);
+}
+
 static void check_keys(mox_lint *lint, const json_t *section)
 {
     const char *key;
@@ -127,7 +137,7 @@ static void check_keys(mox_lint *lint, const json_t *section)
     json_object_foreach(mox_json_iterable(section), key, value)
     {
         char escaped[120];
-        if (has_word(key) && !json_is_null(value) && !json_is_false(value) && !is_read(lint->model->family, key))
+        if (has_word(key) && !says_nothing(lint->model->family, key, value) && !is_read(lint->model->family, key))
             mox_lint_report(lint->report, MOX_LINT_UNREAD_KEY,
                             (mox_lint_where) { .layer = -1, .file = lint->model->config_path }, "%s",
                             mox_escape(escaped, sizeof escaped, key));

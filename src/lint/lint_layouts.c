@@ -3,7 +3,7 @@
  * lint_layouts.c - loads a layer as moxie would, then asks each layout of `moxie prepare` that is made for its format
  * whether it takes these weights. Layouts for other formats are not mentioned: they refuse almost every checkpoint.
  *
- * A layout that refuses every layer for the same reason is one finding, for the first of them.
+ * A layout that refuses several layers is one finding, for the first of them.
  */
 #include <string.h>
 
@@ -19,15 +19,36 @@ static bool lists(const moxie_dtype *list, int count, moxie_dtype dtype)
     return false;
 }
 
+/* `group` is listed; -1 stands for all of `extent`. `usual` counts where nothing is listed; 0: anything does. */
+static bool has_group(const int32_t *list, int count, int64_t group, int64_t extent, int64_t usual)
+{
+    for (int i = 0; i < count && list[i] != 0; i++)
+        if (list[i] == group || (list[i] == -1 && group == extent))
+            return true;
+    return list[0] == 0 && (usual == 0 || group == usual);
+}
+
 static bool is_made_for(const mox_vendor_layout *layout, const moxie_layer_config *config)
 {
     const mox_vendor_accepts *a = &layout->accepts;
     const moxie_quant *w = &config->w13;
+    const int64_t rows = config->intermediate, cols = config->hidden;
+    const bool grouped = has_group(a->group_cols, 6, mox_group_cols(w, cols), cols, 0) &&
+                         has_group(a->group_rows, 4, mox_group_rows(w, rows), rows, 1);
     const bool scaled = w->scale != MOXIE_DTYPE_NONE;
     return lists(a->elements, 4, w->element) &&
-           (scaled ? lists(a->scales, 4, w->scale) : a->scales[0] == MOXIE_DTYPE_NONE) &&
+           (scaled ? lists(a->scales, 4, w->scale) && grouped : a->scales[0] == MOXIE_DTYPE_NONE) &&
            (w->has_zero ? a->zeros : !a->zeros || a->no_zeros) &&
            (w->global != MOXIE_GLOBAL_NONE) == (a->global != MOXIE_GLOBAL_NONE);
+}
+
+/* The reason without the layout's name, which most texts begin with. */
+static const char *reason_in(const char *text, const char *layout)
+{
+    const size_t length = strlen(layout);
+    const bool named = strncmp(text, "layout ", 7) == 0 && strncmp(text + 7, layout, length) == 0 &&
+                       strncmp(text + 7 + length, ": ", 2) == 0;
+    return named ? text + 7 + length + 2 : text;
 }
 
 static void ask_layout(mox_lint_layer *l, const moxie_model_layer *loaded, const mox_vendor_layout *layout)
@@ -48,7 +69,8 @@ static void ask_layout(mox_lint_layer *l, const moxie_model_layer *loaded, const
     mox_free(plan);
     if (status == MOXIE_OK)
         return;
-    mox_lint_report(l->lint->report, MOX_LINT_LAYOUT_REFUSES, (mox_lint_where) { .layer = l->layer }, "%s", error.text);
+    mox_lint_report(l->lint->report, MOX_LINT_LAYOUT_REFUSES, (mox_lint_where) { .layer = l->layer }, "layout %s: %s",
+                    layout->name, reason_in(error.text, layout->name));
 }
 
 void mox_lint_load(mox_lint_layer *l)

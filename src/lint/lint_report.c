@@ -23,13 +23,20 @@ const mox_lint_rule *mox_lint_rule_at(int32_t i)
     return i >= 0 && i < MOX_LINT_COUNT ? &rules[i] : NULL;
 }
 
-/* Findings that are one: of a rule in a layer; of a layout for one reason; of a few rules about many names. */
+/* "layout NAME: why": the same NAME. */
+static bool same_layout(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, ":");
+    return strncmp(a, b, length) == 0 && b[length] == ':';
+}
+
+/* Findings that are one: of a rule in a layer; of a layout in any layer; of a few rules about many names. */
 static bool is_same(const mox_lint_found *f, mox_lint_id id, int64_t layer, const char *text)
 {
     if (f->id != id)
         return false;
     if (id == MOX_LINT_LAYOUT_REFUSES)
-        return strcmp(f->text, text) == 0;
+        return same_layout(f->text, text);
     return f->layer == layer &&
            (layer >= 0 || id == MOX_LINT_DUPLICATE || id == MOX_LINT_INDEX_MISMATCH || id == MOX_LINT_UNUSABLE);
 }
