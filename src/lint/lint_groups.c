@@ -34,15 +34,17 @@ static bool has_input(const mox_lint_stored *s)
     return mox_lint_part(s, MOX_PART_INPUT_SCALE) != NULL;
 }
 
-/* Gate and up read the same activations: one of the two scales is enough. */
+/* Gate and up read the same activations: one of the two scales is enough. A matrix that could not be matched has a finding
+ * of its own. */
 static bool any_input(const mox_lint_layer *l, int64_t expert, bool second)
 {
     bool any = false;
     mox_part_place place;
     mox_part_rows rows;
-    for (mox_lint_projection p = MOX_LINT_GATE; p <= MOX_LINT_DOWN; p++) {
+    for (mox_lint_projection p = second ? MOX_LINT_DOWN : MOX_LINT_GATE; p <= (second ? MOX_LINT_DOWN : MOX_LINT_UP);
+         p++) {
         const mox_lint_stored *s = mox_lint_find_stored(l, (mox_lint_choice) { expert, p }, &place, &rows);
-        any = any || ((p == MOX_LINT_DOWN) == second && s && has_input(s));
+        any = any || (s ? has_input(s) : p != MOX_LINT_GATE);
     }
     return any;
 }

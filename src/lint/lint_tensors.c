@@ -232,16 +232,24 @@ static const mox_file_tensor *find_quantized(const mox_lint_layer *l, const char
     return found;
 }
 
-static void mark_below(mox_lint_layer *l, const char *name)
+static void mark_prefix(mox_lint *lint, const char *prefix)
+{
+    const size_t length = strlen(prefix);
+    for (int64_t i = 0; i < lint->n_tensors; i++)
+        if (strncmp(lint->tensors[i].name, prefix, length) == 0)
+            lint->read[i] = true;
+}
+
+/* What lies beside a plain tensor: "mlp.gate.weight" -> "mlp.gate.". */
+static void mark_beside(mox_lint_layer *l, const char *name)
 {
     char stem[256];
     if (!mox_expand_name(stem, sizeof stem, l->reader.prefix, name, l->layer, -1))
         return;
     char *dot = strrchr(stem, '.');
-    const size_t length = dot ? (size_t)(dot - stem) + 1 : strlen(stem);
-    for (int64_t i = 0; i < l->lint->n_tensors; i++)
-        if (strncmp(l->lint->tensors[i].name, stem, length) == 0)
-            l->lint->read[i] = true;
+    if (dot)
+        dot[1] = '\0';
+    mark_prefix(l->lint, stem);
 }
 
 static void check_plain(mox_lint_layer *l, const char *name, mox_lint_id id)
@@ -252,12 +260,7 @@ static void check_plain(mox_lint_layer *l, const char *name, mox_lint_id id)
         return;
     mox_lint_report(l->lint->report, id, mox_lint_at(l->lint, l->layer, found), "it is %s %s", found->file_dtype,
                     mox_shape_text(found->view.shape, found->view.rank, shape, sizeof shape));
-    mark_below(l, name);
-}
-
-static bool has_quantized(const mox_lint_layer *l, const char *name)
-{
-    return find_quantized(l, name) != NULL;
+    mark_beside(l, name);
 }
 
 /* Rows and columns of the router against config.json. */
@@ -267,7 +270,7 @@ static void check_router(mox_lint_layer *l)
     const mox_names *names = l->reader.names;
     const mox_file_tensor *router = mox_layer_find(&l->reader, names->router);
     char full[256], shape[96];
-    if (!router && !has_quantized(l, names->router) &&
+    if (!router && !find_quantized(l, names->router) &&
         mox_expand_name(full, sizeof full, l->reader.prefix, names->router, l->layer, -1))
         report_missing(l, full, "", "experts of this layer exist");
     moxie_grid grid;
@@ -278,18 +281,30 @@ static void check_router(mox_lint_layer *l)
                         mox_shape_text(router->view.shape, router->view.rank, shape, sizeof shape));
 }
 
-/* An expert behind the last that config.json counts. */
+/* The name of a matrix of an expert that config.json does not count, if it exists. */
+static bool exists_beyond(const mox_lint_layer *l, const char *name, int64_t expert, char *full, size_t size)
+{
+    return name && mox_expand_name(full, size, l->reader.prefix, name, l->layer, expert) &&
+           mox_match_exists(&l->reader.matcher, full, false);
+}
+
 static void check_count(mox_lint_layer *l)
 {
-    const mox_names *names = l->reader.names;
-    char beyond[256];
-    if (l->fused || !names->down || !strstr(names->down, "{e}") ||
-        !mox_expand_name(beyond, sizeof beyond, l->reader.prefix, names->down, l->layer, l->reader.dims.experts) ||
-        !mox_match_exists(&l->reader.matcher, beyond, false))
+    const mox_names *n = l->reader.names;
+    const char *const names[] = { n->down, n->up, n->gate };
+    const int64_t experts = l->reader.dims.experts;
+    char full[256];
+    if (l->fused || !n->down || !strstr(n->down, "{e}") || !exists_beyond(l, n->down, experts, full, sizeof full))
         return;
     mox_lint_report(l->lint->report, MOX_LINT_CONFIG_CONTRADICTS,
-                    (mox_lint_where) { l->layer, l->lint->model->config_path, beyond },
-                    "config.json has %lld experts, but this one exists", (long long)l->reader.dims.experts);
+                    (mox_lint_where) { l->layer, l->lint->model->config_path, full },
+                    "config.json has %lld experts, but this one exists", (long long)experts);
+    for (int64_t e = experts; exists_beyond(l, n->down, e, full, sizeof full); e++)
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (exists_beyond(l, names[i], e, full, sizeof full)) {
+                strcat(full, ".");
+                mark_prefix(l->lint, full);
+            }
 }
 
 static void mark_plain(mox_lint_layer *l)
