@@ -6,8 +6,8 @@
  *     moxie_lint_finding_at  finding i: rule, severity, file, tensor, what was found, what it means, the remedy
  *     moxie_lint_rule_at     every rule that there is (docs/lint.md)
  *
- * By default only the headers of files are read; `deep` reads the numbers, too, one expert at a time. What cannot be read
- * is a finding itself, and everything else is still checked.
+ * By default only the headers of files are read; `deep` reads the numbers, too, one expert at a time. What cannot be
+ * read is a finding itself, and everything else is still checked.
  *
  * The rules of moxie.h about calls, threads and structs hold here too.
  */
@@ -68,8 +68,8 @@ typedef struct moxie_lint_info {
 } moxie_lint_info;
 #define MOXIE_LINT_INFO_INIT MOXIE_INIT(moxie_lint_info)
 
-/* One finding. Findings of one rule in one layer are one: `more` counts those besides the one described. Strings live as
- * long as the report; names from files are escaped. */
+/* One finding. Findings of one rule in one layer are one: `more` counts those besides the one described. Strings live
+ * as long as the report; names from files are escaped. */
 typedef struct moxie_finding {
     uint32_t struct_size;
     const char *name;   /* of its rule */
@@ -84,16 +84,17 @@ typedef struct moxie_finding {
 #define MOXIE_FINDING_INIT MOXIE_INIT(moxie_finding)
 
 /* Checks the checkpoint in `dir`. `options` may be NULL. MOXIE_OK whatever was found, also when files of the directory
- * could not be read: info.input says so. MOXIE_ERR_IO when there is no such directory, MOXIE_ERR_ARGUMENT for an unknown
- * `only`, MOXIE_ERR_TIMEOUT when progress() ended it, MOXIE_ERR_MEMORY. Files are mapped: see moxie_model_open(). The
- * report is the caller's: moxie_lint_free(). Thread-safe. */
+ * could not be read: info.input says so. MOXIE_ERR_IO when there is no such directory, MOXIE_ERR_ARGUMENT for an
+ * unknown `only`, MOXIE_ERR_TIMEOUT when progress() ended it, MOXIE_ERR_MEMORY. Files are mapped: see
+ * moxie_model_open(). The report is the caller's: moxie_lint_free(). Thread-safe. */
 MOXIE_API moxie_status moxie_lint_run(const char *dir, const moxie_lint_options *options, moxie_lint **out,
                                       moxie_error *error);
 /* NULL is fine. One-thread-at-a-time. */
 MOXIE_API void moxie_lint_free(moxie_lint *lint);
 /* `info` was set by its INIT macro. Immutable. */
 MOXIE_API moxie_status moxie_lint_get_info(const moxie_lint *lint, moxie_lint_info *info, moxie_error *error);
-/* Finding i, worst severity first, then by layer; returns 0 past the last, or when out->struct_size is wrong. Immutable.
+/* Finding i, worst severity first, then by layer; returns 0 past the last, or when out->struct_size is wrong.
+ * Immutable.
  */
 MOXIE_API int moxie_lint_finding_at(const moxie_lint *lint, int64_t i, moxie_finding *out);
 

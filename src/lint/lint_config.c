@@ -20,12 +20,17 @@ static void check_json(mox_lint *lint, const char *name)
     const char *path = mox_arena_printf(&lint->arena, "%s/%s", lint->dir, name);
     json_t *lenient = NULL, *strict = NULL;
     moxie_error error = { 0 };
+    lint->report->no_memory = lint->report->no_memory || !path;
     if (!path || !mox_file_exists(path))
         return;
     const mox_lint_where where = { .layer = -1, .file = path };
-    if (mox_json_load(path, JSON_LIMIT, true, &lenient, &error) != MOXIE_OK)
+    moxie_status status = mox_json_load(path, JSON_LIMIT, true, &lenient, &error);
+    if (status != MOXIE_OK)
         mox_lint_unreadable(lint->report, MOX_LINT_UNREADABLE, &error);
-    else if (mox_json_load(path, JSON_LIMIT, false, &strict, &error) != MOXIE_OK)
+    else
+        status = mox_json_load(path, JSON_LIMIT, false, &strict, &error);
+    lint->report->no_memory = lint->report->no_memory || status == MOXIE_ERR_MEMORY;
+    if (lenient && status == MOXIE_ERR_FORMAT)
         mox_lint_report(lint->report, MOX_LINT_JSON_NOT_FINITE, where, "a number that JSON does not have, at byte %lld",
                         (long long)error.offset);
     json_decref(lenient);
@@ -46,8 +51,8 @@ void mox_lint_json(mox_lint *lint)
 static const char *const words[] = { "expert", "moe",   "router",  "routed",  "gate",    "topk",  "top_k",
                                      "swiglu", "score", "scoring", "n_group", "shared_", "latent" };
 
-/* Keys that are read besides the families' own, and keys without an effect on a layer: which layers are mixtures is read
- * from the tensors; losses and noise belong to training; names of files and sizes of dense parts. */
+/* Keys that are read besides the families' own, and keys without an effect on a layer: which layers are mixtures is
+ * read from the tensors; losses and noise belong to training; names of files and sizes of dense parts. */
 static const char *const known[] = {
     "topk_method",
     "topk_group",

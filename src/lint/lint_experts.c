@@ -3,7 +3,8 @@
  * lint_experts.c - weights as numbers: NaN, constant matrices, experts that equal each other, experts unlike the rest.
  *
  *     rms(e)          against the median of the layer: more than 4 times, or less than a quarter
- *     amax(e)/rms(e)  against its median: more than 8 times. The quotient is 4 to 7 for bell-shaped weights of any scale,
+ *     amax(e)/rms(e)  against its median: more than 8 times. The quotient is 4 to 7 for bell-shaped weights of any
+ * scale,
  *                     so an expert with a wrong scale is named by the first rule alone, a single wild number by the
  *                     second
  */

@@ -216,6 +216,19 @@ moxie_status mox_lint_files(mox_lint *lint, moxie_error *error)
     return status;
 }
 
+bool mox_lint_still_there(mox_lint *lint)
+{
+    bool fine = true;
+    for (int64_t i = 0; i < lint->n_shards; i++) {
+        moxie_error error = { 0 };
+        if (!lint->shards[i].set || mox_tensor_set_check(lint->shards[i].set, &error) == MOXIE_OK)
+            continue;
+        mox_lint_unreadable(lint->report, MOX_LINT_UNREADABLE, &error);
+        fine = false;
+    }
+    return fine;
+}
+
 void mox_lint_close(mox_lint *lint)
 {
     mox_model_close(lint->model);

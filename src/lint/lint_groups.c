@@ -34,8 +34,8 @@ static bool has_input(const mox_lint_stored *s)
     return mox_lint_part(s, MOX_PART_INPUT_SCALE) != NULL;
 }
 
-/* Gate and up read the same activations: one of the two scales is enough. A matrix that could not be matched has a finding
- * of its own. */
+/* Gate and up read the same activations: one of the two scales is enough. A matrix that could not be matched has a
+ * finding of its own. */
 static bool any_input(const mox_lint_layer *l, int64_t expert, bool second)
 {
     bool any = false;

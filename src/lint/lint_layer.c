@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lint_layer.c - lists the stored matrices of one layer and matches each with a format. It follows src/ckpt/model, which
- * stops at the first defect; here every matrix is asked, so that one defect does not hide another.
+ * lint_layer.c - lists the stored matrices of one layer and matches each with a format. It follows src/ckpt/model,
+ * which stops at the first defect; here every matrix is asked, so that one defect does not hide another.
  */
 #include "lint/lint_layer.h"
 

@@ -67,7 +67,9 @@ static void ask_layout(mox_lint_layer *l, const moxie_model_layer *loaded, const
     for (int64_t e = 0; status == MOXIE_OK && l->lint->options->deep && e < config->experts; e++)
         status = mox_vendor_check(plan, &experts[e], &error);
     mox_free(plan);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_ERR_MEMORY)
+        l->lint->report->no_memory = true;
+    if (status == MOXIE_OK || status == MOXIE_ERR_MEMORY)
         return;
     mox_lint_report(l->lint->report, MOX_LINT_LAYOUT_REFUSES, (mox_lint_where) { .layer = l->layer }, "layout %s: %s",
                     layout->name, reason_in(error.text, layout->name));
@@ -82,7 +84,7 @@ void mox_lint_load(mox_lint_layer *l)
     if (status == MOXIE_ERR_MEMORY)
         report->no_memory = true;
     if (status != MOXIE_OK) {
-        if (mox_lint_errors_in(report, l->layer) == 0)
+        if (status != MOXIE_ERR_MEMORY && mox_lint_errors_in(report, l->layer) == 0)
             mox_lint_report(report, MOX_LINT_LAYER_REFUSED, (mox_lint_where) { .layer = l->layer, .file = error.file },
                             "%s", error.text);
         return;

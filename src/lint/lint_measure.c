@@ -113,7 +113,7 @@ static void measure_rows(const mox_lint_view *v, row_buffers *b, mox_lint_measur
     out->rms = sqrt(out->rms / (double)(codes->rows * codes->cols));
 }
 
-void mox_lint_measure_matrix(const mox_lint_view *v, mox_lint_measure *out)
+bool mox_lint_measure_matrix(const mox_lint_view *v, mox_lint_measure *out)
 {
     const int64_t cols = v->matrix.codes.cols;
     row_buffers b = { .group_cols = mox_group_cols(&v->quant, cols), .groups = mox_scale_cols(&v->quant, cols) };
@@ -122,13 +122,15 @@ void mox_lint_measure_matrix(const mox_lint_view *v, mox_lint_measure *out)
     b.codes = mox_calloc((uint64_t)cols, sizeof *b.codes);
     b.scale = mox_calloc((uint64_t)b.groups, sizeof *b.scale);
     b.zero = mox_calloc((uint64_t)b.groups, sizeof *b.zero);
-    if (b.codes && b.scale && b.zero && b.element) {
+    const bool fine = b.codes && b.scale && b.zero;
+    if (fine && b.element) {
         out->present = out->comparable = true;
         measure_rows(v, &b, out);
     }
     mox_free(b.codes);
     mox_free(b.scale);
     mox_free(b.zero);
+    return fine;
 }
 
 const char *mox_lint_who(mox_lint_choice choice, char *buffer, size_t size)

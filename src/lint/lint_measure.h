@@ -50,8 +50,8 @@ typedef struct mox_lint_measures {
     bool words_of_rows;
 } mox_lint_measures;
 
-/* Reads every code: fills `out`, row_energy and col_energy. */
-void mox_lint_measure_matrix(const mox_lint_view *view, mox_lint_measure *out);
+/* Reads every code: fills `out`, row_energy and col_energy. False when out of memory. */
+bool mox_lint_measure_matrix(const mox_lint_view *view, mox_lint_measure *out);
 /* Checks of one matrix, each of which may clear out->comparable. */
 void mox_lint_scales(mox_lint_layer *layer, const mox_lint_view *view, mox_lint_measure *out);
 void mox_lint_input(mox_lint_layer *layer, const mox_lint_view *view, mox_lint_measure *out);

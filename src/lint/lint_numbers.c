@@ -20,7 +20,12 @@ static void open_view(mox_lint_layer *l, mox_lint_choice choice, mox_arena *aren
     const mox_lint_stored *s = mox_lint_find_stored(l, choice, &v->place, &rows);
     mox_layer_reader reader = l->reader;
     reader.arena = arena;
-    if (!s || mox_read_matrix(&reader, &s->match, &v->place, rows, &v->matrix, &v->quant) != MOXIE_OK)
+    if (!s)
+        return;
+    /* Any other failure is the loader's, too, which reports it. */
+    const moxie_status status = mox_read_matrix(&reader, &s->match, &v->place, rows, &v->matrix, &v->quant);
+    l->lint->report->no_memory = l->lint->report->no_memory || status == MOXIE_ERR_MEMORY;
+    if (status != MOXIE_OK)
         return;
     v->row_energy = mox_arena_calloc(arena, (uint64_t)v->matrix.codes.rows, sizeof *v->row_energy);
     v->col_energy = mox_arena_calloc(arena, (uint64_t)v->matrix.codes.cols, sizeof *v->col_energy);
@@ -51,7 +56,10 @@ static void measure_expert(mox_lint_layer *l, int64_t expert, expert_at_hand *at
         open_view(l, (mox_lint_choice) { expert, p }, &at->arena, v);
         if (!v->stored)
             continue;
-        mox_lint_measure_matrix(v, m);
+        if (!mox_lint_measure_matrix(v, m)) {
+            l->lint->report->no_memory = true;
+            continue;
+        }
         mox_lint_scales(l, v, m);
         mox_lint_input(l, v, m);
         mox_lint_weights(l, v, m);

@@ -7,7 +7,8 @@
  *
  *     columns of gate and up read the hidden state, and so do the router's columns. Channels with large activations get
  *     small weights in both: the sizes of columns agree.
- *     row n of up and column n of down belong to one neuron, and u -> c u, d -> d / c leaves the model unchanged. Weight
+ *     row n of up and column n of down belong to one neuron, and u -> c u, d -> d / c leaves the model unchanged.
+ * Weight
  *     decay then makes both equally large: their sizes agree. Gate has no such freedom, since its activation bends.
  *
  * Sizes are logarithms of energies, less their mean over a word (order) or over an expert (gate against up):
@@ -15,8 +16,9 @@
  *     order     r(packed side, other side), as stored and with the codes of each word permuted
  *     gate/up   r(up, down) and r(gate, down)
  *
- * Unrelated numbers (an untrained or synthetic checkpoint) have r near 0 either way, and nothing is said: then this check
- * cannot know. It speaks when the other reading is clearly better: r above 0.5, by more than 0.5, and 6 deviations from 0.
+ * Unrelated numbers (an untrained or synthetic checkpoint) have r near 0 either way, and nothing is said: then this
+ * check cannot know. It speaks when the other reading is clearly better: r above 0.5, by more than 0.5, and 6
+ * deviations from 0.
  */
 #include <math.h>
 

@@ -35,6 +35,8 @@ typedef struct mox_lint {
 
 /* Opens every shard that can be opened, and fills tensors, files and names. MOXIE_ERR_IO without a directory. */
 moxie_status mox_lint_files(mox_lint *lint, moxie_error *error);
+/* False, with a finding, when a mapped file was cut off since: its pages may not be touched. */
+bool mox_lint_still_there(mox_lint *lint);
 void mox_lint_close(mox_lint *lint);
 /* Checks the JSON files of the directory, before the model is opened, and the model's own warnings, after. */
 void mox_lint_json(mox_lint *lint);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lint_tensors.c - the tensors of one layer by name and shape: what is missing, misshapen, stored quantized where floats
- * belong, or read by nothing.
+ * lint_tensors.c - the tensors of one layer by name and shape: what is missing, misshapen, stored quantized where
+ * floats belong, or read by nothing.
  *
- * A matrix that matches no format, or another format than most matrices of its product, is compared with that format part
- * by part, so that the finding names the tensor.
+ * A matrix that matches no format, or another format than most matrices of its product, is compared with that format
+ * part by part, so that the finding names the tensor.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_lint_clean.c - over every preset in every format that it is released in, numbers included, lint has nothing to say
- * but which layouts refuse the layer.
+ * test_lint_clean.c - over every preset in every format that it is released in, numbers included, lint has nothing to
+ * say but which layouts refuse the layer.
  */
 #include "lint_plant.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_lint_planted.c - every rule of findings.def has a defect here that is planted in a clean checkpoint. Lint must name
- * it, and nothing else.
+ * test_lint_planted.c - every rule of findings.def has a defect here that is planted in a clean checkpoint. Lint must
+ * name it, and nothing else.
  */
 #include "lint_plant.h"
 

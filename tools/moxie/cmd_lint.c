@@ -2,8 +2,8 @@
  *
  * cmd_lint.c - `moxie lint DIR`: what is wrong or suspicious in a checkpoint.
  *
- * A table of findings, then what each kind means. Exit code 1 when a finding is an error, 3 when a file could not be read
- * (what could be checked is reported all the same), else 0.
+ * A table of findings, then what each kind means. Exit code 1 when a finding is an error, 3 when a file could not be
+ * read (what could be checked is reported all the same), else 0.
  */
 #include "cli.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lint.c - one run: files, configuration, then layer by layer.
+ * lint_run.c - one run: files, configuration, then layer by layer.
  */
 #include "lint/lint.h"
 
@@ -40,10 +40,12 @@ static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, bo
     mox_lint_tensors(&layer);
     mox_lint_groups(&layer);
     mox_lint_inputs_present(&layer);
-    if (lint->options->deep)
-        status = mox_lint_numbers(&layer, error);
-    if (status == MOXIE_OK)
-        mox_lint_load(&layer);
+    if (mox_lint_still_there(lint)) {
+        if (lint->options->deep)
+            status = mox_lint_numbers(&layer, error);
+        if (status == MOXIE_OK)
+            mox_lint_load(&layer);
+    }
     *judged = !layer.unknown;
     mox_lint_layer_close(&layer);
     lint->report->info.n_layers++;
