@@ -34,12 +34,14 @@ void mox_lint_input(mox_lint_layer *l, const mox_lint_view *v, mox_lint_measure 
 
 static void check_gate_up(const mox_lint_measures *m)
 {
-    for (int64_t e = 0; e < m->layer->reader.dims.experts; e++) {
+    for (int64_t e = 0; e <= m->layer->reader.dims.experts; e++) {
         const double gate = m->of[MOX_LINT_GATE][e].input, up = m->of[MOX_LINT_UP][e].input;
+        const mox_lint_choice choice = mox_lint_choice_of(m, e, MOX_LINT_UP);
+        char who[40];
         if (gate > 0 && up > 0 && gate != 1 && up != 1 && gate != up)
             mox_lint_report(m->layer->lint->report, MOX_LINT_INPUT_GATE_UP,
-                            mox_lint_where_of(m->layer, (mox_lint_choice) { e, MOX_LINT_UP }, MOX_PART_INPUT_SCALE),
-                            "expert %lld: gate has %g, up has %g", (long long)e, gate, up);
+                            mox_lint_where_of(m->layer, choice, MOX_PART_INPUT_SCALE), "%s: gate has %g, up has %g",
+                            mox_lint_who(choice, who, sizeof who), gate, up);
     }
 }
 

@@ -133,6 +133,11 @@ bool mox_lint_measure_matrix(const mox_lint_view *v, mox_lint_measure *out)
     return fine;
 }
 
+mox_lint_choice mox_lint_choice_of(const mox_lint_measures *m, int64_t i, mox_lint_projection projection)
+{
+    return (mox_lint_choice) { i < m->layer->reader.dims.experts ? i : -1, projection };
+}
+
 const char *mox_lint_who(mox_lint_choice choice, char *buffer, size_t size)
 {
     if (choice.expert < 0)

@@ -43,7 +43,7 @@ enum { MOX_LINT_ORDERS = 4 };
 typedef struct mox_lint_measures {
     mox_lint_layer *layer;
     mox_arena arena;
-    mox_lint_measure *of[MOX_LINT_PROJECTIONS]; /* [E] each */
+    mox_lint_measure *of[MOX_LINT_PROJECTIONS]; /* [E + 1] each; the last is the shared expert's */
     double *columns;                            /* [width] energy of the columns of gate and up over all experts */
     mox_lint_correlation order[MOX_LINT_ORDERS], up_down, gate_down;
     int32_t per_word; /* codes of gate and up in a word, along `words_of_rows`; 0 or 1: no words */
@@ -66,6 +66,8 @@ void mox_lint_order(const mox_lint_measures *m);
 /* The router's numbers. */
 void mox_lint_router_numbers(mox_lint_layer *layer);
 
+/* Entry i of `of`: expert i, or the shared one. */
+mox_lint_choice mox_lint_choice_of(const mox_lint_measures *m, int64_t i, mox_lint_projection projection);
 /* "expert 3" or "the shared expert". Returns `buffer`. */
 const char *mox_lint_who(mox_lint_choice choice, char *buffer, size_t size);
 /* Where a finding about a projection of an expert is. */

@@ -67,10 +67,14 @@ static void measure_expert(mox_lint_layer *l, int64_t expert, expert_at_hand *at
     }
 }
 
-static void keep(mox_lint_measures *m, int64_t expert, const expert_at_hand *at)
+static void keep(mox_lint_measures *m, int64_t index, const expert_at_hand *at)
 {
     for (int p = 0; p < MOX_LINT_PROJECTIONS; p++)
-        m->of[p][expert] = at->measures[p];
+        m->of[p][index] = at->measures[p];
+}
+
+static void add_sums(mox_lint_measures *m, const expert_at_hand *at)
+{
     for (int p = MOX_LINT_GATE; p <= MOX_LINT_UP; p++)
         for (int64_t c = 0; at->views[p].stored && c < m->layer->reader.dims.expert_width; c++)
             m->columns[c] += at->views[p].col_energy[c];
@@ -89,7 +93,7 @@ static bool make_room(mox_lint_measures *m)
     m->columns = mox_arena_calloc(&m->arena, (uint64_t)d->expert_width, sizeof *m->columns);
     bool fine = m->columns != NULL;
     for (int p = 0; p < MOX_LINT_PROJECTIONS; p++) {
-        m->of[p] = mox_arena_calloc(&m->arena, (uint64_t)d->experts, sizeof *m->of[p]);
+        m->of[p] = mox_arena_calloc(&m->arena, (uint64_t)d->experts + 1, sizeof *m->of[p]);
         fine = fine && m->of[p];
     }
     return fine;
@@ -102,13 +106,16 @@ static moxie_status measure_all(mox_lint_measures *m, moxie_error *error)
     for (int64_t e = 0; e < l->reader.dims.experts; e++) {
         measure_expert(l, e, &at);
         keep(m, e, &at);
+        add_sums(m, &at);
         mox_arena_free(&at.arena);
         at.arena = (mox_arena) { 0 };
         MOX_FAIL_IF(!progress(l, e + 1), MOXIE_ERR_TIMEOUT, error, "the caller stopped at layer %lld, expert %lld",
                     (long long)l->layer, (long long)e);
     }
-    if (l->n_stored > l->first_shared)
+    if (l->n_stored > l->first_shared) {
         measure_expert(l, -1, &at);
+        keep(m, l->reader.dims.experts, &at);
+    }
     mox_arena_free(&at.arena);
     return MOXIE_OK;
 }

@@ -112,6 +112,8 @@ void mox_lint_order_expert(mox_lint_measures *m, const mox_lint_view views[MOX_L
     m->words_of_rows = packing.along_rows;
     if (packing.along_rows)
         add_words(m->order, packing.per_word, up->row_energy, down->col_energy, neurons);
+    else
+        add_words(m->order, packing.per_word, down->col_energy, up->row_energy, neurons);
     add_all(&m->up_down, up->row_energy, down->col_energy, neurons);
     if (gate->stored)
         add_all(&m->gate_down, gate->row_energy, down->col_energy, neurons);
@@ -161,10 +163,8 @@ static void judge_columns(const mox_lint_measures *m)
 
 void mox_lint_order(const mox_lint_measures *m)
 {
-    if (m->words_of_rows)
-        judge_order(m, m->order, "rows of up and columns of down");
-    else
-        judge_columns(m);
+    judge_order(m, m->order, "rows of up and columns of down");
+    judge_columns(m);
     const double up = coefficient(&m->up_down), gate = coefficient(&m->gate_down);
     if (is_better(gate, up, m->gate_down.n))
         mox_lint_report(

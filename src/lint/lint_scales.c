@@ -102,11 +102,14 @@ void mox_lint_scales(mox_lint_layer *l, const mox_lint_view *v, mox_lint_measure
 
 void mox_lint_globals(const mox_lint_measures *m)
 {
-    for (int64_t e = 0; e < m->layer->reader.dims.experts; e++) {
+    for (int64_t e = 0; e <= m->layer->reader.dims.experts; e++) {
         const double gate = m->of[MOX_LINT_GATE][e].global, up = m->of[MOX_LINT_UP][e].global;
+        const mox_lint_choice choice = mox_lint_choice_of(m, e, MOX_LINT_UP);
+        char who[40];
         if (gate > 0 && up > 0 && gate != up)
             mox_lint_report(m->layer->lint->report, MOX_LINT_GLOBAL_GATE_UP,
-                            mox_lint_where_of(m->layer, (mox_lint_choice) { e, MOX_LINT_UP }, MOX_PART_GLOBAL),
-                            "expert %lld: gate has %g, up has %g, a ratio of %g", (long long)e, gate, up, up / gate);
+                            mox_lint_where_of(m->layer, choice, MOX_PART_GLOBAL),
+                            "%s: gate has %g, up has %g, a ratio of %g", mox_lint_who(choice, who, sizeof who), gate,
+                            up, up / gate);
     }
 }

@@ -263,6 +263,32 @@ static void check_plain(mox_lint_layer *l, const char *name, mox_lint_id id)
     mark_beside(l, name);
 }
 
+/* Plain tensors without which the family's layers cannot be computed. */
+static void check_required(mox_lint_layer *l)
+{
+    const mox_family *f = l->lint->model->family;
+    const mox_names *n = l->reader.names;
+    const mox_dims *d = &l->reader.dims;
+    const bool shared = d->shared_intermediate > 0 && d->expert_width == d->hidden;
+    const struct {
+        const char *name, *why;
+        bool needed;
+    } required[] = {
+        { n->router_bias, "the routers of this family have it", f->router_bias_always },
+        { n->per_expert_scale, "the routing of this family needs it", true },
+        { n->shared_expert_gate, "it scales the shared expert", shared },
+        { n->fused_gate_up_bias, "the experts of this family have biases", f->expert_bias && l->fused },
+        { n->fused_down_bias, "the experts of this family have biases", f->expert_bias && l->fused },
+        { n->table, "config.json says that this layer routes by table", l->layer < d->n_hash_layers },
+    };
+    char full[256];
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
+        if (required[i].needed && required[i].name && !mox_layer_find(&l->reader, required[i].name) &&
+            !find_quantized(l, required[i].name) &&
+            mox_expand_name(full, sizeof full, l->reader.prefix, required[i].name, l->layer, -1))
+            report_missing(l, full, "", required[i].why);
+}
+
 /* Rows and columns of the router against config.json. */
 static void check_router(mox_lint_layer *l)
 {
@@ -324,6 +350,7 @@ void mox_lint_tensors(mox_lint_layer *l)
     check_plain(l, l->reader.names->router, MOX_LINT_ROUTER_QUANTIZED);
     if (l->reader.dims.shared_intermediate > 0)
         check_plain(l, l->reader.names->shared_expert_gate, MOX_LINT_SHARED_GATE_QUANTIZED);
+    check_required(l);
     check_router(l);
     check_count(l);
 }
