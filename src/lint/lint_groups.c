@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lint_groups.c - what shapes alone say about scales: groups that do not divide a matrix, experts without a static
- * activation scale.
+ * lint_groups.c - what formats and shapes alone say about quantization: groups that do not divide a matrix, experts
+ * without a static activation scale, experts that are not quantized though the configuration says so.
  */
+#include <string.h>
+
+#include "ckpt/formats/hf_quant_config.h"
 #include "lint/lint_layer.h"
 
 /* Rows of one projection: gate and up of a fused tensor are each cut by groups on their own. */
@@ -75,4 +78,44 @@ void mox_lint_inputs_present(mox_lint_layer *l)
                 "%lld of %lld experts have no static scale for the activations of %s; expert %lld is the first",
                 (long long)without, (long long)experts, second ? "down" : "gate and up", (long long)first);
     }
+}
+
+/* ---- a configuration of quantization, and none of it ---------------------------------------------- */
+
+/* Lists of excluded modules have names, patterns and regular expressions; any that could mean experts counts. */
+static bool may_exclude(const json_t *value)
+{
+    static const char *const words[] = { "expert", "mlp", "moe", "ffn", "feed_forward", "*", "re:" };
+    const char *text = json_string_value(value);
+    const char *key;
+    json_t *item;
+    size_t i;
+    for (size_t w = 0; text && w < sizeof words / sizeof words[0]; w++)
+        if (strstr(text, words[w]))
+            return true;
+    json_array_foreach(value, i, item)
+    {
+        if (may_exclude(item))
+            return true;
+    }
+    json_object_foreach(mox_json_iterable(value), key, item)
+    {
+        if (may_exclude(item))
+            return true;
+    }
+    return false;
+}
+
+void mox_lint_quantized(mox_lint_layer *l)
+{
+    const moxie_model *model = l->lint->model;
+    const mox_lint_stored *s = l->n_stored > 0 ? &l->stored[0] : NULL;
+    if (!s || !s->matched || !mox_quant_is_plain(&s->match.weight) || !model->quant_config ||
+        may_exclude(model->quant_config))
+        return;
+    char method[60];
+    mox_lint_report(
+        l->lint->report, MOX_LINT_QUANT_CONFIG, mox_lint_at(l->lint, l->layer, mox_lint_part(s, MOX_PART_CODES)),
+        "the configuration says that the model is quantized (\"%s\") and excludes no experts, but these are %s",
+        mox_escape(method, sizeof method, mox_quant_config_method(model->quant_config)), s->match.format->id);
 }

@@ -61,6 +61,8 @@ bool mox_lint_router(mox_lint_layer *layer, moxie_grid *out);
 
 /* ---- checks of one layer ------------------------------------------------------------------------------ */
 
+/* A quantization_config that does not mention experts' modules as excluded, and experts that are not quantized. */
+void mox_lint_quantized(mox_lint_layer *layer);
 /* Headers: names, shapes, formats (lint_tensors.c); groups (lint_scales.c); input scales (lint_calibration.c). */
 void mox_lint_tensors(mox_lint_layer *layer);
 void mox_lint_groups(mox_lint_layer *layer);

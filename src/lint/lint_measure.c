@@ -18,10 +18,12 @@
 /* One row at a time. */
 typedef struct row_buffers {
     uint32_t *codes;      /* [K] */
+    bool *subnormal;      /* [groups] */
     double *scale, *zero; /* [groups]; scale includes the global one */
     const float *table;   /* of elements up to 8 bits, else NULL */
     const mox_format *element;
     int64_t groups, group_cols;
+    double min_normal; /* of scales; 0: there are none */
 } row_buffers;
 
 static bool words_in_a_row(const moxie_grid *g)
@@ -58,13 +60,21 @@ static double global_of(const mox_lint_view *v, int64_t r)
     return v->quant.global == MOXIE_GLOBAL_DIVIDE ? 1 / value : value;
 }
 
+double mox_lint_min_normal(const mox_format *format)
+{
+    /* E8M0 has no subnormals of its own, but its lowest code is one in f32. */
+    return format->kind == MOX_KIND_EXPONENT ? 0x1p-126 : (double)format->min_normal;
+}
+
 static void read_scales(const mox_lint_view *v, int64_t r, row_buffers *b)
 {
     const moxie_matrix *m = &v->matrix;
     const int64_t row = r / mox_group_rows(&v->quant, m->codes.rows);
     const double global = global_of(v, r);
     for (int64_t g = 0; g < b->groups; g++) {
-        b->scale[g] = m->scale.data ? mox_grid_value(&m->scale, row, g) * global : global;
+        const double scale = m->scale.data ? mox_grid_value(&m->scale, row, g) : 1;
+        b->scale[g] = scale * global;
+        b->subnormal[g] = scale != 0 && fabs(scale) < b->min_normal;
         b->zero[g] = m->zero.data ? mox_grid_value(&m->zero, row, g) + (double)m->zero_add : 0;
     }
 }
@@ -78,6 +88,7 @@ static void sum_row(const mox_lint_view *v, int64_t r, const row_buffers *b, mox
         const double q = element - b->zero[g], w = q * b->scale[g];
         out->not_finite += !isfinite(element);
         out->vanished += b->scale[g] == 0 && q != 0;
+        out->imprecise += b->subnormal[g] && q != 0;
         if (!isfinite(w))
             continue;
         energy += w * w;
@@ -122,7 +133,10 @@ bool mox_lint_measure_matrix(const mox_lint_view *v, mox_lint_measure *out)
     b.codes = mox_calloc((uint64_t)cols, sizeof *b.codes);
     b.scale = mox_calloc((uint64_t)b.groups, sizeof *b.scale);
     b.zero = mox_calloc((uint64_t)b.groups, sizeof *b.zero);
-    const bool fine = b.codes && b.scale && b.zero;
+    b.subnormal = mox_calloc((uint64_t)b.groups, sizeof *b.subnormal);
+    const mox_format *scales = v->matrix.scale.data ? mox_format_of(v->matrix.scale.dtype) : NULL;
+    b.min_normal = scales ? mox_lint_min_normal(scales) : 0;
+    const bool fine = b.codes && b.scale && b.zero && b.subnormal;
     if (fine && b.element) {
         out->present = out->comparable = true;
         measure_rows(v, &b, out);
@@ -130,6 +144,7 @@ bool mox_lint_measure_matrix(const mox_lint_view *v, mox_lint_measure *out)
     mox_free(b.codes);
     mox_free(b.scale);
     mox_free(b.zero);
+    mox_free(b.subnormal);
     return fine;
 }
 

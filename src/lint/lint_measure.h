@@ -16,6 +16,7 @@ typedef struct mox_lint_measure {
     bool constant;                 /* all codes are the same */
     uint64_t hash;                 /* of the codes */
     uint64_t not_finite, vanished; /* weights that are NaN or infinite; that a zero scale makes zero */
+    uint64_t imprecise;            /* weights other than zero whose scale is subnormal */
     double amax, rms;
     double global; /* 0: none */
     double input;  /* as stored; 0: none */
@@ -68,6 +69,8 @@ void mox_lint_router_numbers(mox_lint_layer *layer);
 
 /* Entry i of `of`: expert i, or the shared one. */
 mox_lint_choice mox_lint_choice_of(const mox_lint_measures *m, int64_t i, mox_lint_projection projection);
+/* The smallest normal magnitude of a type of scales: those below it are stored with fewer bits. */
+double mox_lint_min_normal(const mox_format *format);
 /* "expert 3" or "the shared expert". Returns `buffer`. */
 const char *mox_lint_who(mox_lint_choice choice, char *buffer, size_t size);
 /* Where a finding about a projection of an expert is. */

@@ -40,6 +40,7 @@ static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, bo
     mox_lint_tensors(&layer);
     mox_lint_groups(&layer);
     mox_lint_inputs_present(&layer);
+    mox_lint_quantized(&layer);
     if (mox_lint_still_there(lint)) {
         if (lint->options->deep)
             status = mox_lint_numbers(&layer, error);

@@ -16,12 +16,10 @@ typedef struct scale_counts {
 
 static void count_scale(const mox_format *format, double value, scale_counts *n)
 {
-    /* E8M0 has no subnormals of its own, but its lowest code is one in f32. */
-    const double min_normal = format->kind == MOX_KIND_EXPONENT ? 0x1p-126 : (double)format->min_normal;
     n->all++;
     n->invalid += !isfinite(value);
     n->negative += value < 0;
-    n->subnormal += value != 0 && fabs(value) < min_normal;
+    n->subnormal += value != 0 && fabs(value) < mox_lint_min_normal(format);
     n->largest += isfinite(value) && fabs(value) >= (double)format->max;
 }
 
@@ -33,7 +31,8 @@ static bool is_saturated(const mox_format *format, const scale_counts *n)
                                                                : n->largest > 0;
 }
 
-static void report_scales(mox_lint_layer *l, const mox_lint_view *v, const mox_format *format, const scale_counts *n)
+static void report_scales(mox_lint_layer *l, const mox_lint_view *v, const mox_format *format, const scale_counts *n,
+                          uint64_t imprecise)
 {
     const mox_lint_where where = mox_lint_where_of(l, v->choice, MOX_PART_SCALE);
     char who[40];
@@ -42,10 +41,12 @@ static void report_scales(mox_lint_layer *l, const mox_lint_view *v, const mox_f
         mox_lint_report(l->lint->report, MOX_LINT_SCALE_INVALID, where,
                         "%s: %lld of %lld scales are NaN or infinite, %lld are negative", who, (long long)n->invalid,
                         (long long)n->all, (long long)n->negative);
-    if (n->subnormal > 0)
+    /* A group of zeros may have any scale. */
+    if (imprecise > 0)
         mox_lint_report(l->lint->report, MOX_LINT_SCALE_SUBNORMAL, where,
-                        "%s: %lld of %lld scales are below %g, the smallest normal %s", who, (long long)n->subnormal,
-                        (long long)n->all, (double)format->min_normal, format->name);
+                        "%s: %lld of %lld scales are below %g, the smallest normal %s; %llu weights depend on them",
+                        who, (long long)n->subnormal, (long long)n->all, mox_lint_min_normal(format), format->name,
+                        (unsigned long long)imprecise);
     if (is_saturated(format, n))
         mox_lint_report(l->lint->report, MOX_LINT_SCALE_SATURATED, where,
                         "%s: %lld of %lld scales are %g, the largest %s", who, (long long)n->largest, (long long)n->all,
@@ -62,7 +63,7 @@ static void check_scales(mox_lint_layer *l, const mox_lint_view *v, mox_lint_mea
     for (int64_t r = 0; r < g->rows; r++)
         for (int64_t c = 0; c < g->cols; c++)
             count_scale(format, mox_grid_value(g, r, c), &n);
-    report_scales(l, v, format, &n);
+    report_scales(l, v, format, &n, out->imprecise);
     out->comparable = out->comparable && n.invalid == 0;
 }
 

@@ -76,6 +76,13 @@ static void plant_excluded(plant *p)
     plant_config(p, "\"lm_head\"", "\"lm_head\", \"model.layers.0.mlp.experts.0.up_proj\"");
 }
 
+static void plant_not_quantized(plant *p)
+{
+    plant_config(p, "\"norm_topk_prob\"",
+                 "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}, "
+                 "\"norm_topk_prob\"");
+}
+
 static void plant_key(plant *p)
 {
     plant_config(p, "\"norm_topk_prob\"", "\"moe_mystery_factor\": 2.5, \"norm_topk_prob\"");
@@ -423,6 +430,7 @@ static const struct defect {
     { "model-refused", NVFP4, plant_unknown_model, true, 0, 0 },
     { "config-contradicts", NVFP4, plant_fewer_experts, true, 0, 16 },
     { "quant-config-contradicts", NVFP4, plant_excluded, true, 0, 0 },
+    { "quant-config-contradicts", BF16, plant_not_quantized, true, 0, 0 },
     { "config-unread-key", NVFP4, plant_key, true, 0, 0 },
     { "layer-refused", NVFP4, plant_odd_activation, true, 0, 0 },
     { "tensor-missing", NVFP4, plant_missing, false, 0, 0 },
@@ -509,6 +517,22 @@ static void every_rule_has_a_defect(void **state)
     }
 }
 
+static void groups_of_zeros_may_have_any_scale(void **state)
+{
+    (void)state;
+    plant p;
+    plant_open(&p, NVFP4, 0, 0);
+    memset(plant_data(&p, "experts.1.up_proj.weight"), 0, 8); /* one group of 16 nibbles */
+    for (uint8_t scale = 0; scale < 2; scale++) {
+        plant_data(&p, SCALE)[0] = scale;
+        plant_write(&p);
+        moxie_lint *lint = plant_lint(&p, 1);
+        assert_false(plant_only(lint, ""));
+        moxie_lint_free(lint);
+    }
+    plant_close(&p);
+}
+
 /* What statistics cannot tell is not said: a trained-looking checkpoint in the right order, and a permuted one without
  * any structure. */
 static void statistics_know_their_limits(void **state)
@@ -535,6 +559,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_has_a_defect),
         cmocka_unit_test(every_defect_is_named),
+        cmocka_unit_test(groups_of_zeros_may_have_any_scale),
         cmocka_unit_test(statistics_know_their_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
