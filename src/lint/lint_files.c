@@ -61,13 +61,19 @@ static moxie_status list_directory(mox_lint *lint, bool all, moxie_error *error)
     if (!stream)
         return mox_fail_file(MOXIE_ERR_IO, error, lint->dir, -1, "cannot open the directory: %m");
     int64_t room = 0;
-    for (const struct dirent *entry; all && (entry = readdir(stream)) != NULL;)
-        if (is_shard(entry->d_name) && !add_shard(lint, entry->d_name, &room))
+    moxie_status status = MOXIE_OK;
+    while (all) {
+        errno = 0;
+        const struct dirent *entry = readdir(stream);
+        if (!entry && errno)
+            status = mox_fail_file(MOXIE_ERR_IO, error, lint->dir, -1, "cannot list the directory: %m");
+        if (!entry || (is_shard(entry->d_name) && !add_shard(lint, entry->d_name, &room)))
             break;
+    }
     closedir(stream);
     if (lint->n_shards > 1)
         qsort(lint->shards, (size_t)lint->n_shards, sizeof *lint->shards, by_name);
-    return MOXIE_OK;
+    return status;
 }
 
 /* ---- their tensors -------------------------------------------------------------------------------- */
