@@ -80,7 +80,7 @@ static bool list_shared(mox_lint_layer *l)
     const mox_names *n = l->reader.names;
     const char *const three[MOX_LINT_PROJECTIONS] = { n->shared_gate, n->shared_up, n->shared_down };
     l->first_shared = l->n_stored;
-    if (!n->shared_up || l->reader.dims.shared_intermediate == 0)
+    if (!n->shared_up || l->reader.dims.shared_intermediate <= 0)
         return true;
     return add_three(l, three, -1, true);
 }
