@@ -3,7 +3,8 @@
  * moxie.h - quantized fused mixture-of-experts layers: configurations, layers, plans, runs, checks.
  *
  * The other headers: moxie_ckpt.h (checkpoints, safetensors), moxie_prepare.h (weights for other engines' kernels),
- * moxie_scheme.h (vLLM's quantization schemes), moxie_cuda.h (NVIDIA GPUs), moxie_version.h (version numbers).
+ * moxie_scheme.h (vLLM's quantization schemes), moxie_lint.h (what is wrong in a checkpoint), moxie_cuda.h (NVIDIA
+ * GPUs), moxie_version.h (version numbers).
  *
  *     y[t] = sum_{j<K} w[t,j] * ( W2[e] . act( W13[e] . x[t] + b13[e] ) + b2[e] ),   e = ids[t,j]
  *

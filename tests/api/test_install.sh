@@ -46,6 +46,7 @@ cat >"$tmp/main.c" <<'END'
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_scheme.h>
 #include <moxie/moxie_prepare.h>
+#include <moxie/moxie_lint.h>
 #include <stdio.h>
 int main(void)
 {

@@ -48,6 +48,7 @@ perform() {
     list) "$@" "$moxie" prepare --list "$tmp/src/kimi" ;;
     run) "$@" "$moxie" run "$tmp/src/gptoss" --tokens 3 --threads 2 -o "$tmp/case/out.safetensors" ;;
     inspect) "$@" "$moxie" inspect "$tmp/src/gptoss" ;;
+    lint) "$@" "$moxie" lint "$tmp/src/kimi" --deep --json ;;
     explain) "$@" "$moxie" explain "$tmp/src/kimi" --json ;;
     diff) "$@" "$moxie" diff "$tmp/src/gptoss" --tokens 2 --threads 2 --json ;;
     esac

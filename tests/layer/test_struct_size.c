@@ -7,6 +7,7 @@
 
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_cuda.h>
+#include <moxie/moxie_lint.h>
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 
@@ -125,6 +126,7 @@ static void calls_reject_cut_structs(void **state)
     moxie_preparation *p = NULL;
     moxie_plan *plan = NULL;
     moxie_model *model = NULL;
+    moxie_lint *lint = NULL;
     moxie_scheme scheme = MOXIE_SCHEME_INIT;
     moxie_expert expert = { .a13_scale = 0 };
     CUT(moxie_layer_config, MOXIE_LAYER_CONFIG_INIT, moxie_layer_config_check(&s, &error));
@@ -132,6 +134,7 @@ static void calls_reject_cut_structs(void **state)
     CUT(moxie_limits, MOXIE_LIMITS_INIT, moxie_measure_limits(NULL, NULL, &s, &error));
     CUT(moxie_cuda_info, MOXIE_CUDA_INFO_INIT, moxie_cuda_get_info(&s, &error));
     CUT(moxie_cuda_device, MOXIE_CUDA_DEVICE_INIT, moxie_cuda_device_at(0, &s, &error));
+    CUT(moxie_lint_options, MOXIE_LINT_OPTIONS_INIT, moxie_lint_run("nowhere", &s, &lint, &error));
     CUT(moxie_model_options, MOXIE_MODEL_OPTIONS_INIT, moxie_model_open("nowhere", &s, &model, &error));
     CUT(moxie_synth_options, MOXIE_SYNTH_OPTIONS_INIT, moxie_synth_write("gpt-oss-20b", "nowhere", &s, &error));
     CUT(moxie_preparation_options, MOXIE_PREPARATION_OPTIONS_INIT,
@@ -164,6 +167,7 @@ static void lists_refuse_cut_structs(void **state)
     (void)state;
     CUT_OF_LIST(moxie_prepare_layout, MOXIE_PREPARE_LAYOUT_INIT, moxie_prepare_layout_at(0, &s));
     CUT_OF_LIST(moxie_prepare_limit, MOXIE_PREPARE_LIMIT_INIT, moxie_prepare_limit_at(0, 0, &s));
+    CUT_OF_LIST(moxie_lint_rule, MOXIE_LINT_RULE_INIT, moxie_lint_rule_at(0, &s));
     CUT_OF_LIST(moxie_kernel_info, MOXIE_KERNEL_INFO_INIT, moxie_kernel_at(0, &s));
     CUT_OF_LIST(moxie_kernel_info, MOXIE_KERNEL_INFO_INIT, moxie_cuda_kernel_at(0, &s));
     CUT_OF_LIST(moxie_preset_info, MOXIE_PRESET_INFO_INIT, moxie_preset_at(0, &s));

@@ -35,6 +35,7 @@ enum {
 int cmd_info(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_lint(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
@@ -166,6 +167,8 @@ typedef struct cli_sizes {
 void cli_parse_sizes(struct argp_state *state, const char *option, const char *text, cli_sizes *out);
 /* 0 for an empty list. */
 int64_t cli_largest_size(const cli_sizes *sizes);
+/* "A-B" or "A": layers from 0 on. */
+void cli_parse_layers(struct argp_state *state, const char *text, int64_t *first, int64_t *last);
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text);
 /* A child parser for DIR, --layer, --isa, --threads, --mode, --activations and --json; its input is a
  * cli_layer_options. Whether DIR is needed is the parent's business. */

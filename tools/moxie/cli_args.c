@@ -43,6 +43,16 @@ int64_t cli_largest_size(const cli_sizes *sizes)
     return max;
 }
 
+void cli_parse_layers(struct argp_state *state, const char *text, int64_t *first, int64_t *last)
+{
+    char *end;
+    *first = *last = strtoll(text, &end, 10);
+    if (end > text && *end == '-' && end[1] != '\0')
+        *last = strtoll(end + 1, &end, 10);
+    if (end == text || *end != '\0' || *first < 0 || *last < *first)
+        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_printable(text));
+}
+
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text)
 {
     return (moxie_backend)cli_parse_name(state, &cli_backends, text);

@@ -63,16 +63,6 @@ static void parse_rank(struct argp_state *state, const char *option, const char 
     *size = (int32_t)n;
 }
 
-static void parse_layers(struct argp_state *state, const char *text, prepare_options *out)
-{
-    char *end;
-    out->first_layer = out->last_layer = strtoll(text, &end, 10);
-    if (end > text && *end == '-' && end[1] != '\0')
-        out->last_layer = strtoll(end + 1, &end, 10);
-    if (end == text || *end != '\0' || out->first_layer < 0 || out->last_layer < out->first_layer)
-        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_printable(text));
-}
-
 static void add_directory(struct argp_state *state, arguments *args, char *text)
 {
     prepare_options *p = &args->prepare;
@@ -139,7 +129,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         p->layout = arg;
         return 0;
     case OPT_FOR: p->release = arg; return 0;
-    case OPT_LAYERS: parse_layers(state, arg, p); return 0;
+    case OPT_LAYERS: cli_parse_layers(state, arg, &p->first_layer, &p->last_layer); return 0;
     case OPT_TP: parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size); return 0;
     case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
     case OPT_EP_MAP: p->how.ep_map = cli_parse_name(state, &ep_maps, arg); return 0;

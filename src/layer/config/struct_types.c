@@ -4,6 +4,7 @@
  */
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_cuda.h>
+#include <moxie/moxie_lint.h>
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * lint_run.c - one run: files, configuration, then layer by layer.
+ */
+#include "lint/lint.h"
+
+#include <string.h>
+
+#include "lint/lint_layer.h"
+
+/* Opens the model on the tensors of the files that could be opened. */
+static bool open_model(mox_lint *lint)
+{
+    moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    options.tensors = lint->tensors;
+    options.n_tensors = lint->n_tensors;
+    if (mox_model_open(lint->dir, &options, &lint->model, &error) == MOXIE_OK)
+        return true;
+    lint->model = NULL;
+    mox_lint_unreadable(lint->report, MOX_LINT_MODEL_REFUSED, &error);
+    return false;
+}
+
+static bool is_wanted(const mox_lint *lint, int64_t layer)
+{
+    const moxie_lint_options *o = lint->options;
+    return !o->some_layers || (layer >= o->first_layer && layer <= o->last_layer);
+}
+
+/* *judged: everything below the layer's names was looked at. */
+static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, bool *judged, moxie_error *error)
+{
+    mox_lint_layer layer;
+    moxie_status status = MOXIE_OK;
+    if (!mox_lint_layer_open(lint, place, &layer)) {
+        mox_lint_layer_close(&layer);
+        return MOXIE_OK;
+    }
+    mox_lint_tensors(&layer);
+    mox_lint_groups(&layer);
+    mox_lint_inputs_present(&layer);
+    mox_lint_quantized(&layer);
+    if (mox_lint_still_there(lint)) {
+        if (lint->options->deep)
+            status = mox_lint_numbers(&layer, error);
+        if (status == MOXIE_OK)
+            mox_lint_load(&layer);
+    }
+    *judged = !layer.unknown;
+    mox_lint_layer_close(&layer);
+    lint->report->info.n_layers++;
+    return status;
+}
+
+static moxie_status check_layers(mox_lint *lint, moxie_error *error)
+{
+    const moxie_model *model = lint->model;
+    const moxie_lint_options *o = lint->options;
+    bool *skipped = mox_arena_calloc(&lint->arena, (uint64_t)model->n_places, sizeof *skipped);
+    MOX_FAIL_IF(!skipped, MOXIE_ERR_MEMORY, error, "no memory for the list of layers");
+    for (int64_t i = 0; i < model->n_places; i++) {
+        bool judged = false;
+        if (is_wanted(lint, model->places[i].layer))
+            MOX_TRY(check_layer(lint, &model->places[i], &judged, error));
+        skipped[i] = !judged;
+        MOX_FAIL_IF(!o->deep && o->progress && o->progress(o->progress_user, i + 1, model->n_places) != 0,
+                    MOXIE_ERR_TIMEOUT, error, "the caller stopped after layer %lld", (long long)model->places[i].layer);
+    }
+    mox_lint_unread(lint, skipped);
+    return MOXIE_OK;
+}
+
+static moxie_status check_all(mox_lint *lint, moxie_error *error)
+{
+    MOX_TRY(mox_lint_files(lint, error));
+    mox_lint_json(lint);
+    if (lint->report->no_memory || !open_model(lint))
+        return MOXIE_OK;
+    lint->report->info.family = lint->model->family->id;
+    mox_lint_config(lint);
+    return check_layers(lint, error);
+}
+
+/* The rule's number; -1 for NULL. */
+static moxie_status find_rule(const char *name, int32_t *out, moxie_error *error)
+{
+    char escaped[80];
+    *out = -1;
+    if (!name)
+        return MOXIE_OK;
+    for (int32_t i = 0; mox_lint_rule_at(i); i++)
+        if (strcmp(mox_lint_rule_at(i)->name, name) == 0) {
+            *out = i;
+            return MOXIE_OK;
+        }
+    return mox_fail(MOXIE_ERR_ARGUMENT, error, "there is no rule \"%s\": moxie_lint_rule_at() lists them",
+                    mox_escape(escaped, sizeof escaped, name));
+}
+
+moxie_status mox_lint_run(const char *dir, const moxie_lint_options *options, moxie_lint **out, moxie_error *error)
+{
+    int32_t only;
+    MOX_TRY(find_rule(options->only, &only, error));
+    moxie_lint *report = mox_alloc(sizeof *report);
+    MOX_FAIL_IF(!report, MOXIE_ERR_MEMORY, error, "no memory for a report");
+    report->only = only;
+    report->info = (moxie_lint_info) { .family = "", .input_text = "", .deep = options->deep != 0 };
+    mox_lint lint = { .dir = dir, .options = options, .report = report };
+    moxie_status status = check_all(&lint, error);
+    mox_lint_close(&lint);
+    if (status == MOXIE_OK && report->no_memory)
+        status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check %s", dir);
+    if (status != MOXIE_OK) {
+        mox_lint_free(report);
+        return status;
+    }
+    mox_lint_report_finish(report);
+    *out = report;
+    return MOXIE_OK;
+}
