@@ -338,6 +338,12 @@ typedef enum moxie_norm {
     MOXIE_NORM_SUM_OR_ONE = 4    /* v / (sum > 0 ? sum : 1) */
 } moxie_norm;
 
+/* What an expert without weights returns. */
+typedef enum moxie_zero_kind {
+    MOXIE_ZERO_IDENTITY = 0, /* its input */
+    MOXIE_ZERO_NULL = 1      /* zero */
+} moxie_zero_kind;
+
 typedef enum moxie_group_score { MOXIE_GROUP_TOP2_SUM = 0, MOXIE_GROUP_MAX = 1 } moxie_group_score;
 
 /* Chooses the experts of `tokens` tokens: reads logits [T,E], writes ids [T,K] and weights [T,K]. Non-zero makes the
@@ -367,7 +373,12 @@ typedef struct moxie_routing {
     uint64_t seed; /* simulated strategies */
     moxie_route_fn custom;
     void *custom_user;
-    uint32_t reserved[8]; /* zero */
+    float softcap;        /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
+    int32_t zero_experts; /* Z: experts without weights, with ids E to E + Z - 1; then arrays [E] have E + Z entries */
+    int32_t zero_kind;    /* moxie_zero_kind, of all Z */
+    int32_t topk_per_group; /* K / n_group: every group gives so many of its own choices; 0: choices ignore groups */
+    const float *bias_alt;  /* [E] a second bias: a run says for each token which of the two is added; or NULL */
+    uint32_t reserved[2];   /* zero */
 } moxie_routing;
 
 /* Fills `routing` for the method that engines call by this name: default, renormalize, renormalize_naive, deepseek_v3,

@@ -46,6 +46,10 @@ static moxie_status check_values(const moxie_routing *r, moxie_error *error)
     MOX_TRY(check_number("norm", r->norm, MOXIE_NORM_SUM_OR_ONE, error));
     MOX_TRY(check_number("group_score", r->group_score, MOXIE_GROUP_MAX, error));
     MOX_TRY(check_float("norm_eps", r->norm_eps, error));
+    MOX_TRY(check_number("zero_experts", r->zero_experts, MOXIE_MAX_EXPERTS, error));
+    MOX_TRY(check_number("zero_kind", r->zero_kind, MOXIE_ZERO_NULL, error));
+    MOX_TRY(check_number("topk_per_group", r->topk_per_group, MOXIE_MAX_TOP_K, error));
+    MOX_TRY(check_float("softcap", r->softcap, error));
     MOX_TRY(check_float("jitter", r->jitter, error));
     return check_float("scale", r->scale, error);
 }
@@ -73,7 +77,10 @@ static moxie_status check_unread(const moxie_routing *r, moxie_error *error)
         { "round_weights_bf16", r->round_weights_bf16 != 0, BUILT_IN },
         { "round_logits_bf16", r->round_logits_bf16 != 0, LOGIT_BASED },
         { "bias", r->bias != NULL, BIT(TOPK) },
+        { "bias_alt", r->bias_alt != NULL, BIT(TOPK) },
         { "n_group", r->n_group > 1, BIT(TOPK) },
+        { "topk_per_group", r->topk_per_group != 0, BIT(TOPK) },
+        { "softcap", r->softcap != 0, LOGIT_BASED },
         { "table", r->table != NULL, BIT(TABLE) },
         { "jitter", r->jitter != 0, BIT(SPARSEMIXER) },
         { "custom", r->custom != NULL, BIT(CUSTOM) },
@@ -123,11 +130,27 @@ static moxie_status check_needed(const moxie_routing *r, int64_t top_k, moxie_er
     return MOXIE_OK;
 }
 
+/* Fields that are part of the interface, but that no back end computes yet. */
+static moxie_status check_supported(const moxie_routing *r, moxie_error *error)
+{
+    const field_rule rules[] = {
+        { "softcap", r->softcap != 0, 0 },      { "zero_experts", r->zero_experts != 0, 0 },
+        { "zero_kind", r->zero_kind != 0, 0 },  { "topk_per_group", r->topk_per_group != 0, 0 },
+        { "bias_alt", r->bias_alt != NULL, 0 },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        MOX_FAIL_IF(rules[i].set, MOXIE_ERR_UNSUPPORTED, error,
+                    "routing.%s is set, but no back end computes it yet; route outside and pass ids and weights",
+                    rules[i].name);
+    return MOXIE_OK;
+}
+
 moxie_status mox_routing_check(const moxie_routing *routing, int64_t experts, int64_t top_k, moxie_error *error)
 {
     MOX_TRY(check_sizes(experts, top_k, error));
     MOX_TRY(check_values(routing, error));
     MOX_TRY(check_unread(routing, error));
     MOX_TRY(check_groups(routing, experts, top_k, error));
-    return check_needed(routing, top_k, error);
+    MOX_TRY(check_needed(routing, top_k, error));
+    return check_supported(routing, error);
 }

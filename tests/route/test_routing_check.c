@@ -152,6 +152,14 @@ static void test_rejections(void **state)
         { { .custom = no_choice }, 8, 2, "routing.custom is set" },
         { { .table = some_ids }, 8, 2, "routing.table is set" },
         { { .jitter = 0.1f }, 8, 2, "routing.jitter is set" },
+        { { .softcap = -1 }, 8, 2, "routing.softcap is -1" },
+        { { .softcap = INFINITY }, 8, 2, "routing.softcap is inf" },
+        { { .zero_experts = -1 }, 8, 2, "routing.zero_experts is -1" },
+        { { .zero_kind = 2 }, 8, 2, "routing.zero_kind is 2" },
+        { { .topk_per_group = -1 }, 8, 2, "routing.topk_per_group is -1" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .softcap = 30 }, 8, 2, "routing.softcap is set" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .bias_alt = some_floats }, 8, 2, "routing.bias_alt is set" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .topk_per_group = 1 }, 8, 2, "routing.topk_per_group is set" },
     };
     for (size_t i = 0; i < sizeof rejections / sizeof rejections[0]; i++) {
         moxie_error error = { 0 };
