@@ -329,14 +329,22 @@ typedef enum moxie_weight_from {
     MOXIE_WEIGHT_SIGMOID_SELECTED = 2  /* sigmoid of the chosen logit (Llama-4) */
 } moxie_weight_from;
 
-/* Renormalisation over the K chosen weights v, where sum is their sum. */
+/* Renormalisation over the K chosen weights v, where sum is their sum. With v of +inf it is the limit: they share 1
+ * evenly, and the other weights become 0. */
 typedef enum moxie_norm {
     MOXIE_NORM_NONE = 0,
-    MOXIE_NORM_SUM_PLUS_EPS = 1, /* v / (sum + eps), eps 0 means 1e-20 */
+    MOXIE_NORM_SUM_PLUS_EPS = 1, /* v / (sum + eps) */
     MOXIE_NORM_SUM = 2,          /* v / sum */
     MOXIE_NORM_MAX_SUM_EPS = 3,  /* v / max(sum, eps) */
     MOXIE_NORM_SUM_OR_ONE = 4    /* v / (sum > 0 ? sum : 1) */
 } moxie_norm;
+
+/* An expert of a dropped group is chosen only when the experts of the groups kept have lower keys, or are too few. */
+typedef enum moxie_group_fill {
+    MOXIE_FILL_LOWEST = 0, /* its key is -inf */
+    MOXIE_FILL_ZERO = 1,   /* its key is 0, and so is its weight when it is chosen (DeepSeek-V2 in transformers) */
+    MOXIE_FILL_ZERO_KEY = 2 /* its key is 0; when it is chosen, its weight comes from its score (Mistral-4, A.X-K2) */
+} moxie_group_fill;
 
 /* What an expert without weights returns. */
 typedef enum moxie_zero_kind {
@@ -357,12 +365,12 @@ typedef struct moxie_routing {
     int32_t select; /* moxie_select */
     int32_t weight; /* moxie_weight_from */
     int32_t norm;   /* moxie_norm */
-    float norm_eps;
+    float norm_eps;  /* the eps of SUM_PLUS_EPS and MAX_SUM_EPS; 0 means 1e-20 */
     float scale;     /* multiplies every weight, after renormalisation; 0 means 1 */
     int32_t n_group; /* 0 or 1: ungrouped; else E % n_group == 0 */
     int32_t topk_group;
     int32_t group_score;     /* moxie_group_score */
-    int32_t group_fill_zero; /* 0: keys of dropped groups become -inf; 1: they become 0 */
+    int32_t group_fill_zero; /* moxie_group_fill: what becomes of the keys of dropped groups */
     int32_t on_input;        /* weights multiply the expert's input instead of its output */
     int32_t round_logits_bf16, round_weights_bf16;
     float jitter;                  /* sparsemixer; 0 means 0.01 */
@@ -376,8 +384,8 @@ typedef struct moxie_routing {
     float softcap;        /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
     int32_t zero_experts; /* Z: experts without weights, with ids E to E + Z - 1; then arrays [E] have E + Z entries */
     int32_t zero_kind;    /* moxie_zero_kind, of all Z */
-    int32_t topk_per_group; /* K / n_group: every group gives so many of its own choices; 0: choices ignore groups */
-    const float *bias_alt;  /* [E] a second bias: a run says for each token which of the two is added; or NULL */
+    int32_t topk_per_group; /* K / n_group: each group gives so many choices, group after group; 0: all compete */
+    const float *bias_alt;  /* [E] a second bias, for the tokens that bias_choice of moxie_run_args marks; or NULL */
     uint32_t reserved[2];   /* zero */
 } moxie_routing;
 
@@ -640,6 +648,15 @@ typedef struct moxie_run_args {
     float *logits_out;         /* [T,E] or NULL; written when the layer's router runs or logits are given */
     void *workspace;           /* of moxie_plan_workspace_bytes, aligned to 64 bytes; its content does not matter */
     uint64_t workspace_bytes;
+    /* [T] or NULL: a token whose byte is not 0 is padding. No expert is chosen for it: its ids are -1, its weights 0, so
+     * its output is the shared expert's alone, or 0. Its row of logits_out is computed. Other tokens get the bits that
+     * they get without the mark, save where one activation scale covers the whole batch. With a callback the marks take
+     * effect after it. Read where experts are chosen; beside `ids`, moxie_plan_run answers MOXIE_ERR_ARGUMENT. */
+    const uint8_t *padding;
+    /* [T] or NULL: routing.bias_alt is the bias of a token whose byte is not 0, routing.bias that of the others. With
+     * MOXIE_SELECT_TABLE such a token chooses the K largest keys, and its token id is not read. NULL: no such token.
+     * Read where experts are chosen; an error without bias_alt, and beside `ids` as with `padding`. */
+    const uint8_t *bias_choice;
 } moxie_run_args;
 #define MOXIE_RUN_ARGS_INIT MOXIE_INIT(moxie_run_args)
 

@@ -4,15 +4,19 @@
  * (token, choice) by expert.
  *
  * Arithmetic is fp32 throughout. Keys decide the selection; weights are computed separately:
+ *     logit[e] = rounded to bf16, then softcap tanh(logit / softcap), where the routing asks for it
  *     score[e] = logit | softmax | sigmoid | sqrt(softplus)
  *     key[e]   = score[e] + bias[e]
- *     groups   : only the topk_group best take part; a group's score is its largest key, or the sum of its two largest
+ *     groups   : only the topk_group best take part; a group's score is its largest key, or the sum of its two largest;
+ *                or each group gives topk_per_group choices of its own, group after group
  *     ids      = the K largest keys, descending, ties to the lower index
  *     weight   = score[id] | softmax over chosen logits | sigmoid(chosen logit); then norm, scale, per-expert scale
  *
  * A NaN key sorts below every number, also below -inf. It is chosen only when fewer than K numbers are left, and then
  * with weight 0. A softmax and a group's score ignore it. A softmax with infinite logits is its limit: entries of +inf
- * share evenly, and so do all entries when all are -inf.
+ * share evenly, and so do all entries when all are -inf. A norm over infinite weights is its limit, too.
+ *
+ * "E" here counts zero experts as well: they have logits, keys and ids like others.
  */
 #ifndef MOX_ROUTE_ROUTE_H
 #define MOX_ROUTE_ROUTE_H

@@ -112,7 +112,9 @@ static void describe_selection(text *t, const moxie_routing *r, long long expert
     case MOXIE_SELECT_SIM_NORMAL: add(t, "simulated normal, %lld of %lld", k, experts); break;
     default:
         add(t, "%s%s top-%lld of %lld", scores[r->score], r->bias ? " + bias" : "", k, experts);
-        if (r->n_group > 1)
+        if (r->topk_per_group > 0)
+            add(t, ", %d in each of %d groups", (int)r->topk_per_group, (int)r->n_group);
+        else if (r->n_group > 1)
             add(t, " in the best %d of %d groups", (int)r->topk_group, (int)r->n_group);
     }
 }
@@ -123,6 +125,10 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
     text t = { buffer, size };
     buffer[0] = '\0';
     describe_selection(&t, routing, experts, top_k);
+    if (routing->bias_alt)
+        add(&t, ", a second bias for some tokens");
+    if (routing->softcap != 0)
+        add(&t, ", soft cap %g", (double)routing->softcap);
     if (routing->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED)
         add(&t, ", softmax over the chosen");
     if (routing->weight == MOXIE_WEIGHT_SIGMOID_SELECTED)

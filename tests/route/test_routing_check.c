@@ -99,6 +99,9 @@ static void test_descriptions(void **state)
     r = (moxie_routing) { .weight = MOXIE_WEIGHT_SOFTMAX_SELECTED, .per_expert_scale = some_floats, .on_input = 1 };
     assert_string_equal(mox_routing_describe(&r, 32, 4, words, sizeof words),
                         "logit top-4 of 32, softmax over the chosen, times a scale per expert, applied to the input");
+    r = (moxie_routing) { .n_group = 2, .topk_per_group = 2, .softcap = 30, .bias_alt = some_floats };
+    assert_string_equal(mox_routing_describe(&r, 32, 4, words, sizeof words),
+                        "logit top-4 of 32, 2 in each of 2 groups, a second bias for some tokens, soft cap 30");
     assert_string_equal(mox_routing_describe(&r, 32, 4, words, 6), "logit");
 }
 
@@ -155,6 +158,14 @@ static void test_rejections(void **state)
         { { .softcap = -1 }, 8, 2, "routing.softcap is -1" },
         { { .softcap = INFINITY }, 8, 2, "routing.softcap is inf" },
         { { .zero_experts = -1 }, 8, 2, "routing.zero_experts is -1" },
+        { { .zero_experts = 1017 }, 8, 2, "from 0 to 1016" },
+        { { .group_fill_zero = 3 }, 8, 2, "routing.group_fill_zero is 3" },
+        { { .n_group = 2, .topk_per_group = 1 }, 8, 4, "topk_per_group is 1; with 2 group(s) and top_k 4" },
+        { { .topk_per_group = 2 }, 8, 2, "with 0 group(s)" },
+        { { .n_group = 4, .topk_per_group = 1, .topk_group = 2 }, 8, 4, "topk_group is 2" },
+        { { .n_group = 4, .topk_per_group = 3 }, 8, 12, "top_k is 12" },
+        { { .n_group = 3, .topk_per_group = 1 }, 8, 3, "do not divide into 3 groups" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .softcap = 3 }, 8, 2, "routing.softcap is set" },
         { { .zero_kind = 2 }, 8, 2, "routing.zero_kind is 2" },
         { { .topk_per_group = -1 }, 8, 2, "routing.topk_per_group is -1" },
         { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .softcap = 30 }, 8, 2, "routing.softcap is set" },

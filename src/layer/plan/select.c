@@ -234,7 +234,7 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
 static moxie_status choose_topk(selector *s, const mox_kernel **out)
 {
     const moxie_layer_config *c = s->config;
-    const mox_topk_problem problem = { &c->routing, c->experts, c->top_k };
+    const mox_topk_problem problem = { &c->routing, mox_config_candidates(c), c->top_k };
     char words[160];
     mox_routing_describe(&c->routing, c->experts, c->top_k, words, sizeof words);
     const char *routing = mox_steps_copy_text(s->steps, words);
