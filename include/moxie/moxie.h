@@ -341,12 +341,14 @@ typedef enum moxie_norm {
 
 /* An expert of a dropped group is chosen only when the experts of the groups kept have lower keys, or are too few. */
 typedef enum moxie_group_fill {
-    MOXIE_FILL_LOWEST = 0, /* its key is -inf */
-    MOXIE_FILL_ZERO = 1,   /* its key is 0, and so is its weight when it is chosen (DeepSeek-V2 in transformers) */
+    MOXIE_FILL_LOWEST = 0,  /* its key is -inf */
+    MOXIE_FILL_ZERO = 1,    /* its key is 0, and so is its weight when it is chosen (DeepSeek-V2 in transformers) */
     MOXIE_FILL_ZERO_KEY = 2 /* its key is 0; when it is chosen, its weight comes from its score (Mistral-4, A.X-K2) */
 } moxie_group_fill;
 
-/* What an expert without weights returns. */
+/* What an expert without weights returns. A zero expert has an id, a logit, a bias and a weight like others, but no
+ * expert_gemm reads it. Where its choice stands, combine adds weight times hidden state, or nothing, in fp32. With
+ * expert parallelism rank 0 alone adds it, so the sum of all ranks' outputs holds it once. Source: LongCat-Flash. */
 typedef enum moxie_zero_kind {
     MOXIE_ZERO_IDENTITY = 0, /* its input */
     MOXIE_ZERO_NULL = 1      /* zero */
@@ -361,10 +363,10 @@ typedef int (*moxie_route_fn)(void *user, int64_t tokens, const float *logits, i
 /* One routing method. Zero in a field is its neutral value. The arrays are the caller's; moxie_layer_create copies
  * them. `custom_user` must outlive the layer. */
 typedef struct moxie_routing {
-    int32_t score;  /* moxie_score */
-    int32_t select; /* moxie_select */
-    int32_t weight; /* moxie_weight_from */
-    int32_t norm;   /* moxie_norm */
+    int32_t score;   /* moxie_score */
+    int32_t select;  /* moxie_select */
+    int32_t weight;  /* moxie_weight_from */
+    int32_t norm;    /* moxie_norm */
     float norm_eps;  /* the eps of SUM_PLUS_EPS and MAX_SUM_EPS; 0 means 1e-20 */
     float scale;     /* multiplies every weight, after renormalisation; 0 means 1 */
     int32_t n_group; /* 0 or 1: ungrouped; else E % n_group == 0 */
@@ -381,9 +383,11 @@ typedef struct moxie_routing {
     uint64_t seed; /* simulated strategies */
     moxie_route_fn custom;
     void *custom_user;
-    float softcap;        /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
-    int32_t zero_experts; /* Z: experts without weights, with ids E to E + Z - 1; then arrays [E] have E + Z entries */
-    int32_t zero_kind;    /* moxie_zero_kind, of all Z */
+    float softcap; /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
+    /* Z: experts without weights, with ids E to E + Z - 1. Then the arrays here, logits and the router have E + Z entries
+     * where this header says E, and groups divide E + Z. */
+    int32_t zero_experts;
+    int32_t zero_kind;      /* moxie_zero_kind, of all Z */
     int32_t topk_per_group; /* K / n_group: each group gives so many choices, group after group; 0: all compete */
     const float *bias_alt;  /* [E] a second bias, for the tokens that bias_choice of moxie_run_args marks; or NULL */
     uint32_t reserved[2];   /* zero */
@@ -640,7 +644,7 @@ typedef struct moxie_run_args {
     const void *logits;        /* [T,E] or NULL */
     moxie_dtype logits_dtype;  /* F32, BF16 or F16; 0 means F32 */
     const int32_t *token_ids;  /* [T] for table routing */
-    const int32_t *ids;        /* [T,K] or NULL; an id below 0, or not below E, is skipped */
+    const int32_t *ids;        /* [T,K] or NULL; an id below 0, or not below E (with zero experts E + Z), is skipped */
     const float *weights;      /* [T,K] */
     void *output;              /* [T,H], config.dtype; may not overlap an input */
     int32_t *ids_out;          /* [T,K] or NULL */
@@ -667,8 +671,10 @@ MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *ar
 
 /* The same in three parts, for engines that move tokens between them. Each is one-thread-at-a-time per plan.
  *     route      logits (or the router's) -> ids_out, weights_out
- *     experts    hidden, ids, weights -> rows [T,K,H] f32: the result of each choice, not yet weighted; 0 if skipped
- *     combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert */
+ *     experts    hidden, ids, weights -> rows [T,K,H] f32: the result of each choice, not yet weighted; 0 if skipped,
+ *                and for zero experts
+ *     combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert; with identity experts also
+ *                hidden, and their part is in the output */
 MOXIE_API moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows,
                                           moxie_error *error);

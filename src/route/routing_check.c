@@ -84,7 +84,7 @@ static moxie_status check_unread(const moxie_routing *r, moxie_error *error)
         { "n_group", r->n_group > 1, BIT(TOPK) },
         { "topk_per_group", r->topk_per_group != 0, BIT(TOPK) },
         { "softcap", r->softcap != 0, SCORE_BASED },
-        { "zero_experts", r->zero_experts != 0, SCORE_BASED },
+        { "zero_experts", r->zero_experts != 0, SCORE_BASED | BIT(CUSTOM) },
         { "table", r->table != NULL, BIT(TABLE) },
         { "jitter", r->jitter != 0, BIT(SPARSEMIXER) },
         { "custom", r->custom != NULL, BIT(CUSTOM) },
@@ -102,10 +102,11 @@ static moxie_status check_unread(const moxie_routing *r, moxie_error *error)
 static moxie_status check_per_group(const moxie_routing *r, int64_t experts, int64_t top_k, moxie_error *error)
 {
     const int32_t groups = r->n_group, own = r->topk_per_group;
-    MOX_FAIL_IF(groups <= 1 || own * (int64_t)groups != top_k, MOXIE_ERR_ARGUMENT, error,
-                "routing.topk_per_group is %d; with %d group(s) and top_k %lld it must be top_k / n_group, of more than "
-                "one group",
-                (int)own, (int)groups, (long long)top_k);
+    MOX_FAIL_IF(
+        groups <= 1 || own * (int64_t)groups != top_k, MOXIE_ERR_ARGUMENT, error,
+        "routing.topk_per_group is %d; with %d group(s) and top_k %lld it must be top_k / n_group, of more than "
+        "one group",
+        (int)own, (int)groups, (long long)top_k);
     MOX_FAIL_IF(r->topk_group != 0 && r->topk_group != groups, MOXIE_ERR_ARGUMENT, error,
                 "routing.topk_group is %d, but topk_per_group takes choices from all %d groups; set it to 0",
                 (int)r->topk_group, (int)groups);
@@ -147,22 +148,10 @@ static moxie_status check_needed(const moxie_routing *r, int64_t top_k, moxie_er
                 (long long)r->table_rows, r->table ? "an address" : "NULL");
     MOX_FAIL_IF(r->select == MOXIE_SELECT_SPARSEMIXER && top_k != 2, MOXIE_ERR_ARGUMENT, error,
                 "routing by sparsemixer chooses exactly 2 experts; top_k is %lld", (long long)top_k);
+    MOX_FAIL_IF(r->zero_kind != MOXIE_ZERO_IDENTITY && r->zero_experts == 0, MOXIE_ERR_ARGUMENT, error,
+                "routing.zero_kind is set, but zero_experts is 0: there are none of that kind");
     MOX_FAIL_IF(r->select == MOXIE_SELECT_CUSTOM && !r->custom, MOXIE_ERR_ARGUMENT, error,
                 "routing by a custom callback, but routing.custom is NULL");
-    return MOXIE_OK;
-}
-
-/* Fields that are part of the interface, but that no back end computes yet. */
-static moxie_status check_supported(const moxie_routing *r, moxie_error *error)
-{
-    const field_rule rules[] = {
-        { "zero_experts", r->zero_experts != 0, 0 },
-        { "zero_kind", r->zero_kind != 0, 0 },
-    };
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        MOX_FAIL_IF(rules[i].set, MOXIE_ERR_UNSUPPORTED, error,
-                    "routing.%s is set, but no back end computes it yet; route outside and pass ids and weights",
-                    rules[i].name);
     return MOXIE_OK;
 }
 
@@ -173,6 +162,5 @@ moxie_status mox_routing_check(const moxie_routing *routing, int64_t experts, in
     MOX_TRY(check_values(routing, error));
     MOX_TRY(check_unread(routing, error));
     MOX_TRY(check_groups(routing, all, top_k, error));
-    MOX_TRY(check_needed(routing, top_k, error));
-    return check_supported(routing, error);
+    return check_needed(routing, top_k, error);
 }

@@ -125,6 +125,9 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
     text t = { buffer, size };
     buffer[0] = '\0';
     describe_selection(&t, routing, experts, top_k);
+    if (routing->zero_experts > 0)
+        add(&t, ", beside them %d %s expert(s)", (int)routing->zero_experts,
+            routing->zero_kind == MOXIE_ZERO_NULL ? "null" : "identity");
     if (routing->bias_alt)
         add(&t, ", a second bias for some tokens");
     if (routing->softcap != 0)

@@ -195,8 +195,8 @@ static moxie_status topk(const mox_topk_args *a, mox_cuda_stream stream, moxie_e
             continue;
         }
         mox_widen(a->logits_dtype, (const char *)a->logits + t * a->experts * bytes, logits, a->experts);
-        mox_route_token(has_alt ? &alt : &a->routing, a->experts, a->top_k, logits, t, a->token_ids != NULL ? a->token_ids[t] : 0,
-                        a->ids + t * a->top_k, a->weights + t * a->top_k);
+        mox_route_token(has_alt ? &alt : &a->routing, a->experts, a->top_k, logits, t,
+                        a->token_ids != NULL ? a->token_ids[t] : 0, a->ids + t * a->top_k, a->weights + t * a->top_k);
     }
     return MOXIE_OK;
 }

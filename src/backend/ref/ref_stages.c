@@ -160,6 +160,9 @@ static void combine_token(void *context, int64_t t, int32_t worker)
             if (row_of(args, i) >= 0)
                 sum += (args->weights != NULL ? (double)args->weights[i] : 1) *
                        args->y[row_of(args, i) * args->hidden + n];
+            else if (mox_combine_is_identity(args, i))
+                sum += (double)args->identity_weights[i] *
+                       mox_load(args->out_dtype, (const char *)args->identity + (t * args->hidden + n) * bytes);
         if (args->shared != NULL)
             sum +=
                 (args->shared_weight != NULL ? (double)args->shared_weight[t] : 1) * args->shared[t * args->hidden + n];

@@ -54,7 +54,8 @@ static __device__ void softmax(float *x, int64_t n, int lane)
     __syncwarp();
 }
 
-template <bool MORE> static __device__ void load_logits(const mox_topk_args &args, int64_t token, const arrays &a, int lane)
+template <bool MORE>
+static __device__ void load_logits(const mox_topk_args &args, int64_t token, const arrays &a, int lane)
 {
     for (int64_t e = lane; e < args.experts; e += LANES) {
         const float x = mox_device_load(args.logits_dtype, args.logits, token * args.experts + e);

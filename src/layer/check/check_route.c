@@ -156,6 +156,20 @@ void mox_check_shared_gate(mox_check_context *context)
 
 /* ---- combine ------------------------------------------------------------------------------------- */
 
+/* Whether a choice of this id adds the token's own hidden state. */
+static bool adds_identity(const moxie_layer_config *config, int32_t id)
+{
+    return mox_config_adds_identity(config) && id >= config->experts && id < mox_config_candidates(config);
+}
+
+/* Column n of the hidden state of the pass's token t. */
+static double own_state(const mox_run *run, int64_t t, int64_t n)
+{
+    const moxie_layer_config *config = &run->plan->config;
+    return mox_load(config->dtype,
+                    (const char *)mox_run_hidden(run) + (t * config->hidden + n) * mox_dtype_bytes(config->dtype));
+}
+
 /* Column n of the weighted sum over the token's experts and the shared one. */
 static double combined(const mox_check_context *c, int64_t t, int64_t n, double *magnitude)
 {
@@ -165,11 +179,12 @@ static double combined(const mox_check_context *c, int64_t t, int64_t n, double 
     double sum = 0;
     *magnitude = 0;
     for (int64_t i = t * top_k; i < (t + 1) * top_k; i++) {
-        const int64_t p = run->permutation.position[i];
-        if (p < 0)
+        const int64_t p = run->permutation.position[i], choice = run->first * top_k + i;
+        const bool identity = adds_identity(config, run->ids[choice]);
+        if (p < 0 && !identity)
             continue;
-        const double weight = config->routing.on_input ? 1 : run->weights[run->first * top_k + i];
-        const double term = weight * run->y[p * hidden + n];
+        const double weight = config->routing.on_input && !identity ? 1 : run->weights[choice];
+        const double term = weight * (identity ? own_state(run, t, n) : (double)run->y[p * hidden + n]);
         sum += term;
         *magnitude += fabs(term);
     }

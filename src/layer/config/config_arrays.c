@@ -43,9 +43,8 @@ moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena,
     const bool copied =
         copy_array(arena, &table, r->table_rows, config->top_k, sizeof *r->table) &&
         copy_floats(arena, &r->bias, candidates) && copy_floats(arena, &r->bias_alt, candidates) &&
-        copy_floats(arena, &r->per_expert_scale, candidates) &&
-        copy_floats(arena, &a->expert_alpha, config->experts) && copy_floats(arena, &a->expert_beta, config->experts) &&
-        copy_floats(arena, &a->expert_limit, config->experts);
+        copy_floats(arena, &r->per_expert_scale, candidates) && copy_floats(arena, &a->expert_alpha, config->experts) &&
+        copy_floats(arena, &a->expert_beta, config->experts) && copy_floats(arena, &a->expert_limit, config->experts);
     r->table = table;
     MOX_FAIL_IF(!copied, MOXIE_ERR_MEMORY, error,
                 "no memory to copy the arrays of a configuration: %lld experts, a routing table of %lld rows",

@@ -242,6 +242,14 @@ static moxie_status choose_topk(selector *s, const mox_kernel **out)
     return choose(s, MOX_FAMILY_topk, "", &problem, routing, out);
 }
 
+static const char *identity_remark(const moxie_layer_config *c)
+{
+    if (c->routing.zero_experts == 0 || c->routing.zero_kind != MOXIE_ZERO_IDENTITY)
+        return "";
+    return mox_config_adds_identity(c) ? "identity experts add weight times the hidden state"
+                                       : "rank 0 adds what identity experts return";
+}
+
 static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out)
 {
     const moxie_layer_config *c = s->config;
@@ -262,7 +270,7 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
                                layouts != NULL ? layouts[MOX_SHARED_EXPERT] : NULL, &out->experts[MOX_SHARED_EXPERT]));
     if (shared && c->shared.has_gate)
         MOX_TRY(choose(s, MOX_FAMILY_dense, "shared gate", NULL, "", &out->shared_gate));
-    return choose(s, MOX_FAMILY_combine, "", NULL, "", &out->combine);
+    return choose(s, MOX_FAMILY_combine, "", NULL, identity_remark(c), &out->combine);
 }
 
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
