@@ -396,6 +396,10 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                                                                                : -1;
                 if (row >= 0)
                     sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * a->y[row * a->hidden + i];
+                else if (mox_combine_is_identity(a, j))
+                    sum = sum + a->identity_weights[j] *
+                                    mox_load(a->out_dtype, (const char *)a->identity +
+                                                               (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype));
             }
             if (a->shared != NULL)
                 sum = sum + (a->shared_weight != NULL ? a->shared_weight[t] : 1.0f) * a->shared[t * a->hidden + i];
