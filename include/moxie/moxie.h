@@ -401,6 +401,30 @@ MOXIE_API moxie_status moxie_routing_by_name(const char *name, moxie_routing *ro
 /* Name i of the names that moxie_routing_by_name() knows; NULL past the last. Static. Immutable. */
 MOXIE_API const char *moxie_routing_name_at(int32_t i);
 
+/* Routing methods have numbers in other projects (RoutingMethodType). vLLM renumbered 6 to 8 when it adopted
+ * FlashInfer's. */
+typedef enum moxie_routing_numbering {
+    MOXIE_NUMBERING_VLLM_OLD = 0,  /* Custom is 6, Unspecified 8 */
+    MOXIE_NUMBERING_VLLM = 1,      /* of vLLM 0.33: Custom is 101, Unspecified 9 */
+    MOXIE_NUMBERING_FLASHINFER = 2 /* of FlashInfer 0.7: Unspecified is 10 */
+} moxie_routing_numbering;
+/* The number of a method that moxie_routing_by_name() knows; -1 when it has none, or for an unknown name or numbering.
+ * Immutable. */
+MOXIE_API int32_t moxie_routing_number(const char *name, int32_t numbering);
+/* The first method with this number; NULL when there is none: Unspecified has no name. Static. Immutable. */
+MOXIE_API const char *moxie_routing_name_of(int32_t number, int32_t numbering);
+/* vLLM's get_routing_method_type(). `scoring_func`: "softmax", "sigmoid" or "sqrtsoftplus"; any other, NULL too, is
+ * Unspecified. `num_expert_group`: 0 for none. VLLM and FLASHINFER follow 0.33, which reads no top_k and looks at groups
+ * only beside a sigmoid with a bias; VLLM_OLD follows the rules of its time. A method that has no number in the numbering
+ * gives its Unspecified; an unknown numbering gives -1. Immutable. */
+MOXIE_API int32_t moxie_routing_method_type(const char *scoring_func, int32_t top_k, int renormalize,
+                                            int32_t num_expert_group, int has_e_score_bias, int32_t numbering);
+/* The number of a routing. Where its score and weights are those of llama4, topk, topk_sigmoid or renormalize, it is that
+ * method's. Callbacks and sparsemixer are Custom, simulated strategies Simulated. With zero experts, or with a bias on
+ * raw logits, it is Unspecified. Any other is moxie_routing_method_type() of its fields, which does not see scale, groups
+ * without a bias, a soft cap, choices per group or a second bias. Immutable. */
+MOXIE_API int32_t moxie_routing_number_of(const moxie_routing *routing, int32_t top_k, int32_t numbering);
+
 /* One choice in 32 bits, as kernels of several vendors exchange it: the id in bits 31 to 16, the weight as bf16 in bits
  * 15 to 0. A negative weight keeps its id. Immutable. */
 MOXIE_API uint32_t moxie_pack_choice(int32_t id, float weight);

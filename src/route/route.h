@@ -35,15 +35,13 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
 
 /* Name of row i of routing_methods.def; NULL past the last. Immutable. */
 const char *mox_routing_name_at(int32_t i);
-/* Routing methods have numbers in vLLM and FlashInfer. vLLM renumbered 6 to 8 when it adopted FlashInfer's. */
-typedef enum mox_routing_numbering {
-    MOX_NUMBERING_VLLM_OLD, /* Custom is 6 */
-    MOX_NUMBERING_VLLM,     /* Custom is 101 */
-    MOX_NUMBERING_FLASHINFER
-} mox_routing_numbering;
 /* The number of a method, or -1; and the first method with a number, or NULL. */
-int32_t mox_routing_number(const char *name, mox_routing_numbering numbering);
-const char *mox_routing_name_of(int32_t number, mox_routing_numbering numbering);
+int32_t mox_routing_number(const char *name, moxie_routing_numbering numbering);
+const char *mox_routing_name_of(int32_t number, moxie_routing_numbering numbering);
+/* moxie_routing_method_type() and moxie_routing_number_of(). */
+int32_t mox_routing_method_type(const char *scoring_func, int64_t top_k, bool renormalize, int32_t groups, bool biased,
+                                moxie_routing_numbering numbering);
+int32_t mox_routing_number_of(const moxie_routing *routing, int64_t top_k, moxie_routing_numbering numbering);
 
 /* Routes one token. logits f32 [E] (already widened; rounded here if the routing asks for it). `token` is
  * the token's index in the batch (simulated strategies draw from seed and token), token_id its

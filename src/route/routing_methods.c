@@ -13,7 +13,7 @@
 typedef struct method {
     const char *name;
     int32_t score, select, weight, norm, on_input;
-    int32_t numbers[3]; /* by mox_routing_numbering */
+    int32_t numbers[3]; /* by moxie_routing_numbering */
 } method;
 
 #define MOX_ROUTING_METHOD(name, score, select, weight, norm, on_input, vllm_old, vllm, flashinfer)                    \
@@ -69,13 +69,13 @@ moxie_status mox_routing_by_name(const char *name, moxie_routing *routing, moxie
     return MOXIE_OK;
 }
 
-int32_t mox_routing_number(const char *name, mox_routing_numbering numbering)
+int32_t mox_routing_number(const char *name, moxie_routing_numbering numbering)
 {
     const method *m = find(name);
     return m ? m->numbers[numbering] : -1;
 }
 
-const char *mox_routing_name_of(int32_t number, mox_routing_numbering numbering)
+const char *mox_routing_name_of(int32_t number, moxie_routing_numbering numbering)
 {
     for (int32_t i = 0; i < METHODS && number >= 0; i++)
         if (methods[i].numbers[numbering] == number)

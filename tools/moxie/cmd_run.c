@@ -123,7 +123,8 @@ static moxie_status write_results(const char *path, const cli_layer *layer, cons
         { "output", { .data = r->output, .dtype = config->dtype, .rank = 2, .shape = { t, config->hidden } } },
         { "topk_ids", { .data = r->ids, .dtype = MOXIE_I32, .rank = 2, .shape = { t, config->top_k } } },
         { "topk_weights", { .data = r->weights, .dtype = MOXIE_F32, .rank = 2, .shape = { t, config->top_k } } },
-        { "router_logits", { .data = r->logits, .dtype = MOXIE_F32, .rank = 2, .shape = { t, cli_candidates(config) } } },
+        { "router_logits",
+          { .data = r->logits, .dtype = MOXIE_F32, .rank = 2, .shape = { t, cli_candidates(config) } } },
     };
     return moxie_tensor_file_write(path, tensors, r->logits ? 4 : 3, NULL, 0, error);
 }

@@ -17,10 +17,10 @@ typedef struct mox_topk_args {
     const int32_t *token_ids;   /* [T] or NULL */
     const uint8_t *padding;     /* [T] or NULL: not 0: the token gets ids -1 and weights 0 */
     const uint8_t *bias_choice; /* [T] or NULL: not 0: the token is routed by mox_route_with_bias_alt() */
-    int32_t *ids;             /* [T,K] */
-    float *weights;           /* [T,K] */
-    float *row_scratch;       /* host: [workers, E] f32 */
-    float *logits_scratch;    /* host: [T,E] f32, for MOXIE_SELECT_CUSTOM with logits that are not f32; else NULL */
+    int32_t *ids;               /* [T,K] */
+    float *weights;             /* [T,K] */
+    float *row_scratch;         /* host: [workers, E] f32 */
+    float *logits_scratch;      /* host: [T,E] f32, for MOXIE_SELECT_CUSTOM with logits that are not f32; else NULL */
 } mox_topk_args;
 
 #endif
