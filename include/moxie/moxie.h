@@ -419,10 +419,10 @@ MOXIE_API const char *moxie_routing_name_of(int32_t number, int32_t numbering);
  * gives its Unspecified; an unknown numbering gives -1. Immutable. */
 MOXIE_API int32_t moxie_routing_method_type(const char *scoring_func, int32_t top_k, int renormalize,
                                             int32_t num_expert_group, int has_e_score_bias, int32_t numbering);
-/* The number of a routing. Where its score and weights are those of llama4, topk, topk_sigmoid or renormalize, it is that
- * method's. Callbacks and sparsemixer are Custom, simulated strategies Simulated. With zero experts, or with a bias on
- * raw logits, it is Unspecified. Any other is moxie_routing_method_type() of its fields, which does not see scale, groups
- * without a bias, a soft cap, choices per group or a second bias. Immutable. */
+/* The number of a routing. Where its score and weights are those of llama4, topk, topk_sigmoid or renormalize, it is
+ * that method's. Callbacks and sparsemixer are Custom, simulated strategies Simulated. With zero experts, or with a bias
+ * on raw logits, it is Unspecified. Any other is moxie_routing_method_type() of its fields, which does not see scale,
+ * groups without a bias, a soft cap, choices per group or a second bias. Immutable. */
 MOXIE_API int32_t moxie_routing_number_of(const moxie_routing *routing, int32_t top_k, int32_t numbering);
 
 /* One choice in 32 bits, as kernels of several vendors exchange it: the id in bits 31 to 16, the weight as bf16 in bits
@@ -676,8 +676,8 @@ typedef struct moxie_run_args {
     float *logits_out;         /* [T,E] or NULL; written when the layer's router runs or logits are given */
     void *workspace;           /* of moxie_plan_workspace_bytes, aligned to 64 bytes; its content does not matter */
     uint64_t workspace_bytes;
-    /* [T] or NULL: a token whose byte is not 0 is padding. No expert is chosen for it: its ids are -1, its weights 0, so
-     * its output is the shared expert's alone, or 0. Its row of logits_out is computed. Other tokens get the bits that
+    /* [T] or NULL: a token whose byte is not 0 is padding. No expert is chosen for it: its ids are -1, its weights 0,
+     * so its output is the shared expert's alone, or 0. Its row of logits_out is computed. Other tokens get the bits that
      * they get without the mark, save where one activation scale covers the whole batch. With a callback the marks take
      * effect after it. Read where experts are chosen; beside `ids`, moxie_plan_run answers MOXIE_ERR_ARGUMENT. */
     const uint8_t *padding;

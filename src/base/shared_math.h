@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shared_math.h - exp, log1p and tanh in f32 from IEEE operations alone. So the numbers that decide about ids do not depend
- * on a math library, and are equal on host and device.
+ * shared_math.h - exp, log1p and tanh in f32 from IEEE operations alone. So the numbers that decide about ids do not
+ * depend on a math library, and are equal on host and device.
  *
  *     exp     x = n ln 2 + r, e^r by a polynomial of degree 6, 2^n in two factors: within 2 units in the last place;
  *             overflow gives infinity, underflow rounds once. The coefficients are those of cpu/glu/glu_lanes.h
  *     log1p   for 0 <= y <= 1: 2 atanh(s), s = y / (2 + y) <= 1/3, by its series; the first term left out is below
  *             2^-29 of the sum
- *     tanh    z / (1 + z^2 / (3 + z^2 / (5 + ...))) for |z| < 5/8, where the rest of the fraction is below 2^-30; above,
- *             (1 - e) / (1 + e), e = exp(-2 |z|)
+ *     tanh    z / (1 + z^2 / (3 + z^2 / (5 + ...))) for |z| < 5/8, where the rest of the fraction is below 2^-30;
+ *             above, (1 - e) / (1 + e), e = exp(-2 |z|)
  */
 #ifndef MOX_BASE_SHARED_MATH_H
 #define MOX_BASE_SHARED_MATH_H

@@ -43,8 +43,8 @@ static void same(const choice *got, int64_t top_k, const int32_t *ids, const dou
 
 /* ---- dropped groups --------------------------------------------------------------------------------------- */
 
-/* Softmax of (104, 103, 105, 0): 0.2447285, 0.0900306, 0.6652410, e^-105 = 2.5e-46, which fp32 rounds to 0. Group {2, 3}
- * is kept. Its second key is 0, so the tie of 0, 1 and 3 goes to expert 0, of the dropped group. */
+/* Softmax of (104, 103, 105, 0): 0.2447285, 0.0900306, 0.6652410, e^-105 = 2.5e-46, which fp32 rounds to 0. Group
+ * {2, 3} is kept. Its second key is 0, so the tie of 0, 1 and 3 goes to expert 0, of the dropped group. */
 static void dropped_groups(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void infinite_scores_share(void **state)
     SAME(c, table[0], 0, 1, 0);
 }
 
-/* sqrt(softplus(-100)) = e^-50 = 1.9e-22: far below 1e-20, which would swallow it. Of scores that are 0, weights are 0. */
+/* sqrt(softplus(-100)) = e^-50 = 1.9e-22: far below 1e-20, which would swallow it. Scores of 0 give weights of 0. */
 static void small_sums_of_deepseek_v4(void **state)
 {
     (void)state;
