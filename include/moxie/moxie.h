@@ -384,8 +384,8 @@ typedef struct moxie_routing {
     moxie_route_fn custom;
     void *custom_user;
     float softcap; /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
-    /* Z: experts without weights, with ids E to E + Z - 1. Then the arrays here, logits and the router have E + Z entries
-     * where this header says E, and groups divide E + Z. */
+    /* Z: experts without weights, with ids E to E + Z - 1. Then the arrays here, logits and the router have E + Z
+     * entries where this header says E, and groups divide E + Z. */
     int32_t zero_experts;
     int32_t zero_kind;      /* moxie_zero_kind, of all Z */
     int32_t topk_per_group; /* K / n_group: each group gives so many choices, group after group; 0: all compete */
@@ -414,15 +414,15 @@ MOXIE_API int32_t moxie_routing_number(const char *name, int32_t numbering);
 /* The first method with this number; NULL when there is none: Unspecified has no name. Static. Immutable. */
 MOXIE_API const char *moxie_routing_name_of(int32_t number, int32_t numbering);
 /* vLLM's get_routing_method_type(). `scoring_func`: "softmax", "sigmoid" or "sqrtsoftplus"; any other, NULL too, is
- * Unspecified. `num_expert_group`: 0 for none. VLLM and FLASHINFER follow 0.33, which reads no top_k and looks at groups
- * only beside a sigmoid with a bias; VLLM_OLD follows the rules of its time. A method that has no number in the numbering
- * gives its Unspecified; an unknown numbering gives -1. Immutable. */
+ * Unspecified. `num_expert_group`: 0 for none. VLLM and FLASHINFER follow 0.33, which reads no top_k and looks at
+ * groups only beside a sigmoid with a bias; VLLM_OLD follows the rules of its time. A method that has no number in the
+ * numbering gives its Unspecified; an unknown numbering gives -1. Immutable. */
 MOXIE_API int32_t moxie_routing_method_type(const char *scoring_func, int32_t top_k, int renormalize,
                                             int32_t num_expert_group, int has_e_score_bias, int32_t numbering);
 /* The number of a routing. Where its score and weights are those of llama4, topk, topk_sigmoid or renormalize, it is
- * that method's. Callbacks and sparsemixer are Custom, simulated strategies Simulated. With zero experts, or with a bias
- * on raw logits, it is Unspecified. Any other is moxie_routing_method_type() of its fields, which does not see scale,
- * groups without a bias, a soft cap, choices per group or a second bias. Immutable. */
+ * that method's. Callbacks and sparsemixer are Custom, simulated strategies Simulated. With zero experts, or with a
+ * bias on raw logits, it is Unspecified. Any other is moxie_routing_method_type() of its fields, which does not see
+ * scale, groups without a bias, a soft cap, choices per group or a second bias. Immutable. */
 MOXIE_API int32_t moxie_routing_number_of(const moxie_routing *routing, int32_t top_k, int32_t numbering);
 
 /* One choice in 32 bits, as kernels of several vendors exchange it: the id in bits 31 to 16, the weight as bf16 in bits
@@ -677,9 +677,10 @@ typedef struct moxie_run_args {
     void *workspace;           /* of moxie_plan_workspace_bytes, aligned to 64 bytes; its content does not matter */
     uint64_t workspace_bytes;
     /* [T] or NULL: a token whose byte is not 0 is padding. No expert is chosen for it: its ids are -1, its weights 0,
-     * so its output is the shared expert's alone, or 0. Its row of logits_out is computed. Other tokens get the bits that
-     * they get without the mark, save where one activation scale covers the whole batch. With a callback the marks take
-     * effect after it. Read where experts are chosen; beside `ids`, moxie_plan_run answers MOXIE_ERR_ARGUMENT. */
+     * so its output is the shared expert's alone, or 0. Its row of logits_out is computed. Other tokens get the bits
+     * that they get without the mark, save where one activation scale covers the whole batch. With a callback the
+     * marks take effect after it. Read where experts are chosen; beside `ids`, moxie_plan_run answers
+     * MOXIE_ERR_ARGUMENT. */
     const uint8_t *padding;
     /* [T] or NULL: routing.bias_alt is the bias of a token whose byte is not 0, routing.bias that of the others. With
      * MOXIE_SELECT_TABLE such a token chooses the K largest keys, and its token id is not read. NULL: no such token.
