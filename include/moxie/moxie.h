@@ -331,16 +331,26 @@ typedef enum moxie_weight_from {
     MOXIE_WEIGHT_SIGMOID_SELECTED = 2  /* sigmoid of the chosen logit (Llama-4) */
 } moxie_weight_from;
 
-/* Renormalisation over the K chosen weights v, where sum is their sum. */
+/* Renormalisation over the K chosen weights v, where sum is their sum. With v of +inf it is the limit: they share 1
+ * evenly, and the other weights become 0. */
 typedef enum moxie_norm {
     MOXIE_NORM_NONE = 0,
-    MOXIE_NORM_SUM_PLUS_EPS = 1, /* v / (sum + eps), eps 0 means 1e-20 */
+    MOXIE_NORM_SUM_PLUS_EPS = 1, /* v / (sum + eps) */
     MOXIE_NORM_SUM = 2,          /* v / sum */
     MOXIE_NORM_MAX_SUM_EPS = 3,  /* v / max(sum, eps) */
     MOXIE_NORM_SUM_OR_ONE = 4    /* v / (sum > 0 ? sum : 1) */
 } moxie_norm;
 
-/* What an expert without weights returns. */
+/* An expert of a dropped group is chosen only when the experts of the groups kept have lower keys, or are too few. */
+typedef enum moxie_group_fill {
+    MOXIE_FILL_LOWEST = 0,  /* its key is -inf */
+    MOXIE_FILL_ZERO = 1,    /* its key is 0, and so is its weight when it is chosen (DeepSeek-V2 in transformers) */
+    MOXIE_FILL_ZERO_KEY = 2 /* its key is 0; when it is chosen, its weight comes from its score (Mistral-4, A.X-K2) */
+} moxie_group_fill;
+
+/* What an expert without weights returns. A zero expert has an id, a logit, a bias and a weight like others, but no
+ * expert_gemm reads it. Where its choice stands, combine adds weight times hidden state, or nothing, in fp32. With
+ * expert parallelism rank 0 alone adds it, so the sum of all ranks' outputs holds it once. Source: LongCat-Flash. */
 typedef enum moxie_zero_kind {
     MOXIE_ZERO_IDENTITY = 0, /* its input */
     MOXIE_ZERO_NULL = 1      /* zero */
@@ -355,16 +365,16 @@ typedef int (*moxie_route_fn)(void *user, int64_t tokens, const float *logits, i
 /* One routing method. Zero in a field is its neutral value. The arrays are the caller's; moxie_layer_create copies
  * them. `custom_user` must outlive the layer. */
 typedef struct moxie_routing {
-    int32_t score;  /* moxie_score */
-    int32_t select; /* moxie_select */
-    int32_t weight; /* moxie_weight_from */
-    int32_t norm;   /* moxie_norm */
-    float norm_eps;
+    int32_t score;   /* moxie_score */
+    int32_t select;  /* moxie_select */
+    int32_t weight;  /* moxie_weight_from */
+    int32_t norm;    /* moxie_norm */
+    float norm_eps;  /* the eps of SUM_PLUS_EPS and MAX_SUM_EPS; 0 means 1e-20 */
     float scale;     /* multiplies every weight, after renormalisation; 0 means 1 */
     int32_t n_group; /* 0 or 1: ungrouped; else E % n_group == 0 */
     int32_t topk_group;
     int32_t group_score;     /* moxie_group_score */
-    int32_t group_fill_zero; /* 0: keys of dropped groups become -inf; 1: they become 0 */
+    int32_t group_fill_zero; /* moxie_group_fill: what becomes of the keys of dropped groups */
     int32_t on_input;        /* weights multiply the expert's input instead of its output */
     int32_t round_logits_bf16, round_weights_bf16;
     float jitter;                  /* sparsemixer; 0 means 0.01 */
@@ -375,11 +385,13 @@ typedef struct moxie_routing {
     uint64_t seed; /* simulated strategies */
     moxie_route_fn custom;
     void *custom_user;
-    float softcap;        /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
-    int32_t zero_experts; /* Z: experts without weights, with ids E to E + Z - 1; then arrays [E] have E + Z entries */
-    int32_t zero_kind;    /* moxie_zero_kind, of all Z */
-    int32_t topk_per_group; /* K / n_group: every group gives so many of its own choices; 0: choices ignore groups */
-    const float *bias_alt;  /* [E] a second bias: a run says for each token which of the two is added; or NULL */
+    float softcap; /* every logit becomes softcap * tanh(logit / softcap) before it is scored; 0: none */
+    /* Z: experts without weights, with ids E to E + Z - 1. Then the arrays here, logits and the router have E + Z
+     * entries where this header says E, and groups divide E + Z. */
+    int32_t zero_experts;
+    int32_t zero_kind;      /* moxie_zero_kind, of all Z */
+    int32_t topk_per_group; /* K / n_group: each group gives so many choices, group after group; 0: all compete */
+    const float *bias_alt;  /* [E] a second bias, for the tokens that bias_choice of moxie_run_args marks; or NULL */
     uint32_t reserved[2];   /* zero */
 } moxie_routing;
 
@@ -390,6 +402,30 @@ typedef struct moxie_routing {
 MOXIE_API moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, moxie_error *error);
 /* Name i of the names that moxie_routing_by_name() knows; NULL past the last. Static. Immutable. */
 MOXIE_API const char *moxie_routing_name_at(int32_t i);
+
+/* Routing methods have numbers in other projects (RoutingMethodType). vLLM renumbered 6 to 8 when it adopted
+ * FlashInfer's. */
+typedef enum moxie_routing_numbering {
+    MOXIE_NUMBERING_VLLM_OLD = 0,  /* Custom is 6, Unspecified 8 */
+    MOXIE_NUMBERING_VLLM = 1,      /* of vLLM 0.33: Custom is 101, Unspecified 9 */
+    MOXIE_NUMBERING_FLASHINFER = 2 /* of FlashInfer 0.7: Unspecified is 10 */
+} moxie_routing_numbering;
+/* The number of a method that moxie_routing_by_name() knows; -1 when it has none, or for an unknown name or numbering.
+ * Immutable. */
+MOXIE_API int32_t moxie_routing_number(const char *name, int32_t numbering);
+/* The first method with this number; NULL when there is none: Unspecified has no name. Static. Immutable. */
+MOXIE_API const char *moxie_routing_name_of(int32_t number, int32_t numbering);
+/* vLLM's get_routing_method_type(). `scoring_func`: "softmax", "sigmoid" or "sqrtsoftplus"; any other, NULL too, is
+ * Unspecified. `num_expert_group`: 0 for none. VLLM and FLASHINFER follow 0.33, which reads no top_k and looks at
+ * groups only beside a sigmoid with a bias; VLLM_OLD follows the rules of its time. A method that has no number in the
+ * numbering gives its Unspecified; an unknown numbering gives -1. Immutable. */
+MOXIE_API int32_t moxie_routing_method_type(const char *scoring_func, int32_t top_k, int renormalize,
+                                            int32_t num_expert_group, int has_e_score_bias, int32_t numbering);
+/* The number of a routing. Where its score and weights are those of llama4, topk, topk_sigmoid or renormalize, it is
+ * that method's. Callbacks and sparsemixer are Custom, simulated strategies Simulated. With zero experts, or with a
+ * bias on raw logits, it is Unspecified. Any other is moxie_routing_method_type() of its fields, which does not see
+ * scale, groups without a bias, a soft cap, choices per group or a second bias. Immutable. */
+MOXIE_API int32_t moxie_routing_number_of(const moxie_routing *routing, int32_t top_k, int32_t numbering);
 
 /* One choice in 32 bits, as kernels of several vendors exchange it: the id in bits 31 to 16, the weight as bf16 in bits
  * 15 to 0. A negative weight keeps its id. Immutable. */
@@ -673,7 +709,7 @@ typedef struct moxie_run_args {
     const void *logits;        /* [T,E] or NULL */
     moxie_dtype logits_dtype;  /* F32, BF16 or F16; 0 means F32 */
     const int32_t *token_ids;  /* [T] for table routing */
-    const int32_t *ids;        /* [T,K] or NULL; an id below 0, or not below E, is skipped */
+    const int32_t *ids;        /* [T,K] or NULL; an id below 0, or not below E (with zero experts E + Z), is skipped */
     const float *weights;      /* [T,K] */
     void *output;              /* [T,H], config.dtype; may not overlap an input */
     int32_t *ids_out;          /* [T,K] or NULL */
@@ -681,6 +717,16 @@ typedef struct moxie_run_args {
     float *logits_out;         /* [T,E] or NULL; written when the layer's router runs or logits are given */
     void *workspace;           /* of moxie_plan_workspace_bytes, aligned to 64 bytes; its content does not matter */
     uint64_t workspace_bytes;
+    /* [T] or NULL: a token whose byte is not 0 is padding. No expert is chosen for it: its ids are -1, its weights 0,
+     * so its output is the shared expert's alone, or 0. Its row of logits_out is computed. Other tokens get the bits
+     * that they get without the mark, save where one activation scale covers the whole batch. With a callback the
+     * marks take effect after it. Read where experts are chosen; beside `ids`, moxie_plan_run answers
+     * MOXIE_ERR_ARGUMENT. */
+    const uint8_t *padding;
+    /* [T] or NULL: routing.bias_alt is the bias of a token whose byte is not 0, routing.bias that of the others. With
+     * MOXIE_SELECT_TABLE such a token chooses the K largest keys, and its token id is not read. NULL: no such token.
+     * Read where experts are chosen; an error without bias_alt, and beside `ids` as with `padding`. */
+    const uint8_t *bias_choice;
 } moxie_run_args;
 #define MOXIE_RUN_ARGS_INIT MOXIE_INIT(moxie_run_args)
 
@@ -692,8 +738,9 @@ MOXIE_API moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *ar
 /* The same in three parts, for engines that move tokens between them. Each is one-thread-at-a-time per plan.
  *     route      logits (or the router's) -> ids_out, weights_out
  *     experts    hidden, ids, weights -> rows [T,K,H] f32: the result of each choice, normed (expert_norm) but not yet
- *                weighted; 0 if skipped
- *     combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert */
+ *                weighted; 0 if skipped, and for zero experts
+ *     combine    rows [T,K,H] f32, ids, weights -> output, without the shared expert; with identity experts also
+ *                hidden, and their part is in the output */
 MOXIE_API moxie_status moxie_plan_route(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 MOXIE_API moxie_status moxie_plan_experts(moxie_plan *plan, const moxie_run_args *args, float *rows,
                                           moxie_error *error);

@@ -95,6 +95,36 @@ moxie_status moxie_routing_by_name(const char *name, moxie_routing *routing, mox
     return mox_routing_by_name(name, routing, error);
 }
 
+static bool is_numbering(int32_t numbering)
+{
+    return numbering >= MOXIE_NUMBERING_VLLM_OLD && numbering <= MOXIE_NUMBERING_FLASHINFER;
+}
+
+int32_t moxie_routing_number(const char *name, int32_t numbering)
+{
+    return is_numbering(numbering) ? mox_routing_number(name, (moxie_routing_numbering)numbering) : -1;
+}
+
+const char *moxie_routing_name_of(int32_t number, int32_t numbering)
+{
+    return is_numbering(numbering) ? mox_routing_name_of(number, (moxie_routing_numbering)numbering) : NULL;
+}
+
+int32_t moxie_routing_method_type(const char *scoring_func, int32_t top_k, int renormalize, int32_t num_expert_group,
+                                  int has_e_score_bias, int32_t numbering)
+{
+    return is_numbering(numbering) ? mox_routing_method_type(scoring_func, top_k, renormalize != 0, num_expert_group,
+                                                             has_e_score_bias != 0, (moxie_routing_numbering)numbering)
+                                   : -1;
+}
+
+int32_t moxie_routing_number_of(const moxie_routing *routing, int32_t top_k, int32_t numbering)
+{
+    return routing != NULL && is_numbering(numbering)
+               ? mox_routing_number_of(routing, top_k, (moxie_routing_numbering)numbering)
+               : -1;
+}
+
 const char *moxie_routing_name_at(int32_t i)
 {
     return mox_routing_name_at(i);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * shared_math.h - exp and log1p in f32 from IEEE operations alone. So the numbers that decide about ids do not depend
- * on a math library, and are equal on host and device.
+ * shared_math.h - exp, log1p and tanh in f32 from IEEE operations alone. So the numbers that decide about ids do not
+ * depend on a math library, and are equal on host and device.
  *
  *     exp     x = n ln 2 + r, e^r by a polynomial of degree 6, 2^n in two factors: within 2 units in the last place;
  *             overflow gives infinity, underflow rounds once. The coefficients are those of cpu/glu/glu_lanes.h
  *     log1p   for 0 <= y <= 1: 2 atanh(s), s = y / (2 + y) <= 1/3, by its series; the first term left out is below
  *             2^-29 of the sum
+ *     tanh    z / (1 + z^2 / (3 + z^2 / (5 + ...))) for |z| < 5/8, where the rest of the fraction is below 2^-30;
+ *             above, (1 - e) / (1 + e), e = exp(-2 |z|)
  */
 #ifndef MOX_BASE_SHARED_MATH_H
 #define MOX_BASE_SHARED_MATH_H
@@ -59,6 +61,15 @@ MOX_SHARED float mox_log1p(float y)
     for (int k = 15; k >= 3; k -= 2)
         sum = 1.0f / (float)k + z * sum;
     return 2.0f * (s + s * (z * sum));
+}
+
+/* Within 2 units in the last place; NaN gives NaN. */
+MOX_SHARED float mox_tanh(float z)
+{
+    const float square = z * z, e = mox_exp(z < 0 ? 2.0f * z : -2.0f * z);
+    const float fraction = z / (1.0f + square / (3.0f + square / (5.0f + square / (7.0f + square / 9.0f))));
+    const float large = (1.0f - e) / (1.0f + e);
+    return square < 0.390625f ? fraction : z < 0 ? -large : large;
 }
 
 #endif

@@ -60,7 +60,7 @@ static const mox_match *usual_match(const mox_lint_layer *l, int kind)
             continue;
         if (votes == 0)
             best = &other->match;
-        votes += other->match.format == best->format ? 1 : -1;
+        votes += strcmp(other->match.format->id, best->format->id) == 0 ? 1 : -1;
     }
     return best;
 }
@@ -70,11 +70,14 @@ static const mox_hf_quant *nearest_format(const mox_lint_layer *l, const mox_lin
 {
     const mox_matcher *m = &l->reader.matcher;
     const mox_hf_quant *best = NULL;
+    const mox_variant *variant;
     int most = 0;
+    if (mox_match_variant(m, &s->wanted, &variant, NULL) != MOXIE_OK)
+        return NULL;
     for (int32_t i = 0; i < m->n_formats; i++) {
-        const mox_hf_quant *format = &m->formats[i];
+        const mox_hf_quant *format = &variant->formats[i];
         const mox_file_tensor *codes = find_part(l, s, &format->parts[0]);
-        if (!m->allowed[i] || !codes || !takes(&format->parts[0], codes->view.dtype))
+        if (!variant->allowed[i] || !codes || !takes(&format->parts[0], codes->view.dtype))
             continue;
         int score = 1;
         for (int p = 1; p < MOX_MAX_PARTS && format->parts[p].role != MOX_PART_NONE; p++) {

@@ -87,6 +87,9 @@ static inline double mox_tolerance_keys(int64_t experts)
     return mox_gamma((double)experts + 256.0);
 }
 
+/* The relative error of a capped logit in fp32. */
+#define MOX_REF_CAP_ERROR (10 * 0x1p-24)
+
 /* The rounding of a result to `dtype`: half an ulp of `value`, plus half of the smallest subnormal. */
 static inline double mox_bound_round(moxie_dtype dtype, double value)
 {

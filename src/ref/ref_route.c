@@ -8,11 +8,13 @@
  *     sqrt(softplus)   (20 + |x| when x < 0) u                          + 2^-74 = the root of 2^-148
  *     softmax          p_i ((2 |x_i - m| + 8) u + sum_k p_k (2 |x_k - m| + 8) u + (n + 2) u) + 2^-126
  *     norm v / D       (err v + |v / D| err D) / (|D| - err D) + u |v / D|, err D = sum err v + n u sum |v|
+ *     soft cap         10 u of the capped logit (quotient, tanh within 4 ulp, product); then the slope of the score
  */
 #include "ref/ref.h"
 
 #include "base/sizes.h"
 #include "ref/ref_bounds.h"
+#include "ref/ref_route_order.h"
 
 #define U 0x1p-24
 
@@ -21,9 +23,14 @@ typedef struct measured {
     double value, error;
 } measured;
 
-static double round_logit(const moxie_routing *routing, double logit)
+/* The logit that is scored: rounded, then capped. */
+static measured scored_logit(const moxie_routing *routing, double logit)
 {
-    return routing->round_logits_bf16 ? mox_round_to(MOXIE_BF16, (float)logit) : logit;
+    const double x = routing->round_logits_bf16 ? mox_round_to(MOXIE_BF16, (float)logit) : logit;
+    if (routing->softcap == 0)
+        return (measured) { x, 0 };
+    const double capped = routing->softcap * tanh(x / routing->softcap);
+    return (measured) { capped, fabs(capped) * MOX_REF_CAP_ERROR + 0x1p-148 };
 }
 
 static double sigmoid(double x)
@@ -31,33 +38,37 @@ static double sigmoid(double x)
     return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
 }
 
-static measured measured_sigmoid(double x)
+static measured measured_sigmoid(measured logit)
 {
-    const double s = sigmoid(x), bend = isinf(x) ? 0 : fabs(x) * sigmoid(-x);
-    return (measured) { s, s * (10 + bend) * U + 0x1p-126 };
+    const double x = logit.value, s = sigmoid(x), bend = isinf(x) ? 0 : fabs(x) * sigmoid(-x);
+    return (measured) { s, s * (10 + bend) * U + s * sigmoid(-x) * logit.error + 0x1p-126 };
 }
 
-static measured measured_sqrtsoftplus(double x)
+static measured measured_sqrtsoftplus(measured logit)
 {
-    const double root = sqrt(fmax(x, 0) + log1p(exp(-fabs(x))));
+    const double x = logit.value, root = sqrt(fmax(x, 0) + log1p(exp(-fabs(x))));
     const double bend = x < 0 && isfinite(x) ? fabs(x) : 0;
-    return (measured) { isnan(x) ? NAN : root, isinf(root) ? 0 : root * (20 + bend) * U + 0x1p-74 };
+    const double slope = logit.error > 0 && root > 0 ? sigmoid(x) / (2 * root) : 0;
+    return (measured) { isnan(x) ? NAN : root,
+                        isinf(root) ? 0 : root * (20 + bend) * U + slope * logit.error + 0x1p-74 };
 }
 
 /* ---- softmax ------------------------------------------------------------------------------------- */
 
 /* The softmax of x [n]; NaN does not count. With infinities it is the limit: entries equal to the largest share evenly.
  */
-static void measured_softmax(const double *x, int64_t n, measured *p)
+static void measured_softmax(const measured *x, int64_t n, measured *p)
 {
-    double largest = -INFINITY, sum = 0, spread = 0;
-    for (int64_t i = 0; i < n; i++)
-        largest = fmax(largest, x[i]);
+    double largest = -INFINITY, slack = 0, sum = 0, spread = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double below = x[i] == largest ? 0 : x[i] - largest;
-        p[i] = (measured) { exp(below), isinf(below) ? 0 : 2 * fabs(below) + 8 };
-        sum += isnan(x[i]) ? 0 : p[i].value;
-        spread += isnan(x[i]) ? 0 : p[i].value * p[i].error;
+        largest = fmax(largest, x[i].value);
+        slack = fmax(slack, 2 * x[i].error / U);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const double below = x[i].value == largest ? 0 : x[i].value - largest;
+        p[i] = (measured) { exp(below), isinf(below) ? 0 : 2 * fabs(below) + 8 + slack };
+        sum += isnan(x[i].value) ? 0 : p[i].value;
+        spread += isnan(x[i].value) ? 0 : p[i].value * p[i].error;
     }
     for (int64_t i = 0; i < n; i++) {
         p[i].value /= sum;
@@ -69,13 +80,13 @@ static void measured_softmax(const double *x, int64_t n, measured *p)
 
 static void measured_scores(const moxie_routing *routing, int64_t experts, const double *logits, measured *scores)
 {
-    double x[MOXIE_MAX_EXPERTS];
+    measured x[MOXIE_MAX_EXPERTS];
     for (int64_t e = 0; e < experts; e++) {
-        x[e] = round_logit(routing, logits[e]);
+        x[e] = scored_logit(routing, logits[e]);
         switch (routing->score) {
         case MOXIE_SCORE_SIGMOID: scores[e] = measured_sigmoid(x[e]); break;
         case MOXIE_SCORE_SQRTSOFTPLUS: scores[e] = measured_sqrtsoftplus(x[e]); break;
-        default: scores[e] = (measured) { x[e], 0 };
+        default: scores[e] = x[e];
         }
     }
     if (routing->score == MOXIE_SCORE_SOFTMAX)
@@ -103,12 +114,12 @@ static measured sparsemixer_weight(const moxie_routing *routing, int64_t experts
                                    int32_t gone)
 {
     const double jitter = routing->jitter != 0 ? routing->jitter : 0.01f;
-    const double m = round_logit(routing, logits[best]);
+    const double m = scored_logit(routing, logits[best]).value;
     double sum = 0, error = 0;
     if (isnan(m))
         return (measured) { 0, 0 };
     for (int64_t e = 0; e < experts; e++) {
-        const double z = round_logit(routing, logits[e]);
+        const double z = scored_logit(routing, logits[e]).value;
         if (e == gone || isnan(z))
             continue;
         const double below = z == m ? 0 : z - m, distance = -below / fmax(fabs(z), m);
@@ -120,17 +131,41 @@ static measured sparsemixer_weight(const moxie_routing *routing, int64_t experts
     return (measured) { 1 / sum, error / (sum * (sum - error)) + U / sum };
 }
 
-/* The chosen experts' weights before norm and scales; 0 for an id without an expert, and for a NaN key. */
+/* Sets `unknown` where fp32 may or may not drop a group, `dropped` where it does, for groups that are filled with zero
+ * weights. */
+static void find_dropped(const moxie_routing *routing, int64_t experts, const double *logits, bool *dropped,
+                         bool *unknown)
+{
+    mox_ref_candidate all[MOXIE_MAX_EXPERTS];
+    mox_ref_fate fates[MOXIE_MAX_EXPERTS];
+    const bool any = routing->select == MOXIE_SELECT_TOPK && routing->n_group > 1 && routing->topk_per_group == 0 &&
+                     routing->group_fill_zero == MOXIE_FILL_ZERO;
+    if (any) {
+        const mox_ref_order order = mox_ref_order_of(routing, mox_tolerance_keys(experts));
+        mox_ref_candidates(routing, experts, logits, all);
+        mox_ref_group_fates(routing, experts, all, &order, fates);
+    }
+    for (int64_t e = 0; e < experts; e++) {
+        const mox_ref_fate fate = any ? fates[e / (experts / routing->n_group)] : MOX_REF_IN;
+        dropped[e] = fate == MOX_REF_OUT;
+        unknown[e] = fate == MOX_REF_OPEN;
+    }
+}
+
+/* The chosen experts' weights before norm and scales; 0 for an id without an expert, a NaN key and a dropped group. */
 static void measured_choices(const moxie_routing *routing, int64_t experts, int64_t top_k, const double *logits,
                              const int32_t *ids, measured *weights)
 {
     measured scores[MOXIE_MAX_EXPERTS];
-    double chosen[MOXIE_MAX_TOP_K] = { 0 };
+    measured chosen[MOXIE_MAX_TOP_K] = { { 0, 0 } };
+    bool dropped[MOXIE_MAX_EXPERTS], unknown[MOXIE_MAX_EXPERTS];
     measured_scores(routing, experts, logits, scores);
+    find_dropped(routing, experts, logits, dropped, unknown);
     for (int64_t j = 0; j < top_k; j++) {
         const int32_t e = ids[j];
-        const bool counts = e >= 0 && e < experts && !isnan(scores[e].value + bias_of(routing, e));
-        chosen[j] = counts ? round_logit(routing, logits[e]) : NAN;
+        const bool exists = e >= 0 && e < experts;
+        const bool counts = exists && !dropped[e] && !isnan(scores[e].value + bias_of(routing, e));
+        chosen[j] = counts ? scored_logit(routing, logits[e]) : (measured) { NAN, 0 };
         weights[j] = counts ? scores[e] : (measured) { NAN, 0 };
         if (routing->weight == MOXIE_WEIGHT_SIGMOID_SELECTED)
             weights[j] = measured_sigmoid(chosen[j]);
@@ -140,6 +175,22 @@ static void measured_choices(const moxie_routing *routing, int64_t experts, int6
     for (int64_t j = 0; j < top_k; j++)
         if (isnan(weights[j].value))
             weights[j] = (measured) { 0, 0 };
+    for (int64_t j = 0; j < top_k; j++)
+        if (ids[j] >= 0 && ids[j] < experts && unknown[ids[j]])
+            weights[j].error = INFINITY;
+}
+
+/* Weights of +inf share 1 evenly, the others become 0. False when there is none, or no norm. */
+static bool share_infinite(const moxie_routing *routing, int64_t top_k, measured *weights)
+{
+    double count = 0;
+    for (int64_t j = 0; j < top_k; j++)
+        count += weights[j].value == INFINITY;
+    if (count == 0 || routing->norm == MOXIE_NORM_NONE)
+        return false;
+    for (int64_t j = 0; j < top_k; j++)
+        weights[j] = weights[j].value == INFINITY ? (measured) { 1 / count, U } : (measured) { 0, 0 };
+    return true;
 }
 
 static measured denominator(const moxie_routing *routing, int64_t top_k, const measured *weights)
@@ -184,7 +235,8 @@ static void measured_weights(const moxie_routing *routing, int64_t experts, int6
     } else {
         measured_choices(routing, experts, top_k, logits, ids, weights);
     }
-    const measured d = denominator(routing, top_k, weights);
+    const bool shared = share_infinite(routing, top_k, weights);
+    const measured d = shared ? (measured) { 1, 0 } : denominator(routing, top_k, weights);
     for (int64_t j = 0; j < top_k; j++) {
         const bool exists = ids[j] >= 0 && ids[j] < experts;
         const double scale = routing->scale != 0 ? routing->scale : 1;

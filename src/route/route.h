@@ -4,15 +4,19 @@
  * (token, choice) by expert.
  *
  * Arithmetic is fp32 throughout. Keys decide the selection; weights are computed separately:
+ *     logit[e] = rounded to bf16, then softcap tanh(logit / softcap), where the routing asks for it
  *     score[e] = logit | softmax | sigmoid | sqrt(softplus)
  *     key[e]   = score[e] + bias[e]
- *     groups   : only the topk_group best take part; a group's score is its largest key, or the sum of its two largest
+ *     groups   : only the topk_group best take part; a group's score is its largest key, or the sum of its two largest;
+ *                or each group gives topk_per_group choices of its own, group after group
  *     ids      = the K largest keys, descending, ties to the lower index
  *     weight   = score[id] | softmax over chosen logits | sigmoid(chosen logit); then norm, scale, per-expert scale
  *
  * A NaN key sorts below every number, also below -inf. It is chosen only when fewer than K numbers are left, and then
  * with weight 0. A softmax and a group's score ignore it. A softmax with infinite logits is its limit: entries of +inf
- * share evenly, and so do all entries when all are -inf.
+ * share evenly, and so do all entries when all are -inf. A norm over infinite weights is its limit, too.
+ *
+ * "E" here counts zero experts as well: they have logits, keys and ids like others.
  */
 #ifndef MOX_ROUTE_ROUTE_H
 #define MOX_ROUTE_ROUTE_H
@@ -31,15 +35,13 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
 
 /* Name of row i of routing_methods.def; NULL past the last. Immutable. */
 const char *mox_routing_name_at(int32_t i);
-/* Routing methods have numbers in vLLM and FlashInfer. vLLM renumbered 6 to 8 when it adopted FlashInfer's. */
-typedef enum mox_routing_numbering {
-    MOX_NUMBERING_VLLM_OLD, /* Custom is 6 */
-    MOX_NUMBERING_VLLM,     /* Custom is 101 */
-    MOX_NUMBERING_FLASHINFER
-} mox_routing_numbering;
 /* The number of a method, or -1; and the first method with a number, or NULL. */
-int32_t mox_routing_number(const char *name, mox_routing_numbering numbering);
-const char *mox_routing_name_of(int32_t number, mox_routing_numbering numbering);
+int32_t mox_routing_number(const char *name, moxie_routing_numbering numbering);
+const char *mox_routing_name_of(int32_t number, moxie_routing_numbering numbering);
+/* moxie_routing_method_type() and moxie_routing_number_of(). */
+int32_t mox_routing_method_type(const char *scoring_func, int64_t top_k, bool renormalize, int32_t groups, bool biased,
+                                moxie_routing_numbering numbering);
+int32_t mox_routing_number_of(const moxie_routing *routing, int64_t top_k, moxie_routing_numbering numbering);
 
 /* Routes one token. logits f32 [E] (already widened; rounded here if the routing asks for it). `token` is
  * the token's index in the batch (simulated strategies draw from seed and token), token_id its

@@ -7,7 +7,9 @@
  *     softmax         exp(x - m) / sum, m the largest
  *     sigmoid         1 / (1 + exp(-x)) for x >= 0, exp(x) / (1 + exp(x)) below: keeps tiny values
  *     sqrt(softplus)  sqrt(max(x, 0) + log1p(exp(-|x|)))
- *     norm            v / (sum + eps) and the like; a weight of 0 stays 0, over a sum of 0 too
+ *     norm            v / (sum + eps) and the like; a weight of 0 stays 0, over a sum of 0 too; weights of +inf share 1
+ *                     evenly, the limit of v / sum, and leave 0 for the others
+ *     soft cap        cap tanh(x / cap), after the rounding to bf16
  */
 #ifndef MOX_ROUTE_ROUTE_RULES_H
 #define MOX_ROUTE_ROUTE_RULES_H
@@ -23,6 +25,33 @@
 MOX_SHARED float mox_route_round_bf16(float x)
 {
     return mox_bf16_decode(mox_bf16_narrow(x));
+}
+
+/* The logit that is scored. */
+MOX_SHARED float mox_route_logit(const moxie_routing *routing, float x)
+{
+    if (routing->round_logits_bf16)
+        x = mox_route_round_bf16(x);
+    return routing->softcap != 0 ? routing->softcap * mox_tanh(x / routing->softcap) : x;
+}
+
+/* The routing of tokens that a run gives the second bias: they choose by key, beside a table, too. */
+MOX_SHARED moxie_routing mox_route_with_bias_alt(const moxie_routing *routing)
+{
+    moxie_routing other = *routing;
+    other.bias = routing->bias_alt;
+    if (other.select == MOXIE_SELECT_TABLE)
+        other.select = MOXIE_SELECT_TOPK;
+    return other;
+}
+
+/* A token without experts. */
+MOX_SHARED void mox_route_nothing(int64_t top_k, int32_t *ids, float *weights)
+{
+    for (int64_t j = 0; j < top_k; j++) {
+        ids[j] = -1;
+        weights[j] = 0;
+    }
 }
 
 /* True when a comes before b: descending, NaN last. False for equal keys, so that the lower index, which is met first,
@@ -104,15 +133,26 @@ MOX_SHARED float mox_route_group_score(int32_t kind, const float *keys, int64_t 
     return kind == MOXIE_GROUP_MAX || isnan(second) ? first : first + second;
 }
 
+/* An expert of a dropped group: its key becomes the fill value, but a NaN key stays, since a replaced one could be
+ * chosen. A score that is masked as NaN gives the weight 0. */
+MOX_SHARED void mox_route_drop(const moxie_routing *routing, float *key, float *score)
+{
+    if (isnan(*key))
+        return;
+    *key = routing->group_fill_zero != MOXIE_FILL_LOWEST ? 0.0f : -INFINITY;
+    if (routing->group_fill_zero == MOXIE_FILL_ZERO)
+        *score = NAN;
+}
+
 /* ---- weights -------------------------------------------------------------------------------------- */
 
-/* Each choice's weight before norm and scales; 0 when there is no such expert or its key is NaN. */
+/* Each choice's weight before norm and scales; 0 when there is no such expert, its key is NaN or its score masked. */
 MOX_SHARED void mox_route_weigh(const moxie_routing *routing, int64_t experts, int64_t top_k, const float *logits,
                                 const float *scores, const float *keys, const int32_t *ids, float *weights)
 {
     for (int64_t j = 0; j < top_k; j++) {
         const int32_t e = ids[j];
-        if (e < 0 || e >= experts || isnan(keys[e]))
+        if (e < 0 || e >= experts || isnan(keys[e]) || isnan(scores[e]))
             weights[j] = NAN;
         else if (routing->weight == MOXIE_WEIGHT_SCORE)
             weights[j] = scores[e];
@@ -160,6 +200,17 @@ MOX_SHARED float mox_route_denominator(const moxie_routing *routing, float sum)
     }
 }
 
+/* Weights of +inf share 1, the others become 0. False when there is none. */
+MOX_SHARED bool mox_route_share_infinite(int64_t top_k, float *weights)
+{
+    int32_t count = 0;
+    for (int64_t j = 0; j < top_k; j++)
+        count += weights[j] == INFINITY;
+    for (int64_t j = 0; j < top_k && count > 0; j++)
+        weights[j] = weights[j] == INFINITY ? 1.0f / (float)count : 0.0f;
+    return count > 0;
+}
+
 /* Norm, scale, per-expert scale, in this order. */
 MOX_SHARED void mox_route_finish(const moxie_routing *routing, int64_t experts, int64_t top_k, const int32_t *ids,
                                  float *weights)
@@ -168,7 +219,9 @@ MOX_SHARED void mox_route_finish(const moxie_routing *routing, int64_t experts, 
     float sum = 0;
     for (int64_t j = 0; j < top_k; j++)
         sum += weights[j];
-    const float divisor = mox_route_denominator(routing, sum);
+    float divisor = mox_route_denominator(routing, sum);
+    if (!(sum < INFINITY) && routing->norm != MOXIE_NORM_NONE && mox_route_share_infinite(top_k, weights))
+        divisor = 1.0f;
     for (int64_t j = 0; j < top_k; j++) {
         const bool exists = ids[j] >= 0 && ids[j] < experts;
         if (weights[j] != 0)

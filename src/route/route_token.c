@@ -26,11 +26,10 @@ static void score(int32_t kind, const float *logits, int64_t experts, float *sco
 
 /* ---- selection ------------------------------------------------------------------------------------ */
 
-/* Replaces the keys outside the best groups. NaN keys stay: a replaced one could be chosen. */
-static void drop_groups(const moxie_routing *routing, int64_t experts, float *keys)
+/* Replaces the keys outside the best groups. */
+static void drop_groups(const moxie_routing *routing, int64_t experts, float *keys, float *scores)
 {
     const int64_t groups = routing->n_group, size = experts / groups;
-    const float fill = routing->group_fill_zero ? 0.0f : -INFINITY;
     float group_scores[MOXIE_MAX_EXPERTS];
     int32_t best[MOXIE_MAX_EXPERTS];
     bool in_best[MOXIE_MAX_EXPERTS] = { false };
@@ -40,17 +39,33 @@ static void drop_groups(const moxie_routing *routing, int64_t experts, float *ke
     for (int64_t i = 0; i < routing->topk_group; i++)
         in_best[best[i]] = true;
     for (int64_t e = 0; e < experts; e++)
-        if (!in_best[e / size] && !isnan(keys[e]))
-            keys[e] = fill;
+        if (!in_best[e / size])
+            mox_route_drop(routing, &keys[e], &scores[e]);
 }
 
-static void select_topk(const moxie_routing *routing, int64_t experts, int64_t top_k, float *keys, int32_t *ids)
+/* The best of each group, group after group. */
+static void select_per_group(const moxie_routing *routing, int64_t experts, const float *keys, int32_t *ids)
+{
+    const int64_t groups = routing->n_group, size = experts / groups, count = routing->topk_per_group;
+    for (int64_t g = 0; g < groups; g++) {
+        mox_route_select_best(keys + g * size, size, count, ids + g * count);
+        for (int64_t j = 0; j < count; j++)
+            ids[g * count + j] += (int32_t)(g * size);
+    }
+}
+
+static void select_topk(const moxie_routing *routing, int64_t experts, int64_t top_k, float *keys, float *scores,
+                        int32_t *ids)
 {
     if (routing->bias)
         for (int64_t e = 0; e < experts; e++)
             keys[e] += routing->bias[e];
+    if (routing->topk_per_group > 0) {
+        select_per_group(routing, experts, keys, ids);
+        return;
+    }
     if (routing->n_group > 1)
-        drop_groups(routing, experts, keys);
+        drop_groups(routing, experts, keys, scores);
     mox_route_select_best(keys, experts, top_k, ids);
 }
 
@@ -83,7 +98,7 @@ static void route_by_score(const moxie_routing *routing, int64_t experts, int64_
     if (routing->select == MOXIE_SELECT_TABLE)
         select_from_table(routing, top_k, token_id, ids);
     else
-        select_topk(routing, experts, top_k, keys, ids);
+        select_topk(routing, experts, top_k, keys, scores, ids);
     mox_route_weigh(routing, experts, top_k, logits, scores, keys, ids, weights);
 }
 
@@ -91,9 +106,9 @@ void mox_route_token(const moxie_routing *routing, int64_t experts, int64_t top_
                      int32_t token_id, int32_t *ids, float *weights)
 {
     float rounded[MOXIE_MAX_EXPERTS];
-    if (routing->round_logits_bf16) {
+    if (routing->round_logits_bf16 || routing->softcap != 0) {
         for (int64_t e = 0; e < experts; e++)
-            rounded[e] = mox_round_to(MOXIE_BF16, logits[e]);
+            rounded[e] = mox_route_logit(routing, logits[e]);
         logits = rounded;
     }
     if (routing->select == MOXIE_SELECT_SPARSEMIXER)

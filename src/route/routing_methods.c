@@ -13,7 +13,7 @@
 typedef struct method {
     const char *name;
     int32_t score, select, weight, norm, on_input;
-    int32_t numbers[3]; /* by mox_routing_numbering */
+    int32_t numbers[3]; /* by moxie_routing_numbering */
 } method;
 
 #define MOX_ROUTING_METHOD(name, score, select, weight, norm, on_input, vllm_old, vllm, flashinfer)                    \
@@ -69,13 +69,13 @@ moxie_status mox_routing_by_name(const char *name, moxie_routing *routing, moxie
     return MOXIE_OK;
 }
 
-int32_t mox_routing_number(const char *name, mox_routing_numbering numbering)
+int32_t mox_routing_number(const char *name, moxie_routing_numbering numbering)
 {
     const method *m = find(name);
     return m ? m->numbers[numbering] : -1;
 }
 
-const char *mox_routing_name_of(int32_t number, mox_routing_numbering numbering)
+const char *mox_routing_name_of(int32_t number, moxie_routing_numbering numbering)
 {
     for (int32_t i = 0; i < METHODS && number >= 0; i++)
         if (methods[i].numbers[numbering] == number)
@@ -112,7 +112,9 @@ static void describe_selection(text *t, const moxie_routing *r, long long expert
     case MOXIE_SELECT_SIM_NORMAL: add(t, "simulated normal, %lld of %lld", k, experts); break;
     default:
         add(t, "%s%s top-%lld of %lld", scores[r->score], r->bias ? " + bias" : "", k, experts);
-        if (r->n_group > 1)
+        if (r->topk_per_group > 0)
+            add(t, ", %d in each of %d groups", (int)r->topk_per_group, (int)r->n_group);
+        else if (r->n_group > 1)
             add(t, " in the best %d of %d groups", (int)r->topk_group, (int)r->n_group);
     }
 }
@@ -123,6 +125,13 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
     text t = { buffer, size };
     buffer[0] = '\0';
     describe_selection(&t, routing, experts, top_k);
+    if (routing->zero_experts > 0)
+        add(&t, ", beside them %d %s expert(s)", (int)routing->zero_experts,
+            routing->zero_kind == MOXIE_ZERO_NULL ? "null" : "identity");
+    if (routing->bias_alt)
+        add(&t, ", a second bias for some tokens");
+    if (routing->softcap != 0)
+        add(&t, ", soft cap %g", (double)routing->softcap);
     if (routing->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED)
         add(&t, ", softmax over the chosen");
     if (routing->weight == MOXIE_WEIGHT_SIGMOID_SELECTED)

@@ -79,7 +79,9 @@ static moxie_status after(void *user, const mox_run *run, mox_stage stage, const
     if (pass != NULL && pairs == 0)
         return MOXIE_OK;
     switch (stage) {
-    case MOX_STAGE_ROUTER: keep(t, stage, "logits", run->logits, run->args.tokens * c->experts, true); break;
+    case MOX_STAGE_ROUTER:
+        keep(t, stage, "logits", run->logits, run->args.tokens * (c->experts + c->routing.zero_experts), true);
+        break;
     case MOX_STAGE_TOPK:
         keep(t, stage, "ids", run->ids, choices, false);
         keep(t, stage, "weights", run->weights, choices, true);
@@ -263,7 +265,7 @@ static void walk(uint64_t first, const test_layer_limits *limits, bool (*accepts
 static void stages_equal_the_hosts(void **state)
 {
     (void)state;
-    const test_layer_limits limits = { .tokens = -1 };
+    const test_layer_limits limits = { .tokens = -1, .features = true };
     const test_layer_limits short_groups = { .tokens = -1, .largest = 1100, .short_groups = true };
     plain = *table;
     plain.features = plain_features;
@@ -276,7 +278,7 @@ static void stages_equal_the_hosts(void **state)
 static void stages_are_within_bounds(void **state)
 {
     (void)state;
-    const test_layer_limits limits = { .tokens = -1 };
+    const test_layer_limits limits = { .tokens = -1, .features = true };
     walk(test_seed(80000), &limits, fits, within_bounds);
 }
 

@@ -95,7 +95,7 @@ static void walk_layers(const test_layer_limits *limits, uint64_t first, int64_t
 static void random_layers(void **state)
 {
     (void)state;
-    const test_layer_limits limits = { .tokens = -1, .largest = 90 };
+    const test_layer_limits limits = { .tokens = -1, .largest = 90, .features = true };
     walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_FAST);
 }
 

@@ -425,6 +425,7 @@ typedef struct combine_case {
     int64_t tokens, hidden, top_k;
     moxie_dtype out;
     bool by_ids, weighed, shared, shared_weighed, odd; /* odd: y not aligned */
+    bool identity;
 } combine_case;
 
 static float *normals(test_rng *rng, int64_t count)
@@ -441,31 +442,35 @@ static void check_combine(int32_t row, const combine_case *c)
     const size_t size = (size_t)(c->tokens * c->hidden * mox_dtype_bytes(c->out));
     test_rng rng = { (uint64_t)(c->hidden * 100 + c->tokens) };
     char text[160];
-    snprintf(text, sizeof text, "combine: %lld x %lld, top %lld, type %d%s%s%s%s%s", (long long)c->tokens,
+    snprintf(text, sizeof text, "combine: %lld x %lld, top %lld, type %d%s%s%s%s%s%s", (long long)c->tokens,
              (long long)c->hidden, (long long)c->top_k, (int)c->out, c->by_ids ? ", by ids" : "",
              c->weighed ? ", weighed" : "", c->shared ? ", shared" : "", c->shared_weighed ? ", shared weighed" : "",
-             c->odd ? ", odd" : "");
+             c->odd ? ", odd" : "", c->identity ? ", identity" : "");
     float *y = normals(&rng, choices * c->hidden), *weights = normals(&rng, choices),
           *shared = normals(&rng, c->tokens * c->hidden), *shared_weight = normals(&rng, c->tokens);
     int64_t *position = malloc((size_t)choices * sizeof *position);
     int32_t *ids = malloc((size_t)choices * sizeof *ids);
     for (int64_t i = 0; i < choices; i++) {
         ids[i] = (int32_t)test_below(&rng, (uint64_t)experts + 2) - 1;
-        position[i] = ids[i] < 0 ? -1 : (int64_t)test_below(&rng, (uint64_t)choices);
+        position[i] = ids[i] < 0 || ids[i] >= experts ? -1 : (int64_t)test_below(&rng, (uint64_t)choices);
     }
-    void *want = malloc(size + 1);
+    void *want = malloc(size + 1), *x = malloc(size + 1);
+    test_fill_activations(&rng, c->out, x, c->tokens * c->hidden);
     mox_combine_args a = { .tokens = c->tokens,
                            .top_k = c->top_k,
                            .hidden = c->hidden,
                            .position = c->by_ids ? NULL : position,
-                           .ids = c->by_ids ? ids : NULL,
+                           .ids = c->by_ids || c->identity ? ids : NULL,
                            .experts = experts,
                            .weights = c->weighed ? weights : NULL,
                            .y = y,
                            .shared = c->shared ? shared : NULL,
                            .shared_weight = c->shared_weighed ? shared_weight : NULL,
                            .out = want,
-                           .out_dtype = c->out };
+                           .out_dtype = c->out,
+                           .identity = c->identity ? x : NULL,
+                           .identity_weights = c->identity ? weights : NULL,
+                           .identities = 1 };
     mox_combine_scalar_run(&a, &mox_executor_serial);
 
     device_arrays d = { 0 };
@@ -475,7 +480,9 @@ static void check_combine(int32_t row, const combine_case *c)
     a.y = on_device + (c->odd ? 1 : 0);
     assert_ok(table->copy((void *)(uintptr_t)a.y, y, y_bytes, NULL, &error), &error);
     a.position = c->by_ids ? NULL : put(&d, position, (size_t)choices * sizeof *position);
-    a.ids = c->by_ids ? put(&d, ids, (size_t)choices * sizeof *ids) : NULL;
+    a.ids = a.ids != NULL ? put(&d, ids, (size_t)choices * sizeof *ids) : NULL;
+    a.identity = c->identity ? put(&d, x, size) : NULL;
+    a.identity_weights = c->identity ? put(&d, weights, (size_t)choices * sizeof *weights) : NULL;
     a.weights = c->weighed ? put(&d, weights, (size_t)choices * sizeof *weights) : NULL;
     a.shared = c->shared ? put(&d, shared, (size_t)(c->tokens * c->hidden) * sizeof *shared) : NULL;
     a.shared_weight = c->shared_weighed ? put(&d, shared_weight, (size_t)c->tokens * sizeof *shared_weight) : NULL;
@@ -490,6 +497,7 @@ static void check_combine(int32_t row, const combine_case *c)
     free(position);
     free(ids);
     free(want);
+    free(x);
 }
 
 static void combines(void **state)
@@ -509,7 +517,8 @@ static void combines(void **state)
                                      .weighed = way / 2 % 2 == 0,
                                      .shared = way / 4 % 2 != 0,
                                      .shared_weighed = way / 8 % 2 != 0,
-                                     .odd = way / 16 % 2 != 0 && i % 3 == 0 };
+                                     .odd = way / 16 % 2 != 0 && i % 3 == 0,
+                                     .identity = i % 5 < 2 };
             if (!is_left_out(i) && c.tokens * c.hidden * c.top_k < INT64_C(20) << 20)
                 check_combine(row, &c);
         }

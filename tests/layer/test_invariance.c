@@ -25,9 +25,14 @@ static moxie_run_args one_token(const test_layer *layer, int64_t t, void *output
     if (a.router_hidden != NULL)
         a.router_hidden = (const char *)a.router_hidden + t * row_bytes(layer, c->router_width);
     if (a.logits != NULL)
-        a.logits = (const char *)a.logits + t * c->experts * mox_dtype_bytes(a.logits_dtype);
+        a.logits =
+            (const char *)a.logits + t * (c->experts + c->routing.zero_experts) * mox_dtype_bytes(a.logits_dtype);
     if (a.token_ids != NULL)
         a.token_ids += t;
+    if (a.padding != NULL)
+        a.padding += t;
+    if (a.bias_choice != NULL)
+        a.bias_choice += t;
     if (a.ids != NULL) {
         a.ids += t * c->top_k;
         a.weights += t * c->top_k;
@@ -42,14 +47,17 @@ static void run(const test_layer *layer, const moxie_run_args *args)
     assert_ok(moxie_plan_run(layer->plan, args, &error), &error);
 }
 
-/* Layers of `count` seeds from `first` on, planned; `change` (or NULL) changes them before. */
+/* Layers of `count` seeds from `first` on, planned; `change` (or NULL) changes them before. Every other layer may have
+ * what few layers have. */
 static void each_layer(uint64_t first, uint64_t count, const test_layer_limits *limits,
                        void (*change)(test_layer *layer, uint64_t seed), void (*check)(test_layer *layer))
 {
     for (uint64_t seed = 0; seed < count; seed += step) {
         test_rng rng = { test_seed(first) + seed };
         test_layer layer;
-        test_layer_make(&layer, &rng, limits);
+        test_layer_limits own = *limits;
+        own.features = seed % 2 == 1;
+        test_layer_make(&layer, &rng, &own);
         if (change != NULL)
             change(&layer, seed);
         test_layer_plan(&layer, NULL);
@@ -271,6 +279,7 @@ static void check_reversed(test_layer *layer)
     reversed.hidden = reversed_rows(layer, forward.hidden, bytes);
     reversed.ids = reversed_rows(layer, forward.ids_out, k * (int64_t)sizeof *reversed.ids);
     reversed.weights = reversed_rows(layer, forward.weights_out, k * (int64_t)sizeof *reversed.weights);
+    reversed.padding = reversed.bias_choice = NULL; /* ids say it */
     reversed.output = test_layer_own(layer, test_layer_output_bytes(layer));
     run(layer, &reversed);
     const char *want = reversed_rows(layer, forward.output, bytes);

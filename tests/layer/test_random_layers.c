@@ -46,7 +46,7 @@ static void random_layers(void **state)
     (void)state;
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500 / (test_quick() ? 4 : test_one_in(10, "layers")));
     const uint64_t first = test_seed(20250);
-    const test_layer_limits limits = { .tokens = -1 };
+    const test_layer_limits limits[] = { { .tokens = -1 }, { .tokens = -1, .features = true } };
     moxie_executor *pool = NULL;
     moxie_error error;
     assert_ok(moxie_executor_create(2, &pool, &error), &error);
@@ -55,7 +55,7 @@ static void random_layers(void **state)
         const uint64_t seed = first + (uint64_t)i;
         test_rng rng = { seed };
         test_layer layer;
-        test_layer_make(&layer, &rng, &limits);
+        test_layer_make(&layer, &rng, &limits[seed % 3 == 0]);
         if (!check_layer(&layer, &rng, pool, &elements)) {
             print_error("repeat with MOXIE_TEST_SEED=%llu MOXIE_TEST_CONFIGS=1\n", (unsigned long long)seed);
             failed++;

@@ -137,8 +137,10 @@ static void test_group_fill(void **state)
     r.n_group = 2;
     r.topk_group = 1;
     EXPECT(&r, 4, 2, logits, LIST(0, 1), LIST(-1.0f, -2.0f));
-    r.group_fill_zero = 1;
+    r.group_fill_zero = MOXIE_FILL_ZERO_KEY;
     EXPECT(&r, 4, 2, logits, LIST(2, 3), LIST(-3.0f, -4.0f));
+    r.group_fill_zero = MOXIE_FILL_ZERO;
+    EXPECT(&r, 4, 2, logits, LIST(2, 3), LIST(0.0f, 0.0f));
 }
 
 static void test_ties_go_to_the_lower_index(void **state)
@@ -195,8 +197,10 @@ static void test_nan_in_groups(void **state)
     r.n_group = 3;
     r.topk_group = 1;
     EXPECT(&r, 6, 2, logits, LIST(0, 2), LIST(3.0f, 1.0f));
-    r.group_fill_zero = 1;
+    r.group_fill_zero = MOXIE_FILL_ZERO_KEY;
     EXPECT(&r, 6, 2, logits, LIST(0, 2), LIST(3.0f, 1.0f));
+    r.group_fill_zero = MOXIE_FILL_ZERO;
+    EXPECT(&r, 6, 2, logits, LIST(0, 2), LIST(3.0f, 0.0f));
 }
 
 static void test_infinite_logits(void **state)

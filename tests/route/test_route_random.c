@@ -75,9 +75,13 @@ static void draw_groups(fixture *f)
         if (least > groups)
             continue;
         r->n_group = groups;
+        if (f->top_k % groups == 0 && f->top_k / groups <= size && below(f, 2)) {
+            r->topk_per_group = (int32_t)(f->top_k / groups);
+            return;
+        }
         r->topk_group = least + below(f, groups - least + 1);
         r->group_score = below(f, 2);
-        r->group_fill_zero = below(f, 2);
+        r->group_fill_zero = below(f, 3);
         return;
     }
 }
@@ -98,6 +102,7 @@ static void draw_routing(fixture *f)
     } else {
         r->score = below(f, 4);
         r->weight = below(f, 3);
+        r->softcap = below(f, 4) == 0 ? 0.25f + 30 * fabsf(test_uniform(&f->rng)) : 0;
     }
     draw_arrays(f);
     if (r->select == MOXIE_SELECT_TOPK && below(f, 2))

@@ -70,21 +70,92 @@ static void test_numbers_of_other_projects(void **state)
     static const char *const common[] = { "default", "renormalize",    "deepseek_v3", "llama4", "renormalize_naive",
                                           "topk",    "sigmoid_renorm", "minimax2",    "sigmoid" };
     for (int32_t i = 0; i < 9; i++) {
-        const char *name = mox_routing_name_of(i, MOX_NUMBERING_VLLM_OLD);
+        const char *name = mox_routing_name_of(i, MOXIE_NUMBERING_VLLM_OLD);
         assert_true(old[i] ? name && !strcmp(name, old[i]) : !name);
-        assert_string_equal(mox_routing_name_of(i, MOX_NUMBERING_VLLM), common[i]);
-        assert_string_equal(mox_routing_name_of(i, MOX_NUMBERING_FLASHINFER), common[i]);
-        assert_int_equal(mox_routing_number(common[i], MOX_NUMBERING_FLASHINFER), i);
+        assert_string_equal(mox_routing_name_of(i, MOXIE_NUMBERING_VLLM), common[i]);
+        assert_string_equal(mox_routing_name_of(i, MOXIE_NUMBERING_FLASHINFER), common[i]);
+        assert_int_equal(mox_routing_number(common[i], MOXIE_NUMBERING_FLASHINFER), i);
     }
-    assert_string_equal(mox_routing_name_of(9, MOX_NUMBERING_FLASHINFER), "topk_sigmoid");
-    assert_null(mox_routing_name_of(9, MOX_NUMBERING_VLLM)); /* Unspecified */
-    assert_null(mox_routing_name_of(10, MOX_NUMBERING_FLASHINFER));
-    assert_string_equal(mox_routing_name_of(100, MOX_NUMBERING_VLLM), "deepseek_v4");
-    assert_string_equal(mox_routing_name_of(101, MOX_NUMBERING_VLLM), "custom");
-    assert_int_equal(mox_routing_number("sim_normal", MOX_NUMBERING_VLLM), 102);
-    assert_int_equal(mox_routing_number("hash", MOX_NUMBERING_VLLM), -1);
-    assert_int_equal(mox_routing_number("none", MOX_NUMBERING_VLLM), -1);
-    assert_null(mox_routing_name_of(-1, MOX_NUMBERING_VLLM));
+    assert_string_equal(mox_routing_name_of(9, MOXIE_NUMBERING_FLASHINFER), "topk_sigmoid");
+    assert_null(mox_routing_name_of(9, MOXIE_NUMBERING_VLLM)); /* Unspecified */
+    assert_null(mox_routing_name_of(10, MOXIE_NUMBERING_FLASHINFER));
+    assert_string_equal(mox_routing_name_of(100, MOXIE_NUMBERING_VLLM), "deepseek_v4");
+    assert_string_equal(mox_routing_name_of(101, MOXIE_NUMBERING_VLLM), "custom");
+    assert_int_equal(mox_routing_number("sim_normal", MOXIE_NUMBERING_VLLM), 102);
+    assert_int_equal(mox_routing_number("hash", MOXIE_NUMBERING_VLLM), -1);
+    assert_int_equal(mox_routing_number("none", MOXIE_NUMBERING_VLLM), -1);
+    assert_null(mox_routing_name_of(-1, MOXIE_NUMBERING_VLLM));
+}
+
+typedef struct typed {
+    const char *scoring;
+    int32_t top_k, renormalize, groups, bias;
+    int32_t want[3]; /* VLLM_OLD, VLLM, FLASHINFER */
+} typed;
+
+/* Every branch of vLLM 0.33's get_routing_method_type(), and of the old one. */
+static void test_method_types(void **state)
+{
+    (void)state;
+    static const typed types[] = {
+        { "sqrtsoftplus", 6, 1, 0, 0, { 8, 100, 10 } }, { "sqrtsoftplus", 6, 1, 4, 1, { 8, 100, 10 } },
+        { "sqrtsoftplus", 6, 0, 0, 1, { 8, 9, 10 } },   { "sigmoid", 8, 1, 8, 1, { 2, 2, 2 } },
+        { "sigmoid", 8, 1, 1, 1, { 2, 2, 2 } },         { "sigmoid", 8, 1, 0, 1, { 8, 7, 7 } },
+        { "sigmoid", 8, 0, 8, 1, { 2, 9, 10 } },        { "softmax", 8, 1, 8, 1, { 8, 9, 10 } },
+        { "sigmoid", 8, 1, 8, 0, { 8, 6, 6 } },         { "sigmoid", 1, 0, 0, 0, { 3, 8, 8 } },
+        { "softmax", 8, 1, 0, 0, { 1, 4, 4 } },         { "softmax", 8, 0, 8, 0, { 0, 0, 0 } },
+        { "relu", 8, 1, 0, 0, { 8, 9, 10 } },           { NULL, 8, 0, 0, 0, { 8, 9, 10 } },
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        for (int32_t n = 0; n < 3; n++)
+            assert_int_equal(moxie_routing_method_type(types[i].scoring, types[i].top_k, types[i].renormalize,
+                                                       types[i].groups, types[i].bias, n),
+                             types[i].want[n]);
+    assert_int_equal(moxie_routing_method_type("softmax", 8, 0, 0, 0, 3), -1);
+    assert_int_equal(moxie_routing_number("minimax2", MOXIE_NUMBERING_VLLM), 7);
+    assert_int_equal(moxie_routing_number("minimax2", -1), -1);
+    assert_string_equal(moxie_routing_name_of(100, MOXIE_NUMBERING_VLLM), "deepseek_v4");
+    assert_null(moxie_routing_name_of(0, 3));
+}
+
+/* A method's routing has the method's number, when vLLM tells it from its fields. */
+static void test_numbers_of_routings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool bias;
+        int32_t want[3];
+    } cases[] = {
+        { "default", false, { 0, 0, 0 } },
+        { "renormalize", false, { 1, 1, 1 } },
+        { "renormalize_naive", false, { 1, 4, 4 } },
+        { "llama4", false, { 3, 3, 3 } },
+        { "topk", false, { 5, 5, 5 } },
+        { "sigmoid", false, { 8, 8, 8 } },
+        { "sigmoid_renorm", false, { 8, 6, 6 } },
+        { "topk_sigmoid", false, { 8, 9, 9 } },
+        { "minimax2", true, { 8, 7, 7 } },
+        { "deepseek_v4", true, { 8, 100, 10 } },
+        { "hash", false, { 8, 100, 10 } },
+        { "sparsemixer", false, { 6, 101, 10 } },
+        { "custom", false, { 6, 101, 10 } },
+        { "sim_normal", false, { 7, 102, 10 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int32_t n = 0; n < 3; n++) {
+            moxie_routing r;
+            assert_int_equal(moxie_routing_by_name(cases[i].name, &r, NULL), MOXIE_OK);
+            r.bias = cases[i].bias ? some_floats : NULL;
+            assert_int_equal(moxie_routing_number_of(&r, 8, n), cases[i].want[n]);
+        }
+    moxie_routing r = { .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM, .bias = some_floats, .n_group = 8 };
+    assert_int_equal(moxie_routing_number_of(&r, 8, MOXIE_NUMBERING_VLLM), 2);
+    r.zero_experts = 4;
+    assert_int_equal(moxie_routing_number_of(&r, 8, MOXIE_NUMBERING_VLLM), 9);
+    r = (moxie_routing) { .bias = some_floats };
+    assert_int_equal(moxie_routing_number_of(&r, 8, MOXIE_NUMBERING_VLLM), 9);
+    assert_int_equal(moxie_routing_number_of(NULL, 8, MOXIE_NUMBERING_VLLM), -1);
 }
 
 static void test_descriptions(void **state)
@@ -99,7 +170,13 @@ static void test_descriptions(void **state)
     r = (moxie_routing) { .weight = MOXIE_WEIGHT_SOFTMAX_SELECTED, .per_expert_scale = some_floats, .on_input = 1 };
     assert_string_equal(mox_routing_describe(&r, 32, 4, words, sizeof words),
                         "logit top-4 of 32, softmax over the chosen, times a scale per expert, applied to the input");
-    assert_string_equal(mox_routing_describe(&r, 32, 4, words, 6), "logit");
+    r = (moxie_routing) { .n_group = 2, .topk_per_group = 2, .softcap = 30, .bias_alt = some_floats };
+    assert_string_equal(mox_routing_describe(&r, 32, 4, words, sizeof words),
+                        "logit top-4 of 32, 2 in each of 2 groups, a second bias for some tokens, soft cap 30");
+    r = (moxie_routing) { .score = MOXIE_SCORE_SOFTMAX, .zero_experts = 256, .scale = 6 };
+    assert_string_equal(mox_routing_describe(&r, 512, 12, words, sizeof words),
+                        "softmax top-12 of 512, beside them 256 identity expert(s), times 6");
+    assert_string_equal(mox_routing_describe(&r, 32, 4, words, 6), "softm");
 }
 
 typedef struct rejection {
@@ -107,6 +184,17 @@ typedef struct rejection {
     int64_t experts, top_k;
     const char *word; /* that the text must contain */
 } rejection;
+
+static void expect_rejections(const rejection *rejections, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        moxie_error error = { 0 };
+        const rejection *r = &rejections[i];
+        assert_int_equal(mox_routing_check(&r->routing, r->experts, r->top_k, &error), MOXIE_ERR_ARGUMENT);
+        if (!strstr(error.text, r->word))
+            fail_msg("rejection %d: \"%s\" does not say \"%s\"", (int)i, error.text, r->word);
+    }
+}
 
 static void test_rejections(void **state)
 {
@@ -161,13 +249,36 @@ static void test_rejections(void **state)
         { { .select = MOXIE_SELECT_SPARSEMIXER, .bias_alt = some_floats }, 8, 2, "routing.bias_alt is set" },
         { { .select = MOXIE_SELECT_SPARSEMIXER, .topk_per_group = 1 }, 8, 2, "routing.topk_per_group is set" },
     };
-    for (size_t i = 0; i < sizeof rejections / sizeof rejections[0]; i++) {
-        moxie_error error = { 0 };
-        const rejection *r = &rejections[i];
-        assert_int_equal(mox_routing_check(&r->routing, r->experts, r->top_k, &error), MOXIE_ERR_ARGUMENT);
-        if (!strstr(error.text, r->word))
-            fail_msg("rejection %d: \"%s\" does not say \"%s\"", (int)i, error.text, r->word);
-    }
+    expect_rejections(rejections, sizeof rejections / sizeof rejections[0]);
+}
+
+/* Of what few families have. */
+static void test_rejections_of_features(void **state)
+{
+    (void)state;
+    const rejection rejections[] = {
+        { { .softcap = -1 }, 8, 2, "routing.softcap is -1" },
+        { { .softcap = INFINITY }, 8, 2, "routing.softcap is inf" },
+        { { .zero_experts = -1 }, 8, 2, "routing.zero_experts is -1" },
+        { { .zero_experts = 1017 }, 8, 2, "from 0 to 1016" },
+        { { .group_fill_zero = 3 }, 8, 2, "routing.group_fill_zero is 3" },
+        { { .n_group = 2, .topk_per_group = 1 }, 8, 4, "topk_per_group is 1; with 2 group(s) and top_k 4" },
+        { { .topk_per_group = 2 }, 8, 2, "with 0 group(s)" },
+        { { .n_group = 4, .topk_per_group = 1, .topk_group = 2 }, 8, 4, "topk_group is 2" },
+        { { .n_group = 4, .topk_per_group = 3 }, 8, 12, "top_k is 12" },
+        { { .n_group = 3, .topk_per_group = 1 }, 8, 3, "do not divide into 3 groups" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .softcap = 3 }, 8, 2, "routing.softcap is set" },
+        { { .zero_kind = 2 }, 8, 2, "routing.zero_kind is 2" },
+        { { .zero_kind = MOXIE_ZERO_NULL }, 8, 2, "zero_experts is 0" },
+        { { .select = MOXIE_SELECT_SIM_UNIFORM, .zero_experts = 2 }, 8, 2, "routing.zero_experts is set" },
+        { { .zero_experts = 2 }, 4, 7, "only 6 experts" },
+        { { .zero_experts = 2, .n_group = 4, .topk_group = 1 }, 8, 1, "10 experts do not divide into 4 groups" },
+        { { .topk_per_group = -1 }, 8, 2, "routing.topk_per_group is -1" },
+        { { .select = MOXIE_SELECT_CUSTOM, .custom = no_choice, .softcap = 30 }, 8, 2, "routing.softcap is set" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .bias_alt = some_floats }, 8, 2, "routing.bias_alt is set" },
+        { { .select = MOXIE_SELECT_SPARSEMIXER, .topk_per_group = 1 }, 8, 2, "routing.topk_per_group is set" },
+    };
+    expect_rejections(rejections, sizeof rejections / sizeof rejections[0]);
 }
 
 static void test_accepted(void **state)
@@ -194,8 +305,11 @@ int main(void)
         cmocka_unit_test(test_every_method_by_name),
         cmocka_unit_test(test_unknown_names),
         cmocka_unit_test(test_numbers_of_other_projects),
+        cmocka_unit_test(test_method_types),
+        cmocka_unit_test(test_numbers_of_routings),
         cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_rejections),
+        cmocka_unit_test(test_rejections_of_features),
         cmocka_unit_test(test_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include "cpu/quant_act/quant_act.h"
 #include "cpu/row_norm/row_norm.h"
 #include "route/route.h"
+#include "route/route_rules.h"
 #include "test_cuda_graph.h"
 #include "test_cuda_sm90.h"
 #include "test_support.h"
@@ -187,10 +188,16 @@ static moxie_status topk(const mox_topk_args *a, mox_cuda_stream stream, moxie_e
     MOX_TRY(record("topk", error));
     const int64_t bytes = mox_dtype_bytes(a->logits_dtype);
     float logits[MOXIE_MAX_EXPERTS];
+    const moxie_routing alt = mox_route_with_bias_alt(&a->routing);
     for (int64_t t = 0; t < a->tokens; t++) {
+        const bool has_alt = a->bias_choice != NULL && a->bias_choice[t] != 0;
+        if (a->padding != NULL && a->padding[t] != 0) {
+            mox_route_nothing(a->top_k, a->ids + t * a->top_k, a->weights + t * a->top_k);
+            continue;
+        }
         mox_widen(a->logits_dtype, (const char *)a->logits + t * a->experts * bytes, logits, a->experts);
-        mox_route_token(&a->routing, a->experts, a->top_k, logits, t, a->token_ids != NULL ? a->token_ids[t] : 0,
-                        a->ids + t * a->top_k, a->weights + t * a->top_k);
+        mox_route_token(has_alt ? &alt : &a->routing, a->experts, a->top_k, logits, t,
+                        a->token_ids != NULL ? a->token_ids[t] : 0, a->ids + t * a->top_k, a->weights + t * a->top_k);
     }
     return MOXIE_OK;
 }
@@ -398,6 +405,10 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                                                                                : -1;
                 if (row >= 0)
                     sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * a->y[row * a->hidden + i];
+                else if (mox_combine_is_identity(a, j))
+                    sum = sum + a->identity_weights[j] *
+                                    mox_load(a->out_dtype, (const char *)a->identity +
+                                                               (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype));
             }
             if (a->shared != NULL)
                 sum = sum + (a->shared_weight != NULL ? a->shared_weight[t] : 1.0f) * a->shared[t * a->hidden + i];

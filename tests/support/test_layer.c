@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/sizes.h"
+#include "layer/config/config.h"
 
 /* ---- helpers ------------------------------------------------------------------------------------------- */
 
@@ -102,8 +103,8 @@ static int rotate(void *user, int64_t tokens, const float *logits, int32_t *ids,
     const moxie_layer_config *c = user;
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t j = 0; j < c->top_k; j++) {
-            ids[t * c->top_k + j] = (int32_t)((t + j) % c->experts);
-            weights[t * c->top_k + j] = 0.25f + 0.125f * logits[t * c->experts + j];
+            ids[t * c->top_k + j] = (int32_t)((t + j) % mox_config_candidates(c));
+            weights[t * c->top_k + j] = 0.25f + 0.125f * logits[t * mox_config_candidates(c) + j];
         }
     return 0;
 }
@@ -115,22 +116,41 @@ static void make_table(test_layer *layer, test_rng *rng)
     r->table_rows = 16;
     int32_t *table = test_layer_own(layer, (size_t)(r->table_rows * top_k) * sizeof *table);
     for (int64_t i = 0; i < r->table_rows * top_k; i++)
-        table[i] = (int32_t)test_range(rng, 0, layer->config.experts - 1);
+        table[i] = (int32_t)test_range(rng, 0, mox_config_candidates(&layer->config) - 1);
     r->table = table;
 }
 
-static void make_groups(test_layer *layer, test_rng *rng)
+static void make_groups(test_layer *layer, test_rng *rng, bool per_group)
 {
     moxie_routing *r = &layer->config.routing;
-    const int64_t experts = layer->config.experts, top_k = layer->config.top_k;
+    const int64_t experts = mox_config_candidates(&layer->config), top_k = layer->config.top_k;
     for (int32_t n = 4; n >= 2; n--)
         if (experts % n == 0) {
             r->n_group = n;
+            if (per_group && top_k % n == 0 && top_k / n <= experts / n && one_in(rng, 2)) {
+                r->topk_per_group = (int32_t)(top_k / n);
+                return;
+            }
             r->topk_group = (int32_t)mox_min_i64(n, mox_ceil_div(top_k * n, experts) + (int64_t)test_below(rng, 2));
             r->group_score = (int32_t)test_below(rng, 2);
             r->group_fill_zero = r->score != MOXIE_SCORE_LOGIT && one_in(rng, 2);
             return;
         }
+}
+
+/* What few layers have. */
+static void make_features(test_layer *layer, test_rng *rng)
+{
+    moxie_routing *r = &layer->config.routing;
+    const bool scored = r->select == MOXIE_SELECT_TOPK || r->select == MOXIE_SELECT_TABLE;
+    if ((scored || r->select == MOXIE_SELECT_CUSTOM) && one_in(rng, 2)) {
+        r->zero_experts = (int32_t)test_range(rng, 1, 6);
+        r->zero_kind = one_in(rng, 4) ? MOXIE_ZERO_NULL : MOXIE_ZERO_IDENTITY;
+    }
+    if (scored && one_in(rng, 3))
+        r->softcap = 0.5f + fabsf(test_uniform(rng));
+    if (scored && one_in(rng, 3))
+        r->bias_alt = random_floats(layer, rng, mox_config_candidates(&layer->config), -0.5f, 0.5f);
 }
 
 static const char *const methods[] = { "default",      "renormalize", "renormalize_naive", "deepseek_v3",
@@ -149,6 +169,9 @@ static const char *make_routing(test_layer *layer, test_rng *rng, const test_lay
         method = "renormalize";
     assert_ok(moxie_routing_by_name(method, r, &error), &error);
     r->on_input = r->on_input || one_in(rng, 8);
+    if (limits->features)
+        make_features(layer, rng);
+    const int64_t candidates = mox_config_candidates(c);
     if (r->select == MOXIE_SELECT_CUSTOM) {
         r->custom = rotate;
         r->custom_user = c;
@@ -158,13 +181,13 @@ static const char *make_routing(test_layer *layer, test_rng *rng, const test_lay
     r->scale = one_in(rng, 3) ? 2.5f : 0.0f;
     r->round_weights_bf16 = one_in(rng, 4);
     if (one_in(rng, 5))
-        r->per_expert_scale = random_floats(layer, rng, c->experts, 0.5f, 1.5f);
+        r->per_expert_scale = random_floats(layer, rng, candidates, 0.5f, 1.5f);
     if (r->select == MOXIE_SELECT_TABLE)
         make_table(layer, rng);
     if (r->select == MOXIE_SELECT_TOPK && one_in(rng, 3))
-        r->bias = random_floats(layer, rng, c->experts, -0.5f, 0.5f);
+        r->bias = random_floats(layer, rng, candidates, -0.5f, 0.5f);
     if (r->select == MOXIE_SELECT_TOPK && one_in(rng, 3))
-        make_groups(layer, rng);
+        make_groups(layer, rng, limits->features);
     if (r->select <= MOXIE_SELECT_SPARSEMIXER)
         r->round_logits_bf16 = one_in(rng, 4);
     return method;
@@ -255,7 +278,7 @@ static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limi
         make_shared(layer, rng, limits, spec);
     }
     if (c->router_width > 0)
-        layer->weights.router = plain_matrix(layer, rng, c->experts, c->router_width, c->router_has_bias);
+        layer->weights.router = plain_matrix(layer, rng, mox_config_candidates(c), c->router_width, c->router_has_bias);
     snprintf(layer->text, sizeof layer->text, "H %lld I %lld E %lld K %lld, w13 %s, w2 %s, a13 %s, a2 %s, fill %s",
              (long long)c->hidden, (long long)c->intermediate, (long long)c->experts, (long long)c->top_k,
              spec.w13->name, spec.w2->name, spec.a13->name, spec.a2->name, test_fill_names[spec.fill]);
@@ -270,9 +293,9 @@ static void make_choice(test_layer *layer, test_rng *rng)
     const int64_t choices = layer->args.tokens * c->top_k;
     int32_t *ids = test_layer_own(layer, (size_t)choices * sizeof *ids);
     for (int64_t i = 0; i < choices; i++) {
-        ids[i] = (int32_t)test_range(rng, 0, c->experts - 1);
+        ids[i] = (int32_t)test_range(rng, 0, mox_config_candidates(c) - 1);
         if (one_in(rng, 10))
-            ids[i] = one_in(rng, 2) ? -1 : (int32_t)c->experts;
+            ids[i] = one_in(rng, 2) ? -1 : (int32_t)mox_config_candidates(c);
     }
     layer->args.ids = ids;
     layer->args.weights = random_floats(layer, rng, choices, -0.5f, 1.0f);
@@ -283,6 +306,15 @@ static void *activations(test_layer *layer, test_rng *rng, moxie_dtype dtype, in
     void *x = test_layer_own(layer, (size_t)(count * mox_dtype_bytes(dtype)));
     test_fill_activations(rng, dtype, x, count);
     return x;
+}
+
+/* A byte for each token, about a third of them not 0. */
+static const uint8_t *marks(test_layer *layer, test_rng *rng)
+{
+    uint8_t *bytes = test_layer_own(layer, (size_t)layer->args.tokens);
+    for (int64_t t = 0; t < layer->args.tokens; t++)
+        bytes[t] = one_in(rng, 3) ? (uint8_t)test_range(rng, 1, 255) : 0;
+    return bytes;
 }
 
 static void make_batch(test_layer *layer, test_rng *rng, const test_layer_limits *limits)
@@ -300,7 +332,11 @@ static void make_batch(test_layer *layer, test_rng *rng, const test_layer_limits
         make_choice(layer, rng);
     } else if (c->router_width == 0 || one_in(rng, 3)) {
         a->logits_dtype = any_float(rng);
-        a->logits = activations(layer, rng, a->logits_dtype, a->tokens * c->experts);
+        a->logits = activations(layer, rng, a->logits_dtype, a->tokens * mox_config_candidates(c));
+    }
+    if (limits->features && a->ids == NULL) {
+        a->padding = one_in(rng, 2) ? marks(layer, rng) : NULL;
+        a->bias_choice = c->routing.bias_alt != NULL && !one_in(rng, 4) ? marks(layer, rng) : NULL;
     }
     if (c->routing.select == MOXIE_SELECT_TABLE) {
         int32_t *token_ids = test_layer_own(layer, (size_t)a->tokens * sizeof *token_ids);

@@ -23,6 +23,7 @@ typedef struct test_layer_limits {
     int64_t top_k;      /* exactly; 0: random */
     int64_t largest;    /* the largest hidden, intermediate, router_width; 0: 300, mostly far less */
     bool plain_routing; /* no callback, no simulated strategy: routing depends on the token alone */
+    bool features;      /* also zero experts, a soft cap, choices per group, a second bias, padding */
     bool plain_acts;    /* no activation rule that depends on the whole batch */
     bool no_parallel;   /* all experts are local */
     bool mma;          /* weights and activations that GPUs' tensor cores multiply unchanged: both 16-bit or both FP8 */

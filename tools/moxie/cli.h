@@ -230,9 +230,11 @@ typedef struct cli_input {
     void *router_hidden; /* [T,router_width] or NULL when the widths agree */
     void *logits;        /* [T,E] or NULL, in logits_dtype */
     moxie_dtype logits_dtype;
-    int32_t *ids;       /* [T,K] or NULL */
-    float *weights;     /* [T,K] or NULL */
-    int32_t *token_ids; /* [T] or NULL */
+    int32_t *ids;         /* [T,K] or NULL */
+    float *weights;       /* [T,K] or NULL */
+    int32_t *token_ids;   /* [T] or NULL */
+    uint8_t *padding;     /* [T] or NULL */
+    uint8_t *bias_choice; /* [T] or NULL */
 } cli_input;
 
 /* The kind of random hidden states. NORMAL: all channels alike. OUTLIERS: a few channels, the same for every token, are
@@ -241,6 +243,12 @@ typedef enum cli_states { CLI_STATES_NORMAL, CLI_STATES_OUTLIERS } cli_states;
 cli_states cli_parse_states(struct argp_state *state, const char *text);
 #define CLI_STATES_HELP                                                                                                \
     "random hidden states: normal (default), or outliers: a channel in 512 is 20 to 100 times the rest"
+
+/* Experts that a token chooses among, those without weights included: columns of router_logits. */
+static inline int64_t cli_candidates(const moxie_layer_config *config)
+{
+    return config->experts + config->routing.zero_experts;
+}
 
 /* Makes random hidden states, of unit variance but for outliers; router input and token ids where the layer needs them.
  * A seed gives the same on every machine. */

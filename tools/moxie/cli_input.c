@@ -7,6 +7,7 @@
  *   router_logits [T,E] f32|bf16|f16             instead of the layer's router
  *   topk_ids [T,K] i32 with topk_weights [T,K] f32   instead of any routing
  *   token_ids [T] i32                            layers that route by token table
+ *   padding [T] u8, bias_choice [T] u8           as in moxie_run_args
  *
  * Random values are a sum of twelve uniforms (mean 0, variance 1) from splitmix64 of (seed, stream, index):
  * integer arithmetic, so that a seed means the same bytes on every machine. Outliers: one channel of every 512 is
@@ -193,10 +194,12 @@ moxie_status cli_input_load(const char *path, const moxie_layer_config *config, 
     } wanted[] = {
         { "hidden_states", config->hidden, config->dtype, NULL, &out->hidden },
         { "router_hidden_states", config->router_width, config->dtype, NULL, &out->router_hidden },
-        { "router_logits", config->experts, MOXIE_DTYPE_NONE, &out->logits_dtype, &out->logits },
+        { "router_logits", cli_candidates(config), MOXIE_DTYPE_NONE, &out->logits_dtype, &out->logits },
         { "topk_ids", config->top_k, MOXIE_I32, NULL, (void **)&out->ids },
         { "topk_weights", config->top_k, MOXIE_F32, NULL, (void **)&out->weights },
         { "token_ids", 0, MOXIE_I32, NULL, (void **)&out->token_ids },
+        { "padding", 0, MOXIE_U8, NULL, (void **)&out->padding },
+        { "bias_choice", 0, MOXIE_U8, NULL, (void **)&out->bias_choice },
     };
     for (size_t i = 0; status == MOXIE_OK && i < sizeof wanted / sizeof wanted[0]; i++)
         status = load(file, path, wanted[i].name, out->tokens, wanted[i].columns, wanted[i].dtype, wanted[i].found,
@@ -217,6 +220,8 @@ void cli_input_free(cli_input *input)
     free(input->ids);
     free(input->weights);
     free(input->token_ids);
+    free(input->padding);
+    free(input->bias_choice);
     memset(input, 0, sizeof *input);
 }
 
@@ -230,4 +235,6 @@ void cli_input_args(const cli_input *input, moxie_run_args *args)
     args->ids = input->ids;
     args->weights = input->weights;
     args->token_ids = input->token_ids;
+    args->padding = input->padding;
+    args->bias_choice = input->bias_choice;
 }

@@ -98,7 +98,7 @@ static moxie_status run_layer(const cli_layer *layer, const cli_input *input, re
     out->ids = calloc(tokens * (size_t)config->top_k + 1, sizeof *out->ids);
     out->weights = calloc(tokens * (size_t)config->top_k + 1, sizeof *out->weights);
     if (!input->ids)
-        out->logits = calloc(tokens * (size_t)config->experts + 1, sizeof *out->logits);
+        out->logits = calloc(tokens * (size_t)cli_candidates(config) + 1, sizeof *out->logits);
     if (!out->workspace || !out->output || !out->ids || !out->weights || (!input->ids && !out->logits))
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld %s and a workspace of %llu bytes",
                          CLI_COUNT(input->tokens, "token"), (unsigned long long)args.workspace_bytes);
@@ -131,7 +131,8 @@ static moxie_status write_results(const char *path, const cli_layer *layer, cons
         { "output", { .data = r->output, .dtype = config->dtype, .rank = 2, .shape = { t, config->hidden } } },
         { "topk_ids", { .data = r->ids, .dtype = MOXIE_I32, .rank = 2, .shape = { t, config->top_k } } },
         { "topk_weights", { .data = r->weights, .dtype = MOXIE_F32, .rank = 2, .shape = { t, config->top_k } } },
-        { "router_logits", { .data = r->logits, .dtype = MOXIE_F32, .rank = 2, .shape = { t, config->experts } } },
+        { "router_logits",
+          { .data = r->logits, .dtype = MOXIE_F32, .rank = 2, .shape = { t, cli_candidates(config) } } },
     };
     return moxie_tensor_file_write(path, tensors, r->logits ? 4 : 3, NULL, 0, error);
 }
@@ -269,7 +270,7 @@ static void warn_of_ids(const char *path, const moxie_layer_config *config, cons
 {
     int64_t beyond = 0, first = -1;
     for (int64_t i = 0; input->ids && i < input->tokens * config->top_k; i++)
-        if (input->ids[i] >= config->experts) {
+        if (input->ids[i] >= cli_candidates(config)) {
             first = beyond++ ? first : i;
         }
     if (beyond > 0)
@@ -277,7 +278,7 @@ static void warn_of_ids(const char *path, const moxie_layer_config *config, cons
                 "moxie run: warning: %s: %lld %s beyond the layer's experts, 0 to %lld, and skipped; the "
                 "first is %d, of token %lld\n",
                 cli_printable(path), CLI_COUNT_OF(beyond, "of topk_ids is", "of topk_ids are"),
-                (long long)config->experts - 1, input->ids[first], (long long)(first / config->top_k));
+                (long long)cli_candidates(config) - 1, input->ids[first], (long long)(first / config->top_k));
 }
 
 static moxie_status execute(arguments *args, cli_layer *layer, made_weights *weights, cli_input *input, results *r,

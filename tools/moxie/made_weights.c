@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli.h"
+
 enum {
     SLACK = 96 * 1024,
     STEP = 192,
@@ -259,10 +261,11 @@ static void make_router(maker *m, const moxie_layer_config *c)
 {
     const float size = (float)(1 / sqrt((double)c->router_width));
     moxie_matrix *router = &m->out->views.router;
-    router->codes = dense_grid(fill_normal(m, MOXIE_BF16, c->experts * c->router_width, size), MOXIE_BF16, c->experts,
-                               c->router_width);
+    const int64_t rows = cli_candidates(c);
+    router->codes =
+        dense_grid(fill_normal(m, MOXIE_BF16, rows * c->router_width, size), MOXIE_BF16, rows, c->router_width);
     if (c->router_has_bias)
-        router->bias = dense_grid(fill_normal(m, MOXIE_BF16, c->experts, 0.1f), MOXIE_BF16, c->experts, 1);
+        router->bias = dense_grid(fill_normal(m, MOXIE_BF16, rows, 0.1f), MOXIE_BF16, rows, 1);
 }
 
 /* The weight of a norm, with small numbers where it is stored less 1. */

@@ -48,6 +48,8 @@ static void run_topk(const mox_kernel *kernel, const mox_topk_args *whole, int64
     part.first = whole->first + first;
     part.logits = (const char *)whole->logits + first * whole->experts * mox_dtype_bytes(whole->logits_dtype);
     part.token_ids = whole->token_ids != NULL ? whole->token_ids + first : NULL;
+    part.padding = whole->padding != NULL ? whole->padding + first : NULL;
+    part.bias_choice = whole->bias_choice != NULL ? whole->bias_choice + first : NULL;
     part.ids = whole->ids + first * whole->top_k;
     part.weights = whole->weights + first * whole->top_k;
     ((const mox_topk_kernel *)kernel)->run(&part, executor, NULL);

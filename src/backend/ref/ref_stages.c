@@ -7,6 +7,7 @@
 
 #include "base/sizes.h"
 #include "ref/ref.h"
+#include "route/route_rules.h"
 
 /* ---- row_norm ------------------------------------------------------------------------------------ */
 
@@ -68,7 +69,11 @@ static void weigh_token(void *context, int64_t token, int32_t worker)
     const mox_topk_args *args = context;
     (void)worker;
     double logits[MOXIE_MAX_EXPERTS], weights[MOXIE_MAX_TOP_K];
-    mox_ref_route_weights(&args->routing, args->experts, args->top_k, widen_logits(args, token, logits),
+    const bool alt = args->bias_choice != NULL && args->bias_choice[token] != 0;
+    const moxie_routing routing = alt ? mox_route_with_bias_alt(&args->routing) : args->routing;
+    if (args->padding != NULL && args->padding[token] != 0)
+        return;
+    mox_ref_route_weights(&routing, args->experts, args->top_k, widen_logits(args, token, logits),
                           args->ids + token * args->top_k, weights);
     for (int64_t j = 0; j < args->top_k; j++) {
         const float weight = (float)weights[j];
@@ -177,6 +182,9 @@ static void combine_token(void *context, int64_t t, int32_t worker)
             if (row_of(args, i) >= 0)
                 sum += (args->weights != NULL ? (double)args->weights[i] : 1) *
                        args->y[row_of(args, i) * args->hidden + n];
+            else if (mox_combine_is_identity(args, i))
+                sum += (double)args->identity_weights[i] *
+                       mox_load(args->out_dtype, (const char *)args->identity + (t * args->hidden + n) * bytes);
         if (args->shared != NULL)
             sum +=
                 (args->shared_weight != NULL ? (double)args->shared_weight[t] : 1) * args->shared[t * args->hidden + n];

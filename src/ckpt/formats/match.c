@@ -63,7 +63,7 @@ static bool same_choice(const mox_module_choice *a, const mox_module_choice *b)
            json_equal(mox_json_iterable(a->selected), mox_json_iterable(b->selected)) == 1;
 }
 
-static moxie_status variant_of(const mox_matcher *matcher, const mox_wanted *wanted, const mox_variant **out,
+moxie_status mox_match_variant(const mox_matcher *matcher, const mox_wanted *wanted, const mox_variant **out,
                                moxie_error *error)
 {
     mox_module_choice choice;
@@ -393,7 +393,7 @@ moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *want
 {
     near_miss best = { 0 };
     const mox_variant *variant = NULL;
-    MOX_TRY(variant_of(matcher, wanted, &variant, error));
+    MOX_TRY(mox_match_variant(matcher, wanted, &variant, error));
     for (int32_t i = 0; i < matcher->n_formats; i++) {
         near_miss miss;
         mox_match match;

@@ -53,6 +53,9 @@ typedef struct mox_match {
 /* MOXIE_ERR_UNSUPPORTED for a format without an entry, MOXIE_ERR_FORMAT for a missing part, MOXIE_ERR_MISMATCH for a
  * part with a wrong shape or dtype. */
 moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error);
+/* What the configuration says about this matrix, whether or not it exists. */
+moxie_status mox_match_variant(const mox_matcher *matcher, const mox_wanted *wanted, const mox_variant **out,
+                               moxie_error *error);
 /* Another format under the same rules of the configuration, by its id; NULL: there is none. */
 const mox_hf_quant *mox_match_other(const mox_matcher *matcher, const mox_match *match, const char *id);
 /* True when any part of any format exists under this name. */

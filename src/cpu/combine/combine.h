@@ -3,6 +3,7 @@
  * combine.h - family combine: the weighted sum over a token's experts.
  *
  *     acc = 0; for j = 0..K-1 in order: if position[t,j] >= 0: acc = acc + w[t,j] * y[position[t,j]]
+ *                                       if the choice is an identity expert: acc = acc + w[t,j] * x[t]
  *     acc = acc + shared_weight[t] * shared[t]                     when there is a shared expert
  *     out[t] = round(acc)                                          once, to the output type
  *

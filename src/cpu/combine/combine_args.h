@@ -6,12 +6,16 @@
 #ifndef MOX_CPU_COMBINE_ARGS_H
 #define MOX_CPU_COMBINE_ARGS_H
 
+#include <stdbool.h>
+
 #include <moxie/moxie.h>
+
+#include "base/shared.h"
 
 typedef struct mox_combine_args {
     int64_t tokens, top_k, hidden;
     const int64_t *position; /* [T,K] row of y or -1; NULL: row t*K+j unless ids is negative or >= experts */
-    const int32_t *ids;      /* [T,K], read only when position is NULL */
+    const int32_t *ids;      /* [T,K], read only when position is NULL or identity is not */
     int64_t experts;
     const float *weights;       /* [T,K]; NULL: all ones (the weights multiplied the input) */
     const float *y;             /* [*, H] */
@@ -19,6 +23,18 @@ typedef struct mox_combine_args {
     const float *shared_weight; /* [T] or NULL: 1 */
     void *out;                  /* [T,H] */
     moxie_dtype out_dtype;
+    /* Experts that return their input, with ids experts to experts + identities - 1: a choice of one adds its weight
+     * times the token's row of `identity`. NULL: none, or another rank adds them. */
+    const void *identity;          /* [T,H] of out_dtype */
+    const float *identity_weights; /* [T,K] */
+    int64_t identities;
 } mox_combine_args;
+
+/* Whether the choice adds the token's own row. */
+MOX_SHARED bool mox_combine_is_identity(const mox_combine_args *args, int64_t choice)
+{
+    return args->identity != NULL && args->ids[choice] >= args->experts &&
+           args->ids[choice] < args->experts + args->identities;
+}
 
 #endif

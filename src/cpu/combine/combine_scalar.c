@@ -24,6 +24,15 @@ static void add_scaled(float *restrict acc, const float *restrict row, float wei
         acc[i] = acc[i] + weight * row[i];
 }
 
+static void add_identity(const mox_combine_args *args, float *acc, int64_t token, float weight, int64_t first,
+                         int64_t count)
+{
+    float x[BLOCK];
+    const int64_t bytes = mox_dtype_bytes(args->out_dtype);
+    mox_widen(args->out_dtype, (const uint8_t *)args->identity + (token * args->hidden + first) * bytes, x, count);
+    add_scaled(acc, x, weight, count);
+}
+
 static void combine_block(const mox_combine_args *args, int64_t token, int64_t first, int64_t count)
 {
     float acc[BLOCK] = { 0 };
@@ -32,6 +41,8 @@ static void combine_block(const mox_combine_args *args, int64_t token, int64_t f
         if (row >= 0)
             add_scaled(acc, args->y + row * args->hidden + first, args->weights != NULL ? args->weights[choice] : 1.0f,
                        count);
+        else if (mox_combine_is_identity(args, choice))
+            add_identity(args, acc, token, args->identity_weights[choice], first, count);
     }
     if (args->shared != NULL)
         add_scaled(acc, args->shared + token * args->hidden + first,

@@ -234,6 +234,11 @@ static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t wor
     mox_combine_args part = *args->combine_args;
     part.tokens = mox_min_i64(COMBINE_TOKENS, args->tokens - first);
     part.position += first * part.top_k;
+    if (part.identity != NULL) {
+        part.ids += first * part.top_k;
+        part.identity = (const uint8_t *)part.identity + first * part.hidden * mox_dtype_bytes(part.out_dtype);
+        part.identity_weights += first * part.top_k;
+    }
     if (part.weights != NULL)
         part.weights += first * part.top_k;
     if (part.shared != NULL)

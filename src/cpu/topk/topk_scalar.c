@@ -4,14 +4,36 @@
  * once, for all tokens, on the calling thread.
  */
 #include "cpu/topk/topk.h"
+#include "route/route_rules.h"
+
+typedef struct batch {
+    mox_topk_args args;
+    moxie_routing alt; /* of tokens with the second bias */
+} batch;
+
+static bool is_padding(const mox_topk_args *args, int64_t token)
+{
+    return args->padding != NULL && args->padding[token] != 0;
+}
+
+static void skip_token(const mox_topk_args *args, int64_t token)
+{
+    mox_route_nothing(args->top_k, args->ids + token * args->top_k, args->weights + token * args->top_k);
+}
 
 static void route_one(void *context, int64_t token, int32_t worker)
 {
-    const mox_topk_args *args = context;
+    const batch *b = context;
+    const mox_topk_args *args = &b->args;
+    const bool alt = args->bias_choice != NULL && args->bias_choice[token] != 0;
     const int64_t bytes = mox_dtype_bytes(args->logits_dtype);
     float *row = args->row_scratch + (int64_t)worker * args->experts;
+    if (is_padding(args, token)) {
+        skip_token(args, token);
+        return;
+    }
     mox_widen(args->logits_dtype, (const uint8_t *)args->logits + token * args->experts * bytes, row, args->experts);
-    mox_route_token(&args->routing, args->experts, args->top_k, row, args->first + token,
+    mox_route_token(alt ? &b->alt : &args->routing, args->experts, args->top_k, row, args->first + token,
                     args->token_ids != NULL ? args->token_ids[token] : 0, args->ids + token * args->top_k,
                     args->weights + token * args->top_k);
 }
@@ -27,6 +49,9 @@ static moxie_status route_custom(const mox_topk_args *args, moxie_error *error)
     MOX_FAIL_IF(code != 0, MOXIE_ERR_ARGUMENT, error,
                 "the custom routing callback returned %d for %lld tokens of %lld experts: 0 means that it chose", code,
                 (long long)args->tokens, (long long)args->experts);
+    for (int64_t t = 0; t < args->tokens; t++)
+        if (is_padding(args, t))
+            skip_token(args, t);
     return MOXIE_OK;
 }
 
@@ -34,7 +59,9 @@ moxie_status mox_topk_scalar_run(const mox_topk_args *args, const moxie_executor
 {
     if (args->routing.select == MOXIE_SELECT_CUSTOM)
         return args->tokens > 0 ? route_custom(args, error) : MOXIE_OK;
-    mox_topk_args context = *args;
+    batch context = { .args = *args };
+    if (args->bias_choice != NULL)
+        context.alt = mox_route_with_bias_alt(&args->routing);
     mox_parallel(executor, args->tokens, route_one, &context);
     return MOXIE_OK;
 }

@@ -6,6 +6,8 @@
  *     a block    part of one token's columns; it keeps the rows and weights of the token's choices in shared memory
  *     a thread   4 neighbouring columns (1 when sizes or pointers are unaligned): LOADS rows are loaded together, then
  *                added in slot order
+ *
+ * Layers with identity experts run a second instance, IDENTITY, where a choice may be the token's own hidden state.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -22,7 +24,8 @@ constexpr int64_t ENOUGH_BLOCKS = 16384; /* many waves of blocks, so that a part
 struct __align__(16) choice
 {
     int64_t at; /* first element of its row in y */
-    float weight, unused;
+    float weight;
+    int32_t of_x; /* IDENTITY: the row is the token's hidden state */
 };
 
 /* Length of `choices`: skipped choices fill it up to a multiple of LOADS. */
@@ -66,7 +69,7 @@ template <int COLUMNS> __device__ void store(const mox_combine_args &args, int64
     }
 }
 
-__device__ choice find_choice(const mox_combine_args &args, int64_t j)
+template <bool IDENTITY> __device__ choice find_choice(const mox_combine_args &args, int64_t j)
 {
     int64_t row;
     if (args.position != nullptr) {
@@ -75,10 +78,24 @@ __device__ choice find_choice(const mox_combine_args &args, int64_t j)
         const int32_t id = args.ids[j];
         row = id >= 0 && id < args.experts ? j : -1;
     }
-    return { row >= 0 ? row * args.hidden : -1, args.weights != nullptr ? args.weights[j] : 1.0f, 0.0f };
+    if constexpr (IDENTITY)
+        if (row < 0 && mox_combine_is_identity(&args, j))
+            return { j / args.top_k * args.hidden, args.identity_weights[j], 1 };
+    return { row >= 0 ? row * args.hidden : -1, args.weights != nullptr ? args.weights[j] : 1.0f, 0 };
 }
 
-template <int COLUMNS>
+template <int COLUMNS, bool IDENTITY>
+__device__ void load_row(const mox_combine_args &args, const choice &c, int64_t column, float (&to)[COLUMNS])
+{
+    if (!IDENTITY || !c.of_x) {
+        load<COLUMNS>(args.y + c.at + column, to);
+        return;
+    }
+    for (int i = 0; i < COLUMNS; i++)
+        to[i] = mox_device_load(args.out_dtype, args.identity, c.at + column + i);
+}
+
+template <int COLUMNS, bool IDENTITY>
 __device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column, float (&sum)[COLUMNS])
 {
     for (int first = 0; first < args.top_k; first += LOADS) {
@@ -90,7 +107,7 @@ __device__ void add_rows(const mox_combine_args &args, const choice *choices, in
 #pragma unroll
         for (int k = 0; k < LOADS; k++)
             if (own[k].at >= 0)
-                load<COLUMNS>(args.y + own[k].at + column, y[k]);
+                load_row<COLUMNS, IDENTITY>(args, own[k], column, y[k]);
 #pragma unroll
         for (int k = 0; k < LOADS; k++)
 #pragma unroll
@@ -99,7 +116,7 @@ __device__ void add_rows(const mox_combine_args &args, const choice *choices, in
     }
 }
 
-template <int COLUMNS>
+template <int COLUMNS, bool IDENTITY>
 __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ mox_combine_args args)
 {
     extern __shared__ choice choices[];
@@ -107,7 +124,7 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant_
     mox_grid_release();
     mox_grid_wait();
     for (int64_t j = threadIdx.x; j < padded(args.top_k); j += THREADS)
-        choices[j] = j < args.top_k ? find_choice(args, token * args.top_k + j) : choice { -1, 0.0f, 0.0f };
+        choices[j] = j < args.top_k ? find_choice<IDENTITY>(args, token * args.top_k + j) : choice { -1, 0.0f, 0 };
     const float shared_weight =
         args.shared != nullptr && args.shared_weight != nullptr ? args.shared_weight[token] : 1.0f;
     __syncthreads();
@@ -117,7 +134,7 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant_
         float sum[COLUMNS] = {}, own[COLUMNS] = {};
         if (args.shared != nullptr)
             load<COLUMNS>(args.shared + token * args.hidden + column, own);
-        add_rows<COLUMNS>(args, choices, column, sum);
+        add_rows<COLUMNS, IDENTITY>(args, choices, column, sum);
         if (args.shared != nullptr)
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++)
@@ -149,7 +166,9 @@ moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cu
     const int64_t enough = (ENOUGH_BLOCKS + args->tokens - 1) / args->tokens;
     const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>(parts < enough ? parts : enough));
     const size_t shared = static_cast<size_t>(padded(args->top_k)) * sizeof(choice);
-    const auto kernel = four ? combine_kernel<4> : combine_kernel<1>;
+    const bool identity = args->identity != nullptr;
+    const auto kernel = four ? (identity ? combine_kernel<4, true> : combine_kernel<4, false>)
+                             : (identity ? combine_kernel<1, true> : combine_kernel<1, false>);
     return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, shared, stream, *args), "combine simple",
                            error);
 }

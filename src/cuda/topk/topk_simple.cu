@@ -6,6 +6,8 @@
  *     logits -> scores (in parallel, but a softmax sums in index order) -> keys -> groups
  *            -> K times the best key left (per lane, then across the warp) -> weights (one lane)
  *
+ * What few layers have (a soft cap, choices per group, padding, a second bias) is in a second instance, MORE.
+ *
  * Shared memory per warp: | logits [E] | scores [E] | keys [E] | scores of groups [E] | order of groups [E] |
  */
 #include "cuda/device/device_error.h"
@@ -52,11 +54,15 @@ static __device__ void softmax(float *x, int64_t n, int lane)
     __syncwarp();
 }
 
+template <bool MORE>
 static __device__ void load_logits(const mox_topk_args &args, int64_t token, const arrays &a, int lane)
 {
     for (int64_t e = lane; e < args.experts; e += LANES) {
         const float x = mox_device_load(args.logits_dtype, args.logits, token * args.experts + e);
-        a.logits[e] = args.routing.round_logits_bf16 ? mox_route_round_bf16(x) : x;
+        if constexpr (MORE)
+            a.logits[e] = mox_route_logit(&args.routing, x);
+        else
+            a.logits[e] = args.routing.round_logits_bf16 ? mox_route_round_bf16(x) : x;
     }
     __syncwarp();
 }
@@ -75,11 +81,10 @@ static __device__ void score(const mox_topk_args &args, const arrays &a, int lan
 
 /* ---- selection -------------------------------------------------------------------------------------- */
 
-/* Replaces the keys outside the best groups. NaN keys stay: a replaced one could be chosen. */
+/* Replaces the keys outside the best groups. */
 static __device__ void drop_groups(const moxie_routing &routing, int64_t experts, const arrays &a, int lane)
 {
     const int64_t groups = routing.n_group, size = experts / groups;
-    const float fill = routing.group_fill_zero ? 0.0f : -INFINITY;
     for (int64_t g = lane; g < groups; g += LANES)
         a.groups[g] = mox_route_group_score(routing.group_score, a.keys + g * size, size);
     __syncwarp();
@@ -87,11 +92,11 @@ static __device__ void drop_groups(const moxie_routing &routing, int64_t experts
         mox_route_select_best(a.groups, groups, routing.topk_group, a.order);
     __syncwarp();
     for (int64_t e = lane; e < experts; e += LANES) {
-        bool stays = isnan(a.keys[e]);
+        bool stays = false;
         for (int64_t i = 0; i < routing.topk_group; i++)
             stays = stays || a.order[i] == e / size;
         if (!stays)
-            a.keys[e] = fill;
+            mox_route_drop(&routing, &a.keys[e], &a.scores[e]);
     }
     __syncwarp();
 }
@@ -131,18 +136,37 @@ static __device__ void select_best(const float *keys, int64_t experts, int64_t t
     }
 }
 
+/* The best of each group, group after group: a lane searches a group. */
+static __device__ void select_per_group(const moxie_routing &routing, int64_t experts, const float *keys, int32_t *ids,
+                                        int lane)
+{
+    const int64_t size = experts / routing.n_group, count = routing.topk_per_group;
+    for (int64_t g = lane; g < routing.n_group; g += LANES) {
+        mox_route_select_best(keys + g * size, size, count, ids + g * count);
+        for (int64_t j = 0; j < count; j++)
+            ids[g * count + j] += static_cast<int32_t>(g * size);
+    }
+}
+
+template <bool MORE>
 static __device__ void choose(const mox_topk_args &args, int64_t token, const arrays &a, int32_t *ids, int lane)
 {
     const moxie_routing &routing = args.routing;
-    if (routing.select == MOXIE_SELECT_TABLE) {
+    const bool alt = MORE && args.bias_choice != nullptr && args.bias_choice[token] != 0;
+    const float *bias = alt ? routing.bias_alt : routing.bias;
+    if (routing.select == MOXIE_SELECT_TABLE && !alt) {
         const int32_t id = args.token_ids != nullptr ? args.token_ids[token] : 0;
         for (int64_t j = lane; j < args.top_k; j += LANES)
             ids[j] = id >= 0 && id < routing.table_rows ? routing.table[id * args.top_k + j] : -1;
         return;
     }
-    for (int64_t e = lane; routing.bias != nullptr && e < args.experts; e += LANES)
-        a.keys[e] += routing.bias[e];
+    for (int64_t e = lane; bias != nullptr && e < args.experts; e += LANES)
+        a.keys[e] += bias[e];
     __syncwarp();
+    if (MORE && routing.topk_per_group > 0) {
+        select_per_group(routing, args.experts, a.keys, ids, lane);
+        return;
+    }
     if (routing.n_group > 1)
         drop_groups(routing, args.experts, a, lane);
     select_best(a.keys, args.experts, args.top_k, ids, lane);
@@ -160,7 +184,7 @@ static __device__ void sparsemixer(const mox_topk_args &args, const arrays &a, i
             mox_route_sparsemixer_weight(a.logits, args.experts, jitter, ids[lane], lane == 0 ? -1 : ids[0]);
 }
 
-static __global__ void topk_kernel(mox_topk_args args)
+template <bool MORE> static __global__ void topk_kernel(mox_topk_args args)
 {
     extern __shared__ float memory[];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -172,10 +196,15 @@ static __global__ void topk_kernel(mox_topk_args args)
                        reinterpret_cast<int32_t *>(mine + 4 * experts) };
     int32_t *ids = args.ids + token * args.top_k;
     float *weights = args.weights + token * args.top_k;
+    if (MORE && args.padding != nullptr && args.padding[token] != 0) {
+        if (lane == 0)
+            mox_route_nothing(args.top_k, ids, weights);
+        return;
+    }
     const int32_t select = args.routing.select;
     const bool simulated = select == MOXIE_SELECT_SIM_UNIFORM || select == MOXIE_SELECT_SIM_NORMAL;
     if (!simulated)
-        load_logits(args, token, a, lane);
+        load_logits<MORE>(args, token, a, lane);
     if (simulated) {
         if (lane == 0)
             mox_route_simulate_choice(&args.routing, experts, args.top_k, token, ids, weights);
@@ -183,7 +212,7 @@ static __global__ void topk_kernel(mox_topk_args args)
         sparsemixer(args, a, ids, weights, lane);
     } else {
         score(args, a, lane);
-        choose(args, token, a, ids, lane);
+        choose<MORE>(args, token, a, ids, lane);
         __syncwarp();
         if (lane == 0)
             mox_route_weigh(&args.routing, experts, args.top_k, a.logits, a.scores, a.keys, ids, weights);
@@ -199,6 +228,9 @@ moxie_status mox_cuda_topk_simple_launch(const mox_topk_args *args, mox_cuda_str
         return MOXIE_OK;
     const unsigned blocks = static_cast<unsigned>((args->tokens + WARPS - 1) / WARPS);
     const size_t shared = static_cast<size_t>(WARPS * ARRAYS * args->experts) * sizeof(float);
-    return mox_cuda_status(mox_device_launch(topk_kernel, blocks, WARPS * LANES, shared, stream, false, *args),
+    const bool more = args->routing.softcap != 0 || args->routing.topk_per_group > 0 || args->padding != nullptr ||
+                      args->bias_choice != nullptr;
+    const auto kernel = more ? topk_kernel<true> : topk_kernel<false>;
+    return mox_cuda_status(mox_device_launch(kernel, blocks, WARPS * LANES, shared, stream, false, *args),
                            "topk simple", error);
 }

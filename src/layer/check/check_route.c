@@ -8,6 +8,7 @@
 
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
+#include "route/route_rules.h"
 
 _Static_assert(MOX_DENSE_SEGMENT <= MOX_SUM_SEGMENT, "the bounds assume segments of at most this length");
 
@@ -39,6 +40,7 @@ static void router_row(void *user, int64_t e, int32_t worker)
     mox_check_worker *own = mox_check_worker_of(c, worker);
     const int64_t width = config->router_width, bytes = mox_dtype_bytes(config->dtype);
     const double bias = router->bias.data != NULL ? mox_grid_value(&router->bias, e, 0) : 0;
+    const int64_t candidates = mox_config_candidates(config);
     read_row(&router->codes, e, own->w);
     for (int64_t t = 0; t < c->run->args.tokens; t++) {
         double bound;
@@ -47,17 +49,25 @@ static void router_row(void *user, int64_t e, int32_t worker)
         else
             mox_widen(config->dtype, (const char *)mox_run_router_input(c->run) + t * width * bytes, own->x, width);
         const double want = dot(own->w, own->x, width, bias, &bound);
-        mox_check_element(&own->tally, ((const float *)c->run->logits)[t * config->experts + e], want, bound,
+        mox_check_element(&own->tally, ((const float *)c->run->logits)[t * candidates + e], want, bound,
                           mox_check_largest(MOXIE_F32), (mox_place) { t, -1, e, e });
     }
 }
 
 void mox_check_router(mox_check_context *context)
 {
-    mox_check_run(context, MOX_CHECK_ROUTER, context->checker->plan->config.experts, router_row);
+    mox_check_run(context, MOX_CHECK_ROUTER, mox_config_candidates(&context->checker->plan->config), router_row);
 }
 
 /* ---- topk ---------------------------------------------------------------------------------------- */
+
+/* A padding token has no experts. */
+static void check_padding(const mox_run *run, int64_t t, int64_t top_k, moxie_stage_report *tally)
+{
+    for (int64_t i = t * top_k; i < (t + 1) * top_k; i++)
+        mox_check_equal(tally, run->ids[i] == -1 && run->weights[i] == 0, 1,
+                        (mox_place) { t, i % top_k, run->ids[i], -1 });
+}
 
 static void topk_token(void *user, int64_t t, int32_t worker)
 {
@@ -65,17 +75,24 @@ static void topk_token(void *user, int64_t t, int32_t worker)
     const mox_run *run = c->run;
     const moxie_layer_config *config = &c->checker->plan->config;
     moxie_stage_report *tally = &mox_check_worker_of(c, worker)->tally;
-    const int64_t experts = config->experts, top_k = config->top_k, bytes = mox_dtype_bytes(run->logits_dtype);
+    const int64_t experts = mox_config_candidates(config), top_k = config->top_k;
+    const int64_t bytes = mox_dtype_bytes(run->logits_dtype);
+    const bool alt = run->args.bias_choice != NULL && run->args.bias_choice[t] != 0;
+    const moxie_routing routing = alt ? mox_route_with_bias_alt(&config->routing) : config->routing;
     const int32_t *ids = run->ids + t * top_k, token_id = run->args.token_ids != NULL ? run->args.token_ids[t] : 0;
     double logits[MOXIE_MAX_EXPERTS], want[MOXIE_MAX_TOP_K], bounds[MOXIE_MAX_TOP_K];
     char why[256];
+    if (run->args.padding != NULL && run->args.padding[t] != 0) {
+        check_padding(run, t, top_k, tally);
+        return;
+    }
     for (int64_t e = 0; e < experts; e++)
         logits[e] = mox_load(run->logits_dtype, (const char *)run->logits + (t * experts + e) * bytes);
-    const bool right = mox_ref_route_accepts(&config->routing, experts, top_k, logits, token_id, ids,
+    const bool right = mox_ref_route_accepts(&routing, experts, top_k, logits, token_id, ids,
                                              mox_tolerance_keys(experts), why, sizeof why);
     mox_check_equal(tally, right, 1, (mox_place) { t, -1, -1, -1 });
-    mox_ref_route_weights(&config->routing, experts, top_k, logits, ids, want);
-    mox_ref_route_weight_bounds(&config->routing, experts, top_k, logits, ids, bounds);
+    mox_ref_route_weights(&routing, experts, top_k, logits, ids, want);
+    mox_ref_route_weight_bounds(&routing, experts, top_k, logits, ids, bounds);
     for (int64_t j = 0; j < top_k; j++)
         mox_check_element(tally, run->weights[t * top_k + j], want[j], bounds[j], mox_check_largest(MOXIE_F32),
                           (mox_place) { t, j, ids[j], -1 });
@@ -142,6 +159,20 @@ void mox_check_shared_gate(mox_check_context *context)
 
 /* ---- combine ------------------------------------------------------------------------------------- */
 
+/* Whether a choice of this id adds the token's own hidden state. */
+static bool adds_identity(const moxie_layer_config *config, int32_t id)
+{
+    return mox_config_adds_identity(config) && id >= config->experts && id < mox_config_candidates(config);
+}
+
+/* Column n of the hidden state of the pass's token t. */
+static double own_state(const mox_run *run, int64_t t, int64_t n)
+{
+    const moxie_layer_config *config = &run->plan->config;
+    return mox_load(config->dtype,
+                    (const char *)mox_run_hidden(run) + (t * config->hidden + n) * mox_dtype_bytes(config->dtype));
+}
+
 /* Column n of the weighted sum over the token's experts and the shared one. */
 static double combined(const mox_check_context *c, int64_t t, int64_t n, double *magnitude)
 {
@@ -151,11 +182,12 @@ static double combined(const mox_check_context *c, int64_t t, int64_t n, double 
     double sum = 0;
     *magnitude = 0;
     for (int64_t i = t * top_k; i < (t + 1) * top_k; i++) {
-        const int64_t p = run->permutation.position[i];
-        if (p < 0)
+        const int64_t p = run->permutation.position[i], choice = run->first * top_k + i;
+        const bool identity = adds_identity(config, run->ids[choice]);
+        if (p < 0 && !identity)
             continue;
-        const double weight = config->routing.on_input ? 1 : run->weights[run->first * top_k + i];
-        const double term = weight * run->y[p * hidden + n];
+        const double weight = config->routing.on_input && !identity ? 1 : run->weights[choice];
+        const double term = weight * (identity ? own_state(run, t, n) : (double)run->y[p * hidden + n]);
         sum += term;
         *magnitude += fabs(term);
     }

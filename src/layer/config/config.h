@@ -22,6 +22,14 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
  * copies (config_arrays.c). */
 moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena, moxie_error *error);
 
+/* E + Z: the experts that a token chooses among, and so the rows of the router and the entries of the routing's arrays.
+ */
+int64_t mox_config_candidates(const moxie_layer_config *config);
+
+/* True when this rank adds what identity experts return: there are some, and the rank is the first, as for the shared
+ * expert. */
+bool mox_config_adds_identity(const moxie_layer_config *config);
+
 /* True when this rank computes the shared expert: there is one, and the rank is the first. So the sum of all ranks'
  * outputs contains it once. */
 bool mox_config_computes_shared(const moxie_layer_config *config);

@@ -3,7 +3,7 @@
  * config_arrays.c - copies the arrays that a layer's configuration points to. The caller's arrays may be freed before
  * the layer: they belong to a model layer or to a stack frame.
  *
- *     routing:     bias, per_expert_scale [E], table [table_rows, K]
+ *     routing:     bias, bias_alt, per_expert_scale [E + Z], table [table_rows, K]
  *     activation:  expert_alpha, expert_beta, expert_limit [E]
  *
  * In the flow: config (checked) -> [copies] -> layer; plans of the layer read them there.
@@ -39,11 +39,12 @@ moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena,
     moxie_routing *r = &config->routing;
     moxie_activation *a = &config->activation;
     const void *table = r->table;
+    const int64_t candidates = mox_config_candidates(config);
     const bool copied =
         copy_array(arena, &table, r->table_rows, config->top_k, sizeof *r->table) &&
-        copy_floats(arena, &r->bias, config->experts) && copy_floats(arena, &r->per_expert_scale, config->experts) &&
-        copy_floats(arena, &a->expert_alpha, config->experts) && copy_floats(arena, &a->expert_beta, config->experts) &&
-        copy_floats(arena, &a->expert_limit, config->experts);
+        copy_floats(arena, &r->bias, candidates) && copy_floats(arena, &r->bias_alt, candidates) &&
+        copy_floats(arena, &r->per_expert_scale, candidates) && copy_floats(arena, &a->expert_alpha, config->experts) &&
+        copy_floats(arena, &a->expert_beta, config->experts) && copy_floats(arena, &a->expert_limit, config->experts);
     r->table = table;
     MOX_FAIL_IF(!copied, MOXIE_ERR_MEMORY, error,
                 "no memory to copy the arrays of a configuration: %lld experts, a routing table of %lld rows",

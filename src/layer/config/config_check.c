@@ -140,6 +140,17 @@ moxie_status mox_config_map_experts(const moxie_layer_config *c, int32_t *slot_o
                           c->ep_rank, slot_of, slots, error);
 }
 
+int64_t mox_config_candidates(const moxie_layer_config *config)
+{
+    return config->experts + config->routing.zero_experts;
+}
+
+bool mox_config_adds_identity(const moxie_layer_config *config)
+{
+    const moxie_routing *r = &config->routing;
+    return r->zero_experts > 0 && r->zero_kind == MOXIE_ZERO_IDENTITY && config->ep_rank == 0;
+}
+
 bool mox_config_computes_shared(const moxie_layer_config *config)
 {
     return config->shared.intermediate > 0 && config->ep_rank == 0;

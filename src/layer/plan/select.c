@@ -234,12 +234,20 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
 static moxie_status choose_topk(selector *s, const mox_kernel **out)
 {
     const moxie_layer_config *c = s->config;
-    const mox_topk_problem problem = { &c->routing, c->experts, c->top_k };
+    const mox_topk_problem problem = { &c->routing, mox_config_candidates(c), c->top_k };
     char words[160];
     mox_routing_describe(&c->routing, c->experts, c->top_k, words, sizeof words);
     const char *routing = mox_steps_copy_text(s->steps, words);
     MOX_FAIL_IF(routing == NULL, MOXIE_ERR_MEMORY, s->error, "no memory for the routing's description in a plan");
     return choose(s, MOX_FAMILY_topk, "", &problem, routing, out);
+}
+
+static const char *identity_remark(const moxie_layer_config *c)
+{
+    if (c->routing.zero_experts == 0 || c->routing.zero_kind != MOXIE_ZERO_IDENTITY)
+        return "";
+    return mox_config_adds_identity(c) ? "identity experts add weight times the hidden state"
+                                       : "rank 0 adds what identity experts return";
 }
 
 static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out)
@@ -266,7 +274,7 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
                                layouts != NULL ? layouts[MOX_SHARED_EXPERT] : NULL, &out->experts[MOX_SHARED_EXPERT]));
     if (shared && c->shared.has_gate)
         MOX_TRY(choose(s, MOX_FAMILY_dense, "shared gate", NULL, "", &out->shared_gate));
-    return choose(s, MOX_FAMILY_combine, "", NULL, "", &out->combine);
+    return choose(s, MOX_FAMILY_combine, "", NULL, identity_remark(c), &out->combine);
 }
 
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,

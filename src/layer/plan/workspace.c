@@ -130,15 +130,16 @@ static void carve_batch(mox_carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
     const int64_t t = plan->max_tokens, workers = host_workers(plan);
+    const int64_t candidates = mox_config_candidates(config);
     const bool gate = plan->kernels.shared_gate != NULL;
     mox_workspace *s = &plan->space;
     if (plan->kernels.router_norm != NULL)
         s->router_x = carve(c, t, config->router_width, sizeof(float));
     if (config->router_width > 0)
-        s->logits = carve(c, t, config->experts, sizeof(float));
+        s->logits = carve(c, t, candidates, sizeof(float));
     s->ids = carve(c, t, config->top_k, sizeof(int32_t));
     s->weights = carve(c, t, config->top_k, sizeof(float));
-    s->topk_row = carve(c, workers, config->experts, sizeof(float));
+    s->topk_row = carve(c, workers, candidates, sizeof(float));
     s->dense_x = carve(c, workers * MOX_ROUTE_TOKENS, mox_max_i64(config->router_width, gate ? config->hidden : 0),
                        sizeof(float));
     if (gate)

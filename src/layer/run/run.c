@@ -75,6 +75,7 @@ static mox_combine_args combine_args(const mox_run *run, const float *y, const i
 {
     const moxie_layer_config *c = &run->plan->config;
     const int64_t first = run->first;
+    const bool identity = mox_config_adds_identity(c);
     return (mox_combine_args) { .tokens = run->tokens,
                                 .top_k = c->top_k,
                                 .hidden = c->hidden,
@@ -86,7 +87,10 @@ static mox_combine_args combine_args(const mox_run *run, const float *y, const i
                                 .shared = run->shared_y,
                                 .shared_weight = run->shared_weight,
                                 .out = (char *)run->args.output + first * c->hidden * mox_dtype_bytes(c->dtype),
-                                .out_dtype = c->dtype };
+                                .out_dtype = c->dtype,
+                                .identity = identity ? mox_run_hidden(run) : NULL,
+                                .identity_weights = identity ? run->weights + first * c->top_k : NULL,
+                                .identities = c->routing.zero_experts };
 }
 
 static moxie_status combine(mox_run *run, const mox_combine_args *args, moxie_error *error)
@@ -206,11 +210,12 @@ static moxie_status run_combine(mox_run *run, const float *rows, moxie_error *er
 static uint32_t needs_of(const moxie_plan *plan, mox_run_call call)
 {
     const uint32_t weights = plan->config.routing.on_input ? MOX_NEEDS_WEIGHTS : 0;
+    const uint32_t identity = mox_config_adds_identity(&plan->config) ? MOX_NEEDS_HIDDEN | MOX_NEEDS_WEIGHTS : 0;
     switch (call) {
     case MOX_RUN_WHOLE: return MOX_NEEDS_HIDDEN | MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS_OR_LOGITS;
     case MOX_RUN_ROUTE: return MOX_NEEDS_LOGITS | MOX_NEEDS_IDS_OUT;
     case MOX_RUN_EXPERTS: return MOX_NEEDS_HIDDEN | MOX_NEEDS_IDS | weights;
-    default: return MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS | (weights ? 0 : MOX_NEEDS_WEIGHTS);
+    default: return MOX_NEEDS_OUTPUT | MOX_NEEDS_IDS | (weights ? 0 : MOX_NEEDS_WEIGHTS) | identity;
     }
 }
 

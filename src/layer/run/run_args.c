@@ -57,10 +57,18 @@ static moxie_status check_router_input(const moxie_layer_config *c, const moxie_
     return need(a->hidden != NULL, "hidden", ", and the router reads it", error);
 }
 
+static moxie_status check_marks(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
+{
+    MOX_FAIL_IF(a->bias_choice != NULL && c->routing.bias_alt == NULL, MOXIE_ERR_ARGUMENT, error,
+                "bias_choice is set, but routing.bias_alt is NULL: the layer has no second bias to choose");
+    return MOXIE_OK;
+}
+
 static moxie_status check_logits(const moxie_layer_config *c, const moxie_run_args *a, moxie_error *error)
 {
     MOX_FAIL_IF(c->routing.select == MOXIE_SELECT_TABLE && a->token_ids == NULL, MOXIE_ERR_ARGUMENT, error,
                 "token_ids is NULL, but this layer routes by a table of token ids: set token_ids");
+    MOX_TRY(check_marks(c, a, error));
     if (a->logits == NULL)
         return check_router_input(c, a, error);
     const moxie_dtype dtype = a->logits_dtype;
@@ -79,6 +87,12 @@ static moxie_status check_needs(const moxie_plan *plan, const moxie_run_args *a,
         MOX_TRY(need(a->ids != NULL, "ids", "", error));
     if ((needs & MOX_NEEDS_WEIGHTS) || ((needs & MOX_NEEDS_IDS_OR_LOGITS) && a->ids != NULL))
         MOX_TRY(need(a->weights != NULL, "weights", ", and ids need them", error));
+    MOX_FAIL_IF((needs & MOX_NEEDS_IDS_OR_LOGITS) && a->ids != NULL && (a->padding != NULL || a->bias_choice != NULL),
+                MOXIE_ERR_ARGUMENT, error,
+                "%s is set beside ids, but it marks tokens for the choice of experts, which ids replace: set it to "
+                "NULL%s",
+                a->padding != NULL ? "padding" : "bias_choice",
+                a->padding != NULL ? ", and the ids of padding to -1" : "");
     if (needs & MOX_NEEDS_IDS_OUT)
         MOX_TRY(need(a->ids_out != NULL && a->weights_out != NULL, "ids_out or weights_out", "", error));
     if ((needs & MOX_NEEDS_LOGITS) || ((needs & MOX_NEEDS_IDS_OR_LOGITS) && a->ids == NULL))
@@ -104,7 +118,9 @@ static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *
     } inputs[] = {
         { "hidden", a->hidden, out_bytes },
         { "router_hidden", a->router_hidden, t * (uint64_t)c->router_width * element },
-        { "logits", a->logits, t * (uint64_t)c->experts * (uint64_t)mox_dtype_bytes(a->logits_dtype) },
+        { "logits", a->logits, t * (uint64_t)mox_config_candidates(c) * (uint64_t)mox_dtype_bytes(a->logits_dtype) },
+        { "padding", a->padding, t },
+        { "bias_choice", a->bias_choice, t },
         { "ids", a->ids, t * (uint64_t)c->top_k * sizeof(int32_t) },
         { "weights", a->weights, t * (uint64_t)c->top_k * sizeof(float) },
         { "workspace", a->workspace, plan->space.bytes },

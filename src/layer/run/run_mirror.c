@@ -50,13 +50,15 @@ static void add_run(mox_mirror *m, const mox_mirrored_run *run)
     const moxie_layer_config *c = &run->plan->config;
     const moxie_run_args *a = &run->host;
     const uint64_t t = (uint64_t)a->tokens, element = (uint64_t)mox_dtype_bytes(c->dtype), k = (uint64_t)c->top_k;
-    const uint64_t e = (uint64_t)c->experts, h = (uint64_t)c->hidden;
+    const uint64_t e = (uint64_t)mox_config_candidates(c), h = (uint64_t)c->hidden;
     const moxie_dtype logits = a->logits_dtype != MOXIE_DTYPE_NONE ? a->logits_dtype : MOXIE_F32;
     add(m, a->hidden, t * h * element, true, false);
     if (a->router_hidden != a->hidden)
         add(m, a->router_hidden, t * (uint64_t)c->router_width * element, true, false);
     add(m, a->logits, t * e * (uint64_t)mox_dtype_bytes(logits), true, false);
     add(m, a->token_ids, t * sizeof *a->token_ids, true, false);
+    add(m, a->padding, t, true, false);
+    add(m, a->bias_choice, t, true, false);
     add(m, a->ids, t * k * sizeof *a->ids, true, false);
     add(m, a->weights, t * k * sizeof *a->weights, true, false);
     if (a->ids_out != a->ids)
@@ -202,6 +204,8 @@ moxie_status mox_mirror_enqueue(const mox_mirror *m, const mox_mirrored_run *run
     args.router_hidden = to_device(m, args.router_hidden);
     args.logits = to_device(m, args.logits);
     args.token_ids = to_device(m, args.token_ids);
+    args.padding = to_device(m, args.padding);
+    args.bias_choice = to_device(m, args.bias_choice);
     args.ids = to_device(m, args.ids);
     args.weights = to_device(m, args.weights);
     args.output = to_device(m, args.output);

@@ -26,7 +26,7 @@ static mox_dense_args router_args(const mox_run *run)
     const moxie_layer_config *c = &run->plan->config;
     const mox_layer_arrays *arrays = &run->plan->layer->arrays;
     return (mox_dense_args) { .tokens = run->args.tokens,
-                              .rows = c->experts,
+                              .rows = mox_config_candidates(c),
                               .cols = c->router_width,
                               .weight = arrays->router,
                               .bias = arrays->router_bias,
@@ -57,11 +57,13 @@ static mox_topk_args topk_args(const mox_run *run)
     const moxie_run_args *a = &run->args;
     return (mox_topk_args) { .routing = run->plan->layer->arrays.routing,
                              .tokens = a->tokens,
-                             .experts = c->experts,
+                             .experts = mox_config_candidates(c),
                              .top_k = c->top_k,
                              .logits = run->logits,
                              .logits_dtype = run->logits_dtype,
                              .token_ids = a->token_ids,
+                             .padding = a->padding,
+                             .bias_choice = a->bias_choice,
                              .ids = a->ids_out != NULL ? a->ids_out : MOX_RUN_AT(run, int32_t, ids),
                              .weights = a->weights_out != NULL ? a->weights_out : MOX_RUN_AT(run, float, weights),
                              .row_scratch = MOX_RUN_AT(run, float, topk_row),
@@ -139,6 +141,7 @@ static moxie_status copy_logits(const mox_run *run, moxie_error *error)
     const moxie_plan *plan = run->plan;
     const moxie_run_args *a = &run->args;
     const moxie_quant none = { .element = MOXIE_DTYPE_NONE };
+    const int64_t cols = mox_config_candidates(&plan->config);
     if (a->logits_out == NULL || run->logits == NULL || a->logits_out == run->logits)
         return MOXIE_OK;
     mox_quant_act_args widen = { .quant = none,
@@ -146,10 +149,10 @@ static moxie_status copy_logits(const mox_run *run, moxie_error *error)
                                  .x_dtype = run->logits_dtype,
                                  .round_to = MOXIE_F32,
                                  .max_rows = a->tokens,
-                                 .cols = plan->config.experts,
+                                 .cols = cols,
                                  .row_scratch = MOX_RUN_AT(run, float, topk_row),
-                                 .out = mox_activations_f32(&none, a->tokens, plan->config.experts) };
-    widen.out.stride = plan->config.experts;
+                                 .out = mox_activations_f32(&none, a->tokens, cols) };
+    widen.out.stride = cols;
     widen.out.values = a->logits_out;
     return plan->backend->quantize(&run->queue, plan->kernels.widen, &widen, error);
 }

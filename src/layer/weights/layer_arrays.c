@@ -101,10 +101,12 @@ static void use_host_arrays(moxie_layer *layer)
 static moxie_status copy_routing(moxie_layer *layer, moxie_error *error)
 {
     moxie_routing *r = &layer->arrays.routing;
-    const int64_t experts = layer->config.experts, entries = r->table_rows * layer->config.top_k;
+    const int64_t candidates = mox_config_candidates(&layer->config);
+    const int64_t entries = r->table_rows * layer->config.top_k;
     void *table;
-    MOX_TRY(copy_floats(layer, &r->bias, experts, error));
-    MOX_TRY(copy_floats(layer, &r->per_expert_scale, experts, error));
+    MOX_TRY(copy_floats(layer, &r->bias, candidates, error));
+    MOX_TRY(copy_floats(layer, &r->bias_alt, candidates, error));
+    MOX_TRY(copy_floats(layer, &r->per_expert_scale, candidates, error));
     MOX_TRY(copy_to_device(layer, r->table, (uint64_t)entries * sizeof(int32_t), &table, error));
     r->table = table;
     return MOXIE_OK;

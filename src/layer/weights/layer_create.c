@@ -54,7 +54,7 @@ static moxie_status allocate(moxie_layer *layer, moxie_error *error)
     bool ok = allocate_scale(&layer->static_scale[MOX_W13], &c->a13, layer) &&
               allocate_scale(&layer->static_scale[MOX_W2], &c->a2, layer);
     if (c->router_width > 0)
-        ok = ok && allocate_dense(&layer->router, c->experts, c->router_width, c->router_has_bias != 0);
+        ok = ok && allocate_dense(&layer->router, mox_config_candidates(c), c->router_width, c->router_has_bias != 0);
     if (layer->layouts[MOX_SHARED_EXPERT] != NULL && c->shared.has_gate)
         ok = ok && allocate_dense(&layer->shared_gate, 1, c->hidden, false);
     if (c->router_norm.has_weight)

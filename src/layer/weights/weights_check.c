@@ -53,7 +53,7 @@ moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_wei
             MOX_TRY(check_expert(&shape, &weights->experts[e], name, error));
     }
     if (config->router_width > 0)
-        MOX_TRY(mox_dense_matrix_check(&weights->router, config->experts, config->router_width,
+        MOX_TRY(mox_dense_matrix_check(&weights->router, mox_config_candidates(config), config->router_width,
                                        config->router_has_bias != 0, "router", error));
     if (config->router_norm.has_weight)
         MOX_TRY(mox_dense_matrix_check(&weights->router_norm, 1, config->router_width, false, "router norm", error));
