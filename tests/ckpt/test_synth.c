@@ -151,7 +151,8 @@ static void assert_config(fixture *f, const mox_synth_model *m, const char *dir)
     assert_ok(mox_json_load(path, 1 << 24, false, &config, &f->error), &f->error);
     const char *type = json_string_value(json_object_get(config, "model_type"));
     assert_true(type && mox_family_by_model_type(type) == m->family);
-    const json_t *section = json_object_get(config, "text_config");
+    const json_t *thinker = json_object_get(config, "thinker_config");
+    const json_t *section = json_object_get(thinker ? thinker : config, "text_config");
     const json_t *text = section ? section : config;
     assert_int_equal(json_integer_value(json_object_get(text, "hidden_size")), m->dims.hidden);
     assert_int_equal(json_integer_value(json_object_get(text, "num_hidden_layers")), m->dims.layers);

@@ -24,6 +24,11 @@ static int logical_row(const mox_tensor_spec *spec, int64_t *r)
     case MOX_TENSOR_SHARED_DOWN: return MOX_SOURCE_SHARED_DOWN;
     default: break;
     }
+    if (spec->kind == MOX_TENSOR_SHARED_GATE_UP) {
+        const bool up = *r >= spec->rows / 2;
+        *r -= up ? spec->rows / 2 : 0;
+        return up ? MOX_SOURCE_SHARED_UP : MOX_SOURCE_SHARED_GATE;
+    }
     assert_int_equal(spec->kind, MOX_TENSOR_GATE_UP);
     if (spec->interleaved) {
         const bool odd = *r % 2;

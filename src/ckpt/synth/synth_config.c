@@ -127,11 +127,26 @@ static bool add_keys(const mox_synth_model *m, json_t *extra, json_t *section, j
     return fine;
 }
 
+/* The object at a path whose dots descend; the config itself when `path` is NULL, NULL when there is none. */
+static json_t *section_of(json_t *config, const char *path)
+{
+    char head[64];
+    while (config && path) {
+        const size_t length = strcspn(path, ".");
+        if (length >= sizeof head)
+            return NULL;
+        memcpy(head, path, length);
+        head[length] = 0;
+        config = json_object_get(config, head);
+        path = path[length] ? path + length + 1 : NULL;
+    }
+    return config;
+}
+
 moxie_status mox_synth_config(const mox_synth_model *model, json_t **out, moxie_error *error)
 {
     json_t *config = mox_family_config_json(model->family, &model->dims, model->preset->model_type);
-    json_t *section =
-        config && model->family->config_section ? json_object_get(config, model->family->config_section) : config;
+    json_t *section = section_of(config, model->family->config_section);
     const char *text = mox_preset_config_text(model->preset);
     json_t *extra = NULL;
     const moxie_status status = mox_json_parse(text, strlen(text), false, "presets.def", &extra, error);
