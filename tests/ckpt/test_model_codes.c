@@ -257,12 +257,33 @@ static void weights_alone_are_not_refused(void **state)
     hand_close(&c);
 }
 
+/* Model Optimizer's config.json may name the mixture only; its own file then has the layers. */
+static void layers_in_a_file_of_their_own(void **state)
+{
+    (void)state;
+    hand_checkpoint c;
+    moxie_error error = { 0 };
+    open_qwen(&c, HIDDEN, INTER, add_blocks);
+    hand_write(&c, config_text("qwen3_moe", 2, HIDDEN, INTER, MODELOPT("MIXED_PRECISION")));
+    assert_int_equal(hand_try(&c, 2, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "no quant_algo for this module"));
+    hand_text(&c, "hf_quant_config.json",
+              "{\"producer\":{\"name\":\"modelopt\"},\"quantization\":{\"quant_algo\":\"MIXED_PRECISION\","
+              "\"quantized_layers\":{\"model.layers.2.mlp.experts\":{\"quant_algo\":\"FP8_PB_WO\"}}}}");
+    hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
+    assert_int_equal(m.config->a13.element, MOXIE_F8_E4M3);
+    assert_int_equal(m.config->a13.group_cols, 128);
+    hand_unload(&m);
+    hand_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_of_every_packing),
         cmocka_unit_test(experts_get_the_activations_of_their_group),
         cmocka_unit_test(weights_alone_are_not_refused),
+        cmocka_unit_test(layers_in_a_file_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

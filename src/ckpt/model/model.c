@@ -53,11 +53,21 @@ static moxie_status load_config(moxie_model *model, const char *dir, moxie_error
     return mox_config_family(model->config, model->config_path, &model->family, &model->model_type, error);
 }
 
+/* Model Optimizer's list of layers may be in its own file alone. */
+static bool is_incomplete(const json_t *quant_config)
+{
+    const char *algorithm = json_string_value(json_object_get(quant_config, "quant_algo"));
+    return algorithm && strcmp(algorithm, "MIXED_PRECISION") == 0 && !json_object_get(quant_config, "moe_quant_algo") &&
+           !json_object_get(quant_config, "quantized_layers");
+}
+
 static moxie_status load_quant_config(moxie_model *model, const char *dir, moxie_error *error)
 {
     static const char *const names[] = { "hf_quant_config.json", "quantize_config.json" };
-    model->quant_config = mox_quant_config_find(model->config);
-    for (int i = 0; i < 2 && !model->quant_config; i++) {
+    const json_t *own = mox_quant_config_find(model->config);
+    const int files = !own ? 2 : is_incomplete(own) ? 1 : 0;
+    model->quant_config = own;
+    for (int i = 0; i < files && model->quant_config == own; i++) {
         const char *path = path_of(model, dir, names[i]);
         if (!path)
             return no_memory(error);
@@ -66,6 +76,7 @@ static moxie_status load_quant_config(moxie_model *model, const char *dir, moxie
         MOX_TRY(mox_json_load(path, CONFIG_LIMIT, true, &model->quant_file, error));
         model->quant_config = mox_quant_config_from_file(model->quant_file);
         if (!model->quant_config) {
+            model->quant_config = own;
             json_decref(model->quant_file);
             model->quant_file = NULL;
         }
