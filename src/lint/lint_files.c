@@ -258,7 +258,7 @@ int64_t mox_lint_number(const mox_lint *lint, const mox_file_tensor *tensor)
 void mox_lint_mark(mox_lint *lint, const mox_file_tensor *tensor)
 {
     if (tensor)
-        lint->read[mox_lint_number(lint, tensor)] = true;
+        lint->read[mox_lint_number(lint, tensor)] = 1;
 }
 
 mox_lint_where mox_lint_at(const mox_lint *lint, int64_t layer, const mox_file_tensor *tensor)

@@ -27,7 +27,7 @@ typedef struct mox_lint {
     int64_t n_shards;
     moxie_named_tensor *tensors;
     int32_t *files;
-    bool *read;
+    uint8_t *read; /* 1: yes */
     int64_t n_tensors;
     mox_name_map names;
     moxie_model *model; /* NULL: it could not be opened */

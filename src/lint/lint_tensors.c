@@ -240,7 +240,7 @@ static void mark_prefix(mox_lint *lint, const char *prefix)
     const size_t length = strlen(prefix);
     for (int64_t i = 0; i < lint->n_tensors; i++)
         if (strncmp(lint->tensors[i].name, prefix, length) == 0)
-            lint->read[i] = true;
+            lint->read[i] = 1;
 }
 
 /* What lies beside a plain tensor: "mlp.gate.weight" -> "mlp.gate.". */
