@@ -35,12 +35,19 @@ static moxie_status reject(const mox_vendor_plan *plan, const char *extent, int6
                     plan->layout->name, extent, (long long)cols, (long long)group, nearest, other);
 }
 
+/* The columns of a group. A group wider than the row counts as the row, but a block of rows and columns does not: vLLM
+ * would pad the row to the block. */
+static int64_t group_of(const mox_vendor_plan *plan, const moxie_quant *quant, int64_t cols)
+{
+    return plan->layout->accepts.min_group > 0 || quant->group_rows > 1 ? quant->group_cols
+                                                                        : mox_group_cols(quant, cols);
+}
+
 moxie_status mox_groups_resolve(mox_vendor_plan *plan, bool pad, moxie_error *error)
 {
     const moxie_quant *w13 = &plan->shape.w13, *w2 = &plan->shape.w2;
     const int64_t hidden = plan->hidden, intermediate = plan->intermediate, min_group = plan->layout->accepts.min_group;
-    const int64_t group13 = min_group > 0 ? w13->group_cols : mox_group_cols(w13, hidden);
-    const int64_t group2 = min_group > 0 ? w2->group_cols : mox_group_cols(w2, intermediate);
+    const int64_t group13 = group_of(plan, w13, hidden), group2 = group_of(plan, w2, intermediate);
     plan->repeat = 1;
     if (!plan->layout->accepts.whole_groups)
         return MOXIE_OK;

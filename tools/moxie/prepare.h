@@ -41,7 +41,7 @@ typedef struct prepare_how {
     char layout[64], release[64]; /* release "": the newest version of the layout */
     int32_t pad, tp_rank, tp_size, ep_rank, ep_size, ep_map;
     int32_t symmetric; /* the configuration says that the zero points are the middle of the codes */
-    int64_t *layers; /* [n_layers] */
+    int64_t *layers;   /* [n_layers] */
     int64_t n_layers;
 } prepare_how;
 
