@@ -276,3 +276,10 @@ bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims)
     return json_object_set_new(config, "expert_selection_fn", json_string("softmax")) == 0 &&
            json_object_set_new(config, "shared_expert_combination_strategy", json_string("sum")) == 0;
 }
+
+/* Releases have vision_config beside text_config; readers look into both. */
+bool mox_write_deepseek_v41(json_t *config, const mox_dims *dims)
+{
+    return !dims->bias_alt ||
+           json_object_set_new(config, "vision_config", json_pack("{s:i}", "num_hidden_layers", 32)) == 0;
+}
