@@ -142,7 +142,16 @@ MOX_ADJUST(laguna)
 
 MOX_ADJUST(hy_v3)
 {
-    (void)dims, (void)layer, (void)out;
+    /* transformers reads the one, vLLM the other. */
+    static const char *const widths[] = { "moe_intermediate_size", "expert_hidden_dim" };
+    (void)out;
+    for (int i = 0; i < 2; i++) {
+        int64_t width;
+        MOX_TRY(mox_config_int(config, widths[i], layer, dims->intermediate, file, &width, error));
+        if (width != dims->intermediate)
+            return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "%s is %lld, but %s is %lld; they must agree",
+                                 widths[i], (long long)width, widths[1 - i], (long long)dims->intermediate);
+    }
     return require_flag(config, "moe_router_use_sigmoid", true, file, "the model's code scores by sigmoid", error);
 }
 
