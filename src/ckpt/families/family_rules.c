@@ -267,8 +267,8 @@ bool mox_write_laguna(json_t *config, const mox_dims *dims)
 
 bool mox_write_hy_v3(json_t *config, const mox_dims *dims)
 {
-    (void)dims;
-    return json_object_set_new(config, "moe_router_use_sigmoid", json_true()) == 0 &&
+    return json_object_set_new(config, "expert_hidden_dim", json_integer(dims->intermediate)) == 0 &&
+           json_object_set_new(config, "moe_router_use_sigmoid", json_true()) == 0 &&
            json_object_set_new(config, "moe_router_enable_expert_bias", json_true()) == 0;
 }
 
