@@ -216,6 +216,9 @@ static const struct {
     { "{\"model_type\":\"hy_v3\",\"num_experts\":4,\"num_experts_per_tok\":2,\"expert_hidden_dim\":8,\"hidden_size\":8,"
       "\"moe_router_use_sigmoid\":false}",
       MOXIE_ERR_UNSUPPORTED, "moe_router_use_sigmoid is false" },
+    { "{\"model_type\":\"hy_v3\",\"num_experts\":4,\"num_experts_per_tok\":2,\"expert_hidden_dim\":8,\"hidden_size\":8,"
+      "\"moe_intermediate_size\":16}",
+      MOXIE_ERR_FORMAT, "expert_hidden_dim is 8, but moe_intermediate_size is 16" },
     /* Ling-3.0-flash, layer 34: only the shared expert is clamped */
     { LING "\"expert_swiglu_limit_list\":[0,0],\"share_expert_swiglu_limit_list\":[5,5]}", MOXIE_ERR_UNSUPPORTED,
       "share_expert_swiglu_limit_list 5" },

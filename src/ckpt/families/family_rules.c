@@ -115,7 +115,16 @@ MOX_ADJUST(laguna)
 
 MOX_ADJUST(hy_v3)
 {
-    (void)dims, (void)layer, (void)out;
+    /* transformers reads the one, vLLM the other. */
+    static const char *const widths[] = { "moe_intermediate_size", "expert_hidden_dim" };
+    (void)out;
+    for (int i = 0; i < 2; i++) {
+        int64_t width;
+        MOX_TRY(mox_config_int(config, widths[i], layer, dims->intermediate, file, &width, error));
+        if (width != dims->intermediate)
+            return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "%s is %lld, but %s is %lld; they must agree",
+                                 widths[i], (long long)width, widths[1 - i], (long long)dims->intermediate);
+    }
     return require_flag(config, "moe_router_use_sigmoid", true, file, "the model's code scores by sigmoid", error);
 }
 
@@ -231,8 +240,8 @@ bool mox_write_laguna(json_t *config, const mox_dims *dims)
 
 bool mox_write_hy_v3(json_t *config, const mox_dims *dims)
 {
-    (void)dims;
-    return json_object_set_new(config, "moe_router_use_sigmoid", json_true()) == 0 &&
+    return json_object_set_new(config, "expert_hidden_dim", json_integer(dims->intermediate)) == 0 &&
+           json_object_set_new(config, "moe_router_use_sigmoid", json_true()) == 0 &&
            json_object_set_new(config, "moe_router_enable_expert_bias", json_true()) == 0;
 }
 
@@ -248,4 +257,11 @@ bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims)
     (void)dims;
     return json_object_set_new(config, "expert_selection_fn", json_string("softmax")) == 0 &&
            json_object_set_new(config, "shared_expert_combination_strategy", json_string("sum")) == 0;
+}
+
+/* Releases have vision_config beside text_config; readers look into both. */
+bool mox_write_deepseek_v41(json_t *config, const mox_dims *dims)
+{
+    return !dims->bias_alt ||
+           json_object_set_new(config, "vision_config", json_pack("{s:i}", "num_hidden_layers", 32)) == 0;
 }
