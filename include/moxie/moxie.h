@@ -416,19 +416,18 @@ typedef struct moxie_row_norm {
 /* Layer configuration and weights                                                             */
 /* ------------------------------------------------------------------------------------------- */
 
-/* A dense expert that every token visits. There is at most one, which covers the forms that models have:
- *     several of one weight     they are one wide expert: gate and up rows stacked, down columns side by side, so
- *                               `intermediate` is the sum of theirs. That is how checkpoints store them
- *     each with a weight of its own, or as slots of the routing, as engines fuse them (ids E..E+S-1, with weight 1, or
- *     1 / scale where the scale multiplies the whole sum)
- *                               a layer of E + S experts and K + S choices a token without a shared one, whose ids and
- *                               weights the caller gives: the slots are experts like the others
- * So a shared expert costs no entry in routing arrays, and is exempt from the placement of experts on ranks.
+/* A dense expert that every token visits. A layer has one at most, for these forms of several:
+ *     with one weight         One wide expert: gate and up rows are stacked, down columns lie side by side, and
+ *                             `intermediate` is the sum. Checkpoints store them so.
+ *     a weight for each       A layer of E + S experts and K + S choices a token, without a shared expert. The caller
+ *                             gives ids and weights.
+ *     slots of the routing    The same. Engines call them experts E..E+S-1. Their weight is 1, or 1 / scale where the
+ *                             scale multiplies the whole sum.
+ * So a shared expert needs no entry in the arrays of the routing, and no rank's share of experts has it.
  *
- * It is added after the routed sum, with weight 1, or with s(x . gate) when
- * `has_gate` is set. It has the layer's activation without the per-expert parameters, or shared_activation of the
- * configuration. With expert parallelism only rank
- * 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
+ * It is added after the routed sum, with weight 1, or with s(x . gate) when `has_gate` is set. It has the layer's
+ * activation without the per-expert parameters, or shared_activation of the configuration. With expert parallelism only
+ * rank 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
 typedef struct moxie_shared_config {
     int64_t intermediate; /* 0: there is none */
     moxie_quant w13, w2;  /* weights */
@@ -452,10 +451,10 @@ typedef struct moxie_layer_config {
     int32_t router_has_bias;
     int32_t ep_size, ep_rank, ep_map; /* expert parallel: sizes 0 and 1 mean none; moxie_expert_map_kind */
     /* Of the router's input, for the router alone (Gemma-4). It acts where the layer's own router computes the logits;
-     * logits that the caller gives are taken as they are. */
+     * logits that the caller gives are taken as they are. Ignored when router_width is 0. */
     moxie_row_norm router_norm;
-    moxie_row_norm expert_norm;         /* of each routed expert's result, before its routing weight multiplies it */
-    int32_t has_shared_activation;      /* 1: the shared expert's activation is shared_activation */
+    moxie_row_norm expert_norm;    /* of each routed expert's result, before its routing weight multiplies it */
+    int32_t has_shared_activation; /* 1: the shared expert's activation is shared_activation; ignored without one */
     moxie_activation shared_activation; /* its per-expert arrays are NULL */
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
@@ -695,7 +694,8 @@ MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args
  * mean squares are taken over all finite elements. The struct lives as long as its report; `stage` is static. */
 typedef struct moxie_stage_report {
     const char *stage;  /* "router norm", "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2",
-                         * "expert norm", "combine"; of the shared expert "shared quant13", ..., "shared gemm2", "shared gate" */
+                         * "expert norm", "combine"; of the shared expert "shared quant13", ..., "shared gemm2",
+                         * "shared gate" */
     int64_t elements;   /* compared */
     int64_t beyond;     /* of these, outside the bound */
     double worst_ratio; /* <= 1 passes; infinity where a wrong element has no distance (codes, ids) */

@@ -4,8 +4,10 @@
  * So src/layer chooses kernels and runs the chain with one code for all three.
  *
  *     layer/plan:  kernel_at, admits -> chosen kernels     form, product_scratch, permute_scratch -> workspace
- *     layer/run:   [row_norm] -> dense -> topk -> permute -> quantize -> product -> activate -> quantize -> product -> combine
- *                  '-- span route -'           '------------------ span experts (to y, or with combine) --------'
+ *     layer/run:   [row_norm] -> dense -> topk        span route
+ *                  permute
+ *                  quantize -> product -> activate -> quantize -> product -> [row_norm] -> combine
+ *                  '---- span experts, to the second product; without row_norm to combine -------'
  *
  * An operation gets a kernel of its family's list and the family's arguments (cpu/<family>/<family>_args.h). Pointers
  * in the arguments are memory where the back end runs. The host runs the operation on the executor and returns when it

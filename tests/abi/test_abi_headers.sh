@@ -48,13 +48,13 @@ done
 mkdir -p "$tmp/older/moxie" "$tmp/newer/moxie"
 cp include/moxie/*.h "$tmp/older/moxie"
 sed -i -e '/^ *const struct moxie_cuda_allocator \*device_memory;/d' \
-    -e 's/int32_t ep_size, ep_rank, ep_map;/int32_t ep_size;/' \
-    -e '/^ *void \*done_user;/d' \
+    -e '/^ *moxie_activation shared_activation;/d' \
+    -e '/^ *moxie_matrix expert_norm;/d' \
     -e '/^ *const char \*amx;/,/\*\//d' \
     -e '/^ *int64_t experts; *\/\* experts that differ/d' \
     -e 's/\*layout, \*exactness;/*layout;/' \
     -e '/^ *const char \*fp8_how;/d' \
-    -e '/^ *int64_t n_warnings;/d' -e '/^ *uint64_t total_bytes;/d' -e '/^ *uint64_t layer_bytes;/d' \
+    -e '/^ *int64_t n_warnings;/d' -e '/^ *const char \*outside;/d' -e '/^ *uint64_t layer_bytes;/d' \
     -e '/^ *int32_t pads;/d' "$tmp"/older/moxie/*.h
 cat include/moxie/*.h >"$tmp/all"
 changed=$(cat "$tmp"/older/moxie/*.h | diff "$tmp/all" - | grep -c '^<') || true

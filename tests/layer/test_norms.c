@@ -145,8 +145,7 @@ static void refusals(void **state)
     moxie_error error = { 0 };
     moxie_layer_config c = test_config();
     c.router_norm.kind = MOXIE_ROW_NORM_RMS;
-    assert_int_equal(moxie_layer_config_check(&c, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "router_width is 0"));
+    assert_ok(moxie_layer_config_check(&c, &error), &error); /* there is no router: ignored */
     c = test_config();
     c.expert_norm = (moxie_row_norm) { .kind = 3 };
     assert_int_equal(moxie_layer_config_check(&c, &error), MOXIE_ERR_ARGUMENT);

@@ -247,7 +247,6 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
     cli_input input = { 0 };
     moxie_layer_config plain = model->config; /* ids are given, so a run needs only hidden states besides */
     plain.router_width = 0;
-    plain.router_norm = (moxie_row_norm) { 0 };
     plain.routing.select = MOXIE_SELECT_TOPK;
     *out = (bench_line) { .tokens = tokens };
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;

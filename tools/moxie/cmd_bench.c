@@ -82,7 +82,6 @@ static moxie_status open_preset(bench *b, moxie_error *error)
     status = moxie_routing_by_name("renormalize", &config->routing, error);
     config->routing.on_input = on_input;
     config->router_width = config->router_has_bias = 0;
-    config->router_norm = (moxie_row_norm) { 0 };
     snprintf(b->format, sizeof b->format, "%s", preset_format(&args->preset));
     if (status == MOXIE_OK)
         status = moxie_layer_config_check(config, error);

@@ -114,6 +114,14 @@ static moxie_status run_layer(const cli_layer *layer, const cli_input *input, re
     return status;
 }
 
+/* The input of --input FILE has no states for the router, and the router norms what it reads. */
+static void note_router_input(const cli_layer *layer, const cli_input *input)
+{
+    if (layer->config.router_norm.kind != MOXIE_ROW_NORM_NONE && !input->router_hidden && !input->logits && !input->ids)
+        fprintf(stderr, "moxie run: note: the router reads hidden_states; if the model gives it other states than the "
+                        "experts (moxie inspect says so), add router_hidden_states\n");
+}
+
 static moxie_status write_results(const char *path, const cli_layer *layer, const cli_input *input, const results *r,
                                   moxie_error *error)
 {
@@ -287,6 +295,8 @@ static moxie_status execute(arguments *args, cli_layer *layer, made_weights *wei
                      : cli_input_random(&layer->config, args->layer.tokens, args->seed, args->states, input, error);
     if (status == MOXIE_OK)
         warn_of_ids(args->input, &layer->config, input);
+    if (status == MOXIE_OK && args->input)
+        note_router_input(layer, input);
     if (status == MOXIE_OK)
         status = cli_layer_prepare(&args->layer, layer, error);
     if (status == MOXIE_OK)

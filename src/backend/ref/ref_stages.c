@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ref_stages.c - the stages row_norm, dense, topk, quant_act, glu and combine in double precision (ref_stages.h). Sums and
- * functions are in double; each result is rounded once. The products are in ref_product.c.
+ * ref_stages.c - the stages row_norm, dense, topk, quant_act, glu and combine in double precision (ref_stages.h). Sums
+ * and functions are in double; each result is rounded once. The products are in ref_product.c.
  */
 #include "backend/ref/ref_stages.h"
 

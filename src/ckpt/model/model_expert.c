@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "ckpt/model/model_matrix.h"
+#include "ckpt/model/shared_bias.h"
 
 typedef enum projection { GATE, UP, DOWN } projection;
 static const char *const projection_names[] = { "gate", "up", "down" };
@@ -82,14 +83,6 @@ static moxie_status agree(expert_pass *pass, const mox_match *match, const char 
 
 /* ---- biases ------------------------------------------------------------------------------------- */
 
-static bool all_zero(const moxie_grid *bias)
-{
-    for (int64_t i = 0; i < bias->rows; i++)
-        if (mox_grid_value(bias, i, 0) != 0)
-            return false;
-    return true;
-}
-
 /* "<matrix>.bias" [N]. GPTQ exporters write zeros for models without biases. */
 static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matrix *matrix)
 {
@@ -107,7 +100,7 @@ static moxie_status matrix_bias(expert_pass *pass, const char *name, moxie_matri
     pass->set->bytes += tensor->bytes;
     if (pass->set->bias || pass->may_have_bias)
         matrix->bias = bias;
-    else if (!all_zero(&bias))
+    else if (!mox_bias_is_zero(&bias))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error,
                              mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
                              "%s is not zero, but experts of a %s model have no biases",
@@ -369,29 +362,6 @@ moxie_status mox_read_routed(mox_layer_reader *reader, mox_expert_set *out)
     return finish(&pass);
 }
 
-/* Whether the shared expert has biases, from its tensors: gate and up both, or neither. Zeros are no biases. */
-static moxie_status find_shared_bias(const mox_layer_reader *reader, mox_expert_set *set)
-{
-    moxie_expert *e = &set->experts[0];
-    moxie_matrix *const all[3] = { &e->gate, &e->up, &e->down };
-    const char *const names[3] = { reader->names->shared_gate, reader->names->shared_up, reader->names->shared_down };
-    bool zero[3];
-    for (int i = 0; i < 3; i++)
-        zero[i] = all[i]->bias.data == NULL || all_zero(&all[i]->bias);
-    const bool has_gate = e->gate.bias.data != NULL, has_up = e->up.bias.data != NULL;
-    if (names[0] && has_gate != has_up)
-        return mox_fail_file(MOXIE_ERR_FORMAT, reader->error, "", -1,
-                             "layer %lld: the shared expert's %s.bias exists, but %s.bias does not: gate and up have a "
-                             "bias both or neither",
-                             (long long)reader->layer, names[has_gate ? 0 : 1], names[has_gate ? 1 : 0]);
-    set->bias13 = !zero[0] || !zero[1];
-    set->bias2 = !zero[2];
-    for (int i = 0; i < 3; i++)
-        if (!(i < 2 ? set->bias13 : set->bias2))
-            all[i]->bias = (moxie_grid) { 0 };
-    return MOXIE_OK;
-}
-
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
 {
     const mox_names *names = reader->names;
@@ -402,6 +372,6 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
     MOX_TRY(begin(reader, 1, out, &pass));
     pass.may_have_bias = true;
     MOX_TRY(read_expert(&pass, &three, 0, -1));
-    MOX_TRY(find_shared_bias(reader, out));
+    MOX_TRY(mox_find_shared_bias(reader, &out->experts[0], out->shared_bias));
     return finish(&pass);
 }

@@ -12,9 +12,9 @@ typedef struct mox_expert_set {
     moxie_expert *experts;
     int64_t count;
     moxie_quant w13, w2, a13, a2;
-    bool bias;          /* all matrices have one */
-    bool bias13, bias2; /* the shared expert's */
-    const char *format; /* id in hf_quant.def */
+    bool bias;           /* all matrices have one */
+    bool shared_bias[2]; /* of the shared expert's W13 and W2 */
+    const char *format;  /* id in hf_quant.def */
     uint64_t bytes;
 } mox_expert_set;
 

@@ -222,8 +222,8 @@ static moxie_status read_shared(mox_layer_reader *reader)
                                              .w2 = set.w2,
                                              .a13 = set.a13,
                                              .a2 = set.a2,
-                                             .bias13 = set.bias13,
-                                             .bias2 = set.bias2 };
+                                             .bias13 = set.shared_bias[0],
+                                             .bias2 = set.shared_bias[1] };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
     reader->out->info.shared_intermediate = reader->dims.shared_intermediate;
@@ -273,8 +273,6 @@ static moxie_status read_layer(mox_layer_reader *reader)
         MOX_TRY(read_selection(reader, config));
         MOX_TRY(read_norms(reader));
     }
-    if (config->shared.intermediate == 0)
-        config->has_shared_activation = 0;
     info->routing = routing_name(model->family, &config->routing);
     return MOXIE_OK;
 }

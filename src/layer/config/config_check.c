@@ -59,8 +59,6 @@ static moxie_status check_shared_activation(const moxie_layer_config *c, moxie_e
     const moxie_activation *a = &c->shared_activation;
     if (!c->has_shared_activation)
         return MOXIE_OK;
-    MOX_FAIL_IF(c->shared.intermediate == 0, MOXIE_ERR_ARGUMENT, error,
-                "has_shared_activation is set, but shared.intermediate is 0: the layer has no shared expert");
     MOX_FAIL_IF(a->expert_alpha != NULL || a->expert_beta != NULL || a->expert_limit != NULL, MOXIE_ERR_ARGUMENT, error,
                 "shared_activation has an array with a number for each expert; only routed experts have those: set its "
                 "scalars");
@@ -83,8 +81,6 @@ static moxie_status check_norm(const moxie_row_norm *n, const char *name, moxie_
 static moxie_status check_norms(const moxie_layer_config *c, moxie_error *error)
 {
     MOX_TRY(check_norm(&c->router_norm, "router_norm", error));
-    MOX_FAIL_IF(c->router_norm.kind != MOXIE_ROW_NORM_NONE && c->router_width == 0, MOXIE_ERR_ARGUMENT, error,
-                "router_norm.kind is set, but router_width is 0: the layer has no router");
     return check_norm(&c->expert_norm, "expert_norm", error);
 }
 
@@ -129,6 +125,11 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
     MOX_TRY(check_shared_activation(&c, error));
     MOX_TRY(check_norms(&c, error));
     MOX_TRY(check_parallel(&c, error));
+    /* What belongs to a router or a shared expert goes with it: callers take these out by their sizes alone. */
+    if (c.router_width == 0)
+        c.router_norm = (moxie_row_norm) { 0 };
+    if (c.shared.intermediate == 0)
+        c.has_shared_activation = 0;
     *out = c;
     return MOXIE_OK;
 }

@@ -2,8 +2,9 @@
  *
  * select.h - chooses a kernel for every operation of a layer's chain, and records why better kernels were rejected.
  *
- *     [row_norm] -> [dense] -> topk -> permute -> quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> combine
- *                                  '---- for the routed experts, then for the shared expert ----------'
+ *     [row_norm] -> [dense] -> topk -> permute
+ *     quant_act -> expert_gemm w13 -> glu -> quant_act -> expert_gemm w2 -> [row_norm] -> combine
+ *     '---- for the routed experts, then for the shared expert -------'
  *
  * A family is one kind of operation with a list of kernels, best first; the first kernel that admits the layer is
  * chosen. The two products of an expert read one record, so their kernels are chosen as a pair with one layout. The
