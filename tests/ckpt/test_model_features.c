@@ -198,6 +198,10 @@ static void gemma_router(void **state)
                  E, K, H, I, configs[i % 2]);
         hand_write(&c, config);
         hand_model m = hand_load(&c, 3, MOXIE_ACTIVATIONS_CHECKPOINT);
+        moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+        moxie_error error = { 0 };
+        assert_ok(mox_model_describe_layer(m.model, 0, &info, &error), &error);
+        assert_non_null(strstr(info.outside, "the router reads the residual (router_hidden)"));
         expert experts[E];
         for (int64_t e = 0; e < E; e++)
             experts[e] = (expert) { .gate = of(&c, GEMMA "experts.gate_up_proj") + e * 2 * I * H,
