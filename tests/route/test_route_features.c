@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_route_features.c - what single families add to routing: zero weights of dropped groups (DeepSeek-V2), zero keys
- * alone (Mistral-4), a soft cap (Laguna), choices in each group (InternS1), padding, a second bias (DeepSeek-V4's image
- * tokens), and infinite logits under a norm. Expected values come from the routers of the model code, evaluated here in
- * double or by hand.
+ * test_route_features.c - what single families add to routing, and infinite logits under a norm:
+ *
+ *     dropped groups      zero weights (DeepSeek-V2), zero keys alone (Mistral-4)
+ *     soft cap            Laguna
+ *     choices per group   InternS1
+ *     marks of tokens     padding; the second bias of DeepSeek-V4's image tokens
+ *
+ * Expected values come from the routers of the model code, evaluated here in double or by hand.
  */
 #include "test_support.h"
 
