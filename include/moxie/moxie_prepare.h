@@ -88,9 +88,10 @@ typedef struct moxie_preparation_options {
 /* Checks that the layer fits the layout; packs nothing yet. Of `config` it reads: experts, hidden, intermediate,
  * activation, w13, w2, a13, a2, bias13, bias2 and ep_size, ep_rank, ep_map (this rank's share of the experts).
  * `example` is any expert of the layer; it tells what a configuration leaves open: dtypes of zero points and biases,
- * and words. Its views are read only in this call. For an unknown layout or
- * release the text of MOXIE_ERR_ARGUMENT lists similar names, or the releases. MOXIE_ERR_UNSUPPORTED says which rule of the layout is broken, on which rank, and the nearest shape or number
- * of ranks that would do. Thread-safe. */
+ * words, and whether rows of gate and up alternate in memory (gpt-oss), which layouts for Marlin keep. Its views are
+ * read only in this call. For an unknown layout or release the text of MOXIE_ERR_ARGUMENT lists similar names, or the
+ * releases. MOXIE_ERR_UNSUPPORTED says which rule of the layout is broken, on which rank, and the nearest shape or
+ * number of ranks that would do. Thread-safe. */
 MOXIE_API moxie_status moxie_preparation_create(const moxie_layer_config *config,
                                                 const moxie_preparation_options *options, const moxie_expert *example,
                                                 moxie_preparation **out, moxie_error *error);

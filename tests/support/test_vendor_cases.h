@@ -9,7 +9,8 @@
 #include "test_problem.h"
 #include "test_statements.h"
 
-/* A layout's name; of a version that is not the default with its release: "trtllm-mxfp4-vllm-0.18". Returns `buffer`. */
+/* A layout's name; of a version that is not the default with its release: "trtllm-mxfp4-vllm-0.18". Returns
+ * `buffer`. */
 const char *test_vendor_title(const mox_vendor_layout *layout, char buffer[80]);
 /* The entry of test_statements; the last one, with layout NULL, when there is none. */
 const test_statement *test_statement_of(const mox_vendor_layout *layout);

@@ -147,7 +147,7 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
                            const moxie_executor *executor, cli_progress *progress, prepare_report *report,
                            moxie_error *error);
 
-/* ---- the layouts and their versions (prepare_list.c) ------------------------------------------------------------------- */
+/* ---- the layouts and their versions (prepare_list.c) ------------------------------------------------- */
 
 /* Whether a version of a layout is for the release; NULL: whether it is the newest. */
 bool prepare_is_for(const moxie_prepare_layout *layout, const char *release);

@@ -4,8 +4,8 @@
  * was made.
  *
  *     { "schema_version": 1, "kind": "moxie prepared weights", "version": ..., "layout": ..., "for": the release that
- *       chooses the layout's version, "pad": 0, "symmetric": 0, "tp": [rank, ranks], "ep": [rank, ranks, map], "layers": [3, 4, ...],
- *       "source": the checkpoint's path }
+ *       chooses the layout's version, "pad": 0, "symmetric": 0, "tp": [rank, ranks], "ep": [rank,
+ *       ranks, map], "layers": [3, 4, ...], "source": the checkpoint's path }
  *
  * The file also proves that OUT.partial is this program's. It is untrusted: numbers out of range are an error.
  */

@@ -349,8 +349,9 @@ static moxie_status check_layer_words(const char *dir, const prepare_how *how, i
     const char *release = moxie_tensor_file_metadata(b->file, "moxie.for");
     const char *index = moxie_tensor_file_metadata(b->file, "moxie.layer");
     snprintf(number, sizeof number, "%lld", (long long)layer);
-    if (layout && index && !strcmp(layout, how->layout) && !strcmp(release ? release : "", how->release) &&
-        !strcmp(index, number) && reads_slice(moxie_tensor_file_metadata(b->file, "moxie.slice"), how))
+    if (layout && index && !strcmp(layout, how->layout) &&
+        (!how->release[0] || (release && !strcmp(release, how->release))) && !strcmp(index, number) &&
+        reads_slice(moxie_tensor_file_metadata(b->file, "moxie.slice"), how))
         return MOXIE_OK;
     return cli_error(MOXIE_ERR_MISMATCH, error, prepare_layer_path(dir, layer, path),
                      "it says of itself another layout, version, layer or share than %s",
