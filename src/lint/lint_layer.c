@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/model/model_shared.h"
 
 /* ---- which matrices ------------------------------------------------------------------------------- */
 
@@ -124,6 +125,7 @@ static moxie_status open_parts(mox_lint_layer *l)
                              &l->error));
     MOX_TRY(
         mox_matcher_create(model->set, model->quant_config, model->config, &l->arena, &l->reader.matcher, &l->error));
+    MOX_TRY(mox_find_shared_width(&l->reader));
     const uint64_t most = (uint64_t)MOX_LINT_PROJECTIONS * ((uint64_t)l->reader.dims.experts + 1);
     l->stored = mox_arena_calloc(&l->arena, most, sizeof *l->stored);
     MOX_FAIL_IF(!l->stored || !list_routed(l) || !list_shared(l), MOXIE_ERR_MEMORY, &l->error,
@@ -140,6 +142,7 @@ bool mox_lint_layer_open(mox_lint *lint, const mox_layer_place *place, mox_lint_
                                        .prefix = family->prefixes[place->prefix],
                                        .layer = place->layer,
                                        .arena = &out->arena,
+                                       .read = lint->read,
                                        .error = &out->error };
     const moxie_status status = open_parts(out);
     if (status == MOXIE_OK) {
@@ -147,7 +150,7 @@ bool mox_lint_layer_open(mox_lint *lint, const mox_layer_place *place, mox_lint_
         return true;
     }
     lint->report->no_memory = lint->report->no_memory || status == MOXIE_ERR_MEMORY;
-    mox_lint_report(lint->report, MOX_LINT_LAYER_REFUSED,
+    mox_lint_report(lint->report, status == MOXIE_ERR_MISMATCH ? MOX_LINT_CONFIG_CONTRADICTS : MOX_LINT_LAYER_REFUSED,
                     (mox_lint_where) { .layer = place->layer, .file = out->error.file }, "%s", out->error.text);
     return false;
 }

@@ -72,9 +72,4 @@ void mox_lint_load(mox_lint_layer *layer);
 /* Numbers (lint_numbers.c). MOXIE_ERR_TIMEOUT when the caller's progress function ends it. */
 moxie_status mox_lint_numbers(mox_lint_layer *layer, moxie_error *error);
 
-/* After all layers: every tensor below a layer's expert block that nothing has read. Replaceable by the list that
- * src/ckpt/model keeps when it reads layers. `skipped[i]`: place i was not judged, or has a matrix of unknown format,
- * so it is left out. */
-void mox_lint_unread(mox_lint *lint, const bool *skipped);
-
 #endif

@@ -75,6 +75,14 @@ static void ask_layout(mox_lint_layer *l, const moxie_model_layer *loaded, const
                     layout->name, reason_in(error.text, layout->name));
 }
 
+static void report_unread(mox_lint_layer *l, const char *name)
+{
+    const mox_file_tensor *tensor = mox_tensor_set_find(l->lint->model->set, name);
+    char shape[96];
+    mox_lint_report(l->lint->report, MOX_LINT_UNREAD, mox_lint_at(l->lint, l->layer, tensor), "it is %s %s",
+                    tensor->file_dtype, mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape));
+}
+
 void mox_lint_load(mox_lint_layer *l)
 {
     moxie_model_layer *loaded = NULL;
@@ -89,6 +97,8 @@ void mox_lint_load(mox_lint_layer *l)
                             "%s", error.text);
         return;
     }
+    for (int64_t i = 0; i < loaded->info.n_unread; i++)
+        report_unread(l, loaded->unread[i]);
     for (int32_t i = 0; mox_vendor_at(i); i++)
         if (is_made_for(mox_vendor_at(i), mox_model_layer_config(loaded)))
             ask_layout(l, loaded, mox_vendor_at(i));

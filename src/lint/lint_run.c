@@ -15,6 +15,7 @@ static bool open_model(mox_lint *lint)
     moxie_error error = { 0 };
     options.tensors = lint->tensors;
     options.n_tensors = lint->n_tensors;
+    options.allow_unread = 1; /* they are listed, not refused */
     if (mox_model_open(lint->dir, &options, &lint->model, &error) == MOXIE_OK)
         return true;
     lint->model = NULL;
@@ -28,8 +29,7 @@ static bool is_wanted(const mox_lint *lint, int64_t layer)
     return !o->some_layers || (layer >= o->first_layer && layer <= o->last_layer);
 }
 
-/* *judged: everything below the layer's names was looked at. */
-static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, bool *judged, moxie_error *error)
+static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, moxie_error *error)
 {
     mox_lint_layer layer;
     moxie_status status = MOXIE_OK;
@@ -47,7 +47,6 @@ static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, bo
         if (status == MOXIE_OK)
             mox_lint_load(&layer);
     }
-    *judged = !layer.unknown;
     mox_lint_layer_close(&layer);
     lint->report->info.n_layers++;
     return status;
@@ -57,17 +56,12 @@ static moxie_status check_layers(mox_lint *lint, moxie_error *error)
 {
     const moxie_model *model = lint->model;
     const moxie_lint_options *o = lint->options;
-    bool *skipped = mox_arena_calloc(&lint->arena, (uint64_t)model->n_places, sizeof *skipped);
-    MOX_FAIL_IF(!skipped, MOXIE_ERR_MEMORY, error, "no memory for the list of layers");
     for (int64_t i = 0; i < model->n_places; i++) {
-        bool judged = false;
         if (is_wanted(lint, model->places[i].layer))
-            MOX_TRY(check_layer(lint, &model->places[i], &judged, error));
-        skipped[i] = !judged;
+            MOX_TRY(check_layer(lint, &model->places[i], error));
         MOX_FAIL_IF(!o->deep && o->progress && o->progress(o->progress_user, i + 1, model->n_places) != 0,
                     MOXIE_ERR_TIMEOUT, error, "the caller stopped after layer %lld", (long long)model->places[i].layer);
     }
-    mox_lint_unread(lint, skipped);
     return MOXIE_OK;
 }
 

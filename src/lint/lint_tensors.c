@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/model/model_scan.h"
 #include "lint/lint_layer.h"
 
 enum { NAME_SIZE = 320 };
@@ -356,43 +355,4 @@ void mox_lint_tensors(mox_lint_layer *l)
     check_required(l);
     check_router(l);
     check_count(l);
-}
-
-/* ---- what nothing has read ------------------------------------------------------------------------ */
-
-/* "mlp.experts.{e}.up_proj" -> "mlp.": all tensors below it belong to the block. */
-static bool starts_like(const char *rest, const char *name)
-{
-    const char *dot = name ? strchr(name, '.') : NULL;
-    return dot && strncmp(rest, name, (size_t)(dot + 1 - name)) == 0;
-}
-
-static bool in_block(const mox_names *n, const char *rest)
-{
-    return starts_like(rest, n->router) || starts_like(rest, n->up) || starts_like(rest, n->fused_gate_up) ||
-           starts_like(rest, n->shared_up);
-}
-
-static void check_read(mox_lint *lint, int64_t i, const bool *skipped)
-{
-    const moxie_model *model = lint->model;
-    const mox_file_tensor *tensor = mox_tensor_set_at(model->set, i);
-    for (int64_t p = 0; p < model->n_places; p++) {
-        const mox_layer_place *place = &model->places[p];
-        int64_t layer = -1;
-        const char *rest = mox_model_after_prefix(model->family->prefixes[place->prefix], tensor->name, &layer);
-        if (!rest || layer != place->layer || skipped[p] ||
-            !in_block(place->other ? &model->family->other_names : &model->family->names, rest))
-            continue;
-        char shape[96];
-        mox_lint_report(lint->report, MOX_LINT_UNREAD, mox_lint_at(lint, layer, tensor), "it is %s %s",
-                        tensor->file_dtype, mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape));
-    }
-}
-
-void mox_lint_unread(mox_lint *lint, const bool *skipped)
-{
-    for (int64_t i = 0; i < lint->n_tensors; i++)
-        if (!lint->read[i])
-            check_read(lint, i, skipped);
 }
