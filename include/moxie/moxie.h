@@ -276,6 +276,7 @@ typedef enum moxie_act_kind {
     MOXIE_ACT_SWIGLU_STEP = 3, /* min(g s(g), gate_limit) * clamp(u, +-up_limit) */
     MOXIE_ACT_SITU = 4,        /* a tanh(g/a) s(g) * (b > 0 ? b tanh(u/b) : u), a = alpha, b = beta */
     MOXIE_ACT_RELU2 = 5,       /* max(g,0)^2 u */
+    MOXIE_ACT_RELU = 6,        /* max(g,0) u */
     MOXIE_ACT_SILU_NO_MUL = 16,
     MOXIE_ACT_GELU_ERF_NO_MUL = 17,
     MOXIE_ACT_GELU_TANH_NO_MUL = 18,

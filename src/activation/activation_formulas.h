@@ -117,6 +117,13 @@ MOX_NUM_INLINE mox_num mox_formula_relu2(const mox_num_parameters *p, mox_num g,
     return num_mul(num_mul(num_max(g, 0), u), num_max(g, 0));
 }
 
+/* max(g, 0) u */
+MOX_NUM_INLINE mox_num mox_formula_relu(const mox_num_parameters *p, mox_num g, mox_num u)
+{
+    (void)p;
+    return num_mul(num_max(g, 0), u);
+}
+
 /* g */
 MOX_NUM_INLINE mox_num mox_formula_identity_no_mul(const mox_num_parameters *p, mox_num g, mox_num u)
 {

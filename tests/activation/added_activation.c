@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * added_activation.c - for test_adding_an_activation: one expert whose three matrices are the identity, in the
- * activation "elu" (kind 6), which only that test's copy of the sources has:
+ * activation "elu" (kind 7), which only that test's copy of the sources has:
  *
  *     y = act(x, x) = (max(x, 0) + alpha (e^min(x, 0) - 1)) x
  *

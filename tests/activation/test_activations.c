@@ -61,11 +61,20 @@ static void names_are_found(void **state)
     assert_null(moxie_activation_at(ROWS + 1, &activation));
     assert_int_equal(mox_activation_from_config("gelu_pytorch_tanh", true)->usual.kind, MOXIE_ACT_GELU_TANH);
     assert_int_equal(mox_activation_from_config("relu2", false)->usual.kind, MOXIE_ACT_RELU2_NO_MUL);
+    assert_int_equal(mox_activation_from_config("gelu_python", true)->usual.kind, MOXIE_ACT_GELU_ERF);
+    assert_int_equal(mox_activation_from_config("gelu_accurate", true)->usual.kind, MOXIE_ACT_GELU_TANH);
+    assert_int_equal(mox_activation_from_config("gelu_fast", false)->usual.kind, MOXIE_ACT_GELU_TANH_NO_MUL);
+    assert_int_equal(mox_activation_from_config("relu", true)->usual.kind, MOXIE_ACT_RELU);
+    assert_int_equal(mox_activation_from_config("relu", false)->usual.kind, MOXIE_ACT_RELU_NO_MUL);
+    /* a name for parameters too, which depend on the family; clipped, x s(1.702 x), and functions with weights */
+    static const char *const unknown[] = { "swigluoai", "gelu_10", "quick_gelu", "xielu", "prelu", "relu6", "tanh" };
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        assert_null(mox_activation_from_config(unknown[i], true));
     assert_null(mox_activation_from_config("gelu_pytorch", true));
     assert_null(mox_activation_from_config("", true));
     assert_null(mox_activation_from_config("situ", false));
     char text[20];
-    assert_string_equal(mox_activation_config_names(true, text, sizeof text), "silu, swish, swiglu");
+    assert_string_equal(mox_activation_config_names(true, text, sizeof text), "silu, swish, gelu, ");
 }
 
 static void only_used_parameters_matter(void **state)

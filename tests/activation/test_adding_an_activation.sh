@@ -12,7 +12,7 @@ grep -q "MOXIE_SANITIZE:STRING=[at]" "$build/CMakeCache.txt" && { echo "skipped:
 cp -r include src "$tmp/"
 list=$tmp/src/activation/activations.def formulas=$tmp/src/activation/activation_formulas.h
 
-row='MOX_ACTIVATION(ELU, 6, elu, GATED, ALPHA, 1, 0, 0, "elu", "elu")'
+row='MOX_ACTIVATION(ELU, 7, elu, GATED, ALPHA, 1, 0, 0, "elu", "elu")'
 formula='/* (max(g, 0) + alpha (e^min(g, 0) - 1)) u */
 MOX_NUM_INLINE mox_num mox_formula_elu(const mox_num_parameters *p, mox_num g, mox_num u)
 {
@@ -25,7 +25,7 @@ after() { awk -v pattern="$2" -v text="$3" '{ print } !done && $0 ~ pattern { pr
 before() { awk -v pattern="$2" -v text="$3" '!done && $0 ~ pattern { print text; done = 1 } { print }' "$1" >"$tmp/new" && cp "$tmp/new" "$1"; }
 after "$list" '^MOX_ACTIVATION.RELU2,' "$row"
 before "$formulas" '^/. ---- by kind' "$formula"
-grep -q "ELU, 6" "$list" && grep -q mox_formula_elu "$formulas"
+grep -q "ELU, 7" "$list" && grep -q mox_formula_elu "$formulas"
 
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 compile="${CC:-cc} -std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -fno-math-errno -I$tmp/include -I$tmp/src"

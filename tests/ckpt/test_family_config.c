@@ -47,7 +47,7 @@ static const config_case configs[] = {
     { "{\"model_type\":\"deepseek_v2\",\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"hidden_size\":2048,"
       "\"moe_intermediate_size\":1408,\"n_group\":8,\"topk_group\":3,\"topk_method\":\"greedy\"}",
       "deepseek-v2", 1,
-      { SIZES(64, 6, 2048, 1408, -1, 2048), .routed_scale = 1 },
+      { SIZES(64, 6, 2048, 1408, MOX_SHARED_UNKNOWN, 2048), .routed_scale = 1 },
       SOFTMAX, 0, 0, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"kimi_k25\",\"text_config\":{\"model_type\":\"kimi_k2\",\"n_routed_experts\":384,\"top_k\":50,"
       "\"num_experts_per_tok\":8,\"hidden_size\":7168,\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":1,"
@@ -119,7 +119,7 @@ static const config_case configs[] = {
       "\"moe_intermediate_size\":2048,\"n_shared_experts\":null,\"n_group\":1,\"topk_group\":1,"
       "\"routed_scaling_factor\":null,\"norm_topk_prob\":true,\"moe_layer_freq\":[0,1,1],\"scoring_func\":\"sigmoid\"}",
       "mimo-v2", 1,
-      { SIZES(256, 8, 4096, 2048, -1, 4096), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
+      { SIZES(256, 8, 4096, 2048, 0, 4096), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
       SIGMOID, 0, 0, MOXIE_NORM_SUM_PLUS_EPS, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"minimax_m2\",\"num_local_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":3072,"
       "\"intermediate_size\":1536,\"scoring_func\":\"sigmoid\",\"use_routing_bias\":true,\"use_mtp\":true}",
@@ -151,7 +151,7 @@ static const config_case configs[] = {
     { "{\"model_type\":\"granitemoe\",\"num_local_experts\":32,\"num_experts_per_tok\":8,\"hidden_size\":1024,"
       "\"intermediate_size\":512}",
       "granite", 0,
-      { SIZES(32, 8, 1024, 512, 0, 1024), .routed_scale = 1 },
+      { SIZES(32, 8, 1024, 512, MOX_SHARED_UNKNOWN, 1024), .routed_scale = 1 },
       MOXIE_SCORE_LOGIT, 0, MOXIE_WEIGHT_SOFTMAX_SELECTED, MOXIE_NORM_NONE, MOXIE_ACT_SILU, 0, 0 },
     { "{\"model_type\":\"dbrx\",\"d_model\":6144,\"top_k\":50,\"ffn_config\":{\"moe_num_experts\":16,\"moe_top_k\":4,"
       "\"ffn_hidden_size\":10752,\"ffn_act_fn\":{\"name\":\"silu\"},\"moe_normalize_expert_weights\":1}}",
@@ -188,6 +188,7 @@ static void same_dims(const mox_dims *got, const mox_dims *want)
     assert_int_equal(got->norm_topk, want->norm_topk);
     assert_true(got->routed_scale == want->routed_scale);
     assert_true(got->swiglu_limit == want->swiglu_limit);
+    assert_true(got->swiglu_alpha == want->swiglu_alpha);
 }
 
 static void configs_are_read(void **state)
@@ -230,8 +231,11 @@ static void configs_are_written(void **state)
     (void)state;
     for (int32_t f = 0; mox_family_at(f); f++) {
         const mox_family *family = mox_family_at(f);
+        print_message("%s\n", family->id);
         const bool shared = family->key_shared[0] != NULL;
         const bool llama = strcmp(family->id, "llama4") == 0;
+        const bool groups = family->default_n_group != 0 || family->default_topk_method;
+        const moxie_activation *act = &family->activation;
         const mox_dims want = { .layers = 9,
                                 .experts = 32,
                                 .top_k = 2,
@@ -243,11 +247,12 @@ static void configs_are_written(void **state)
                                 .expert_width = family->key_latent ? 64 : 256,
                                 .vocab = 1000,
                                 .n_hash_layers = family->names.table ? 3 : 0,
-                                .n_group = 4,
-                                .topk_group = 2,
+                                .n_group = groups ? 4 : 0,
+                                .topk_group = groups ? 2 : 0,
                                 .routed_scale = family->key_scale[0] ? 2.827f : 1,
-                                .norm_topk = true,
-                                .swiglu_limit = 6.5f };
+                                .norm_topk = !family->norm_unclear,
+                                .swiglu_limit = act->kind == MOXIE_ACT_SILU && act->gate_limit > 0 ? 6.5f : 0,
+                                .swiglu_alpha = act->kind == MOXIE_ACT_SILU && act->alpha > 0 ? 1.25f : 0 };
         moxie_error error = { 0 };
         mox_dims got;
         moxie_layer_config layer;
@@ -255,11 +260,13 @@ static void configs_are_written(void **state)
         const char *type;
         json_t *config = mox_family_config_json(family, &want, NULL);
         assert_non_null(config);
+        if (family->default_topk_method)
+            assert_int_equal(json_object_set_new(config, "topk_method", json_string("group_limited_greedy")), 0);
         assert_ok(mox_config_family(config, "config.json", &found, &type, &error), &error);
         assert_ptr_equal(found, family);
         assert_ok(mox_config_layer(family, config, "config.json", 5, &got, &layer, &error), &error);
         mox_dims expect = want;
-        expect.norm_topk = family->always_norm || family->key_norm[0];
+        expect.norm_topk = family->always_norm || (family->key_norm[0] && !family->norm_unclear);
         same_dims(&got, &expect);
         assert_int_equal(got.layers, 9);
         json_decref(config);

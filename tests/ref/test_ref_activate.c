@@ -54,6 +54,9 @@ static void test_known_values(void **state)
     assert_close(value_of(&relu2_no_mul, 3, 99), 9, 0);
     const moxie_activation relu = { .kind = MOXIE_ACT_RELU_NO_MUL };
     assert_close(value_of(&relu, -3, 99), 0, 0);
+    const moxie_activation gated_relu = { .kind = MOXIE_ACT_RELU };
+    assert_close(value_of(&gated_relu, 3, -2), -6, 0);
+    assert_close(value_of(&gated_relu, -3, -2), 0, 0);
     const moxie_activation identity = { .kind = MOXIE_ACT_IDENTITY_NO_MUL };
     assert_close(value_of(&identity, -3, 99), -3, 0);
 }
@@ -120,6 +123,7 @@ static long double wide(const mox_ref_act *p, long double g, long double u)
     case MOXIE_ACT_SITU:
         return p->alpha * tanhl(g / p->alpha) * wide_sigmoid(g) * (p->beta > 0 ? p->beta * tanhl(u / p->beta) : u);
     case MOXIE_ACT_RELU2: return g > 0 ? g * g * u : 0;
+    case MOXIE_ACT_RELU: return g > 0 ? g * u : 0;
     case MOXIE_ACT_SILU_NO_MUL: return g * wide_sigmoid(g);
     case MOXIE_ACT_GELU_ERF_NO_MUL: return 0.5L * g * erfcl(-g / sqrtl(2));
     case MOXIE_ACT_GELU_TANH_NO_MUL: return g * wide_sigmoid(2 * sqrtl(2 / pi) * (g + 0.044715L * g * g * g));
@@ -152,6 +156,7 @@ static float narrow(const mox_ref_act *p, float g, float u)
     case MOXIE_ACT_SWIGLU_STEP: return fminf(g * narrow_sigmoid(g), (float)p->gate_limit) * ul;
     case MOXIE_ACT_SITU: return alpha * tanhf(g / alpha) * narrow_sigmoid(g) * (beta > 0 ? beta * tanhf(u / beta) : u);
     case MOXIE_ACT_RELU2: return fmaxf(g, 0) * fmaxf(g, 0) * u;
+    case MOXIE_ACT_RELU: return fmaxf(g, 0) * u;
     case MOXIE_ACT_SILU_NO_MUL: return g * narrow_sigmoid(g);
     case MOXIE_ACT_GELU_ERF_NO_MUL: return 0.5f * g * (1.0f + erff(g * 0.707106781f));
     case MOXIE_ACT_GELU_TANH_NO_MUL: return narrow_gelu_tanh(g);

@@ -24,8 +24,7 @@ static const json_t *descend(const json_t *object, const char *key)
         object = json_object_get(object, head);
         key = dot + 1;
     }
-    const json_t *value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
+    return json_object_get(object, key);
 }
 
 static _Thread_local json_t *recorded;
@@ -35,12 +34,33 @@ void mox_config_record(json_t *keys)
     recorded = keys;
 }
 
-const json_t *mox_config_find(const json_t *config, const char *key)
+/* The value of a key in the first section that has it; where it is null, in the next one. A null is returned only when
+ * no section has another value. */
+static const json_t *find(const json_t *config, const char *key)
 {
+    const json_t *sections[] = { json_object_get(json_object_get(config, "thinker_config"), "text_config"),
+                                 json_object_get(config, "text_config"), config };
+    const json_t *null = NULL;
     if (recorded)
         json_object_set_new(recorded, key, json_true());
-    const json_t *value = descend(json_object_get(config, "text_config"), key);
-    return value ? value : descend(config, key);
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        const json_t *value = descend(sections[i], key);
+        if (value && !json_is_null(value))
+            return value;
+        null = value ? value : null;
+    }
+    return null;
+}
+
+const json_t *mox_config_find(const json_t *config, const char *key)
+{
+    const json_t *value = find(config, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool mox_config_is_null(const json_t *config, const char *key)
+{
+    return json_is_null(find(config, key));
 }
 
 static const json_t *of_layer(const json_t *value, int64_t layer)

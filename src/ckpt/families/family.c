@@ -10,12 +10,15 @@
 #define MODEL          "model.layers.{L}."
 #define MODEL_LANGUAGE "model.language_model.layers.{L}."
 #define LANGUAGE_MODEL "language_model.model.layers.{L}."
+/* a language model saved without its head */
+#define BARE "layers.{L}."
 
 #define EXPERTS_PROJ(root)                                                                                             \
     .gate = root ".{e}.gate_proj", .up = root ".{e}.up_proj", .down = root ".{e}.down_proj",                           \
     .fused_gate_up = root ".gate_up_proj", .fused_down = root ".down_proj"
-#define EXPERTS_W(root) .gate = root ".{e}.w1", .up = root ".{e}.w3", .down = root ".{e}.w2"
-#define SHARED(root)    .shared_gate = root ".gate_proj", .shared_up = root ".up_proj", .shared_down = root ".down_proj"
+#define EXPERTS_MERGED(root) .fused_gate_up = root ".gate_up_proj", .fused_down = root ".down_proj"
+#define EXPERTS_W(root)      .gate = root ".{e}.w1", .up = root ".{e}.w3", .down = root ".{e}.w2"
+#define SHARED(root)         .shared_gate = root ".gate_proj", .shared_up = root ".up_proj", .shared_down = root ".down_proj"
 #define NAMES_DEEPSEEK                                                                                                 \
     {                                                                                                                  \
         .router = "mlp.gate.weight", .correction_bias = "mlp.gate.e_score_correction_bias",                            \
@@ -27,8 +30,10 @@
 #define KEYS_SHARED_COUNT .key_shared = { "n_shared_experts" }, .shared_is_count = true
 #define KEYS_SCALE        .key_scale = { "routed_scaling_factor" }
 #define KEYS_DEEPSEEK                                                                                                  \
-    .key_experts = { "n_routed_experts", "num_experts" }, KEYS_TOK_MOE, KEYS_SHARED_COUNT, KEYS_SCALE,                 \
-    .key_norm = { "norm_topk_prob" }
+    .key_experts = { "n_routed_experts", "num_local_experts", "num_experts" }, KEYS_TOK_MOE, KEYS_SHARED_COUNT,        \
+    KEYS_SCALE, .key_norm = { "norm_topk_prob" }
+/* Defaults of routed_scaling_factor, n_group and topk_group. */
+#define DEFAULTS_GROUPS(scale, n, topk) .default_scale = scale, .default_n_group = n, .default_topk_group = topk
 
 #define ROUTE_RENORMALIZE                                                                                              \
     {                                                                                                                  \
@@ -42,8 +47,7 @@
     {                                                                                                                  \
         .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM                                                           \
     }
-/* transformers sets the selection keys of dropped groups to 0. So an expert of a dropped group can still be chosen when
- * all other keys are negative. DeepSeek's own code and vLLM use -inf (group_fill_zero = 0). */
+/* Only DeepSeek-V2's router sets the selection keys of dropped groups to 0. Those of sigmoid routers become -inf. */
 #define ROUTE_SOFTMAX_GROUPS                                                                                           \
     {                                                                                                                  \
         .score = MOXIE_SCORE_SOFTMAX, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f,                             \
@@ -51,24 +55,54 @@
     }
 #define ROUTE_DEEPSEEK                                                                                                 \
     {                                                                                                                  \
-        .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f, .group_fill_zero = 1        \
+        .score = MOXIE_SCORE_SIGMOID, .norm = MOXIE_NORM_SUM_PLUS_EPS, .norm_eps = 1e-20f                              \
     }
+
+/* Entry `layer` of a list of limits. No list, no entry, null and 0 mean no limit: 0. */
+static moxie_status layer_limit(const json_t *config, const char *key, int64_t layer, const char *file, double *out,
+                                moxie_error *error)
+{
+    const json_t *list = mox_config_find(config, key);
+    *out = 0;
+    if (json_is_array(list) && (uint64_t)layer >= json_array_size(list))
+        return MOXIE_OK;
+    return mox_config_real(config, key, layer, 0, file, out, error);
+}
 
 /* Step clamps silu(g) and u in the layers that a list in its config names. */
 static moxie_status adjust_step(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                                 moxie_layer_config *out, moxie_error *error)
 {
-    double limit = 0, shared = 0;
-    MOX_TRY(mox_config_real(config, "swiglu_limits", layer, 0, file, &limit, error));
-    MOX_TRY(mox_config_real(config, "swiglu_limits_shared", layer, 0, file, &shared, error));
+    double limit, shared;
+    MOX_TRY(layer_limit(config, "swiglu_limits", layer, file, &limit, error));
+    MOX_TRY(layer_limit(config, "swiglu_limits_shared", layer, file, &shared, error));
+    if (out->activation.kind != MOXIE_ACT_SILU)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "hidden_act: in step models, only silu is the same in every library");
     if (limit > 0)
         out->activation =
             (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };
-    if (dims->shared_intermediate > 0 && (limit > 0 || shared > 0) && limit != shared)
+    if (dims->shared_intermediate != 0 && (limit > 0 || shared > 0) && limit != shared)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
                              "layer %lld: swiglu_limits %g for the routed experts but swiglu_limits_shared %g; a layer "
                              "has one activation here, so run the shared expert outside the layer",
                              (long long)layer, limit, shared);
+    return MOXIE_OK;
+}
+
+/* ERNIE's experts for text and for images differ in width, and a list has both. The layer is that of text tokens. */
+static moxie_status adjust_ernie_vl(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
+                                    moxie_layer_config *out, moxie_error *error)
+{
+    const int64_t widest = dims->intermediate;
+    (void)layer, (void)out;
+    MOX_TRY(mox_config_int(config, "moe_intermediate_size", 0, 0, file, &dims->intermediate, error));
+    if (dims->intermediate < 1 || dims->intermediate > 1 << 24)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
+                             "moe_intermediate_size starts with %lld, expected 1 to %d", (long long)dims->intermediate,
+                             1 << 24);
+    if (dims->shared_intermediate > 0)
+        dims->shared_intermediate = dims->shared_intermediate / widest * dims->intermediate;
     return MOXIE_OK;
 }
 

@@ -4,9 +4,9 @@
  *
  *     config.json -> mox_config_family -> mox_config_layer -> sizes (mox_dims), moxie_layer_config
  *
- * A key is looked up in text_config first, then at the top level; dots descend ("ffn_config.moe_top_k"). A value may be
- * a list with one entry per layer. Every number is checked against what a layer can be before it is used. Nothing is
- * allocated from a number in config.json alone.
+ * A key is looked up in text_config first (before that, in thinker_config.text_config: models that talk), then at the
+ * top level; dots descend ("ffn_config.moe_top_k"). A value may be a list with one entry per layer. Every number is
+ * checked against what a layer can be before it is used. Nothing is allocated from a number in config.json alone.
  */
 #ifndef MOX_CKPT_FAMILY_CONFIG_H
 #define MOX_CKPT_FAMILY_CONFIG_H
@@ -15,6 +15,8 @@
 
 /* The value of a key, or NULL when it is absent or null. Borrowed. */
 const json_t *mox_config_find(const json_t *config, const char *key);
+/* True when the key exists, in text_config or at the top level, and is null everywhere. */
+bool mox_config_is_null(const json_t *config, const char *key);
 /* From now on, mox_config_find() on this thread adds every key that it is asked for to this object; NULL ends that. The
  * readers have no other way to say what they look up (config_keys.c). */
 void mox_config_record(json_t *keys);

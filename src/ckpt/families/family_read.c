@@ -10,18 +10,10 @@
 
 #include "activation/activation.h"
 #include "base/sizes.h"
-#include "ckpt/families/family_config.h"
+#include "ckpt/families/config_reader.h"
 
 /* No real layer is wider. Products of two such sizes stay far within 64 bits. */
 #define MAX_WIDTH ((int64_t)1 << 24)
-
-typedef struct reader {
-    const mox_family *family;
-    const json_t *config;
-    const char *file;
-    int64_t layer;
-    moxie_error *error;
-} reader;
 
 /* ---- family ----------------------------------------------------------------------------------- */
 
@@ -59,8 +51,8 @@ moxie_status mox_config_family(const json_t *config, const char *file, const mox
 
 /* ---- sizes ------------------------------------------------------------------------------------ */
 
-/* The first of `keys` that exists. *found is its name, NULL when none does. */
-static moxie_status first_int(const reader *r, const char *const *keys, int n_keys, int64_t *out, const char **found)
+moxie_status mox_config_first_int(const mox_config_reader *r, const char *const *keys, int n_keys, int64_t *out,
+                                  const char **found)
 {
     *found = NULL;
     for (int i = 0; i < n_keys && keys[i]; i++) {
@@ -72,10 +64,26 @@ static moxie_status first_int(const reader *r, const char *const *keys, int n_ke
     return MOXIE_OK;
 }
 
-static moxie_status required(const reader *r, const char *const *keys, int n_keys, int64_t limit, int64_t *out)
+/* Keys that are spellings of the same may not differ from the one that was read. */
+static moxie_status check_spellings(const mox_config_reader *r, const char *const keys[4], const char *read,
+                                    int64_t value)
+{
+    for (int i = 0; i < 4 && keys[i]; i++) {
+        int64_t other;
+        MOX_TRY(mox_config_int(r->config, keys[i], r->layer, value, r->file, &other, r->error));
+        if (other != value)
+            return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
+                                 "%s is %lld, but %s is %lld; they mean the same: remove the wrong one", read,
+                                 (long long)value, keys[i], (long long)other);
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status required(const mox_config_reader *r, const char *const *keys, int n_keys, int64_t limit,
+                             int64_t *out)
 {
     const char *key;
-    MOX_TRY(first_int(r, keys, n_keys, out, &key));
+    MOX_TRY(mox_config_first_int(r, keys, n_keys, out, &key));
     if (!key)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is missing; a %s model needs it", keys[0],
                              r->family->id);
@@ -88,7 +96,7 @@ static moxie_status required(const reader *r, const char *const *keys, int n_key
     return MOXIE_OK;
 }
 
-static moxie_status optional(const reader *r, const char *key, int64_t limit, int64_t *out)
+static moxie_status optional(const mox_config_reader *r, const char *key, int64_t limit, int64_t *out)
 {
     *out = 0;
     if (!key)
@@ -100,27 +108,43 @@ static moxie_status optional(const reader *r, const char *key, int64_t limit, in
     return MOXIE_OK;
 }
 
-static moxie_status read_shared(const reader *r, mox_dims *d)
+/* The shared expert as config.json says it: a width, or a number of experts. null means none. Without a key, only the
+ * tensors can tell. */
+static moxie_status read_shared(const mox_config_reader *r, mox_dims *d)
 {
+    const mox_family *family = r->family;
+    const char *const width_key[] = { family->key_shared_width };
+    const bool family_has = family->names.shared_down != NULL;
     int64_t value = 0;
+    bool count = false;
     const char *key;
-    MOX_TRY(first_int(r, r->family->key_shared, 4, &value, &key));
-    if (value < 0 || value > (r->family->shared_is_count ? 64 : MAX_WIDTH))
+    MOX_TRY(mox_config_first_int(r, width_key, 1, &value, &key));
+    if (!key) {
+        MOX_TRY(mox_config_first_int(r, family->key_shared, 4, &value, &key));
+        count = family->shared_is_count;
+    }
+    d->shared_intermediate = family_has ? MOX_SHARED_UNKNOWN : 0;
+    for (int i = 0; i < 4 && !key && family->key_shared[i]; i++)
+        if (mox_config_is_null(r->config, family->key_shared[i]))
+            d->shared_intermediate = 0;
+    if (!key)
+        return MOXIE_OK;
+    if (value < 0 || value > (count ? 64 : MAX_WIDTH))
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
                              "%s is %lld, which is out of range for shared experts", key, (long long)value);
-    d->shared_intermediate = !key && r->family->names.shared_up ? -1
-                             : r->family->shared_is_count       ? value * d->intermediate
-                                                                : value;
+    d->shared_intermediate = count ? value * d->intermediate : value;
     return MOXIE_OK;
 }
 
-static moxie_status read_sizes(const reader *r, mox_dims *d)
+static moxie_status read_sizes(const mox_config_reader *r, mox_dims *d)
 {
     static const char *const hidden[] = { "hidden_size", "d_model" };
     MOX_TRY(required(r, r->family->key_experts, 4, MOXIE_MAX_EXPERTS, &d->experts));
     MOX_TRY(required(r, r->family->key_top_k, 4, MOXIE_MAX_TOP_K, &d->top_k));
     MOX_TRY(required(r, r->family->key_intermediate, 4, MAX_WIDTH, &d->intermediate));
     MOX_TRY(required(r, hidden, 2, MAX_WIDTH, &d->hidden));
+    MOX_TRY(check_spellings(r, r->family->key_experts, r->family->key_experts[0], d->experts));
+    MOX_TRY(check_spellings(r, r->family->key_top_k, r->family->key_top_k[0], d->top_k));
     if (d->top_k > d->experts)
         return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is %lld, but there are only %lld experts",
                              r->family->key_top_k[0], (long long)d->top_k, (long long)d->experts);
@@ -135,67 +159,18 @@ static moxie_status read_sizes(const reader *r, mox_dims *d)
 
 /* ---- routing ---------------------------------------------------------------------------------- */
 
-static moxie_status read_groups(const reader *r, mox_dims *d)
-{
-    const char *method;
-    MOX_TRY(mox_config_text(r->config, "topk_method", "", r->file, &method, r->error));
-    MOX_TRY(optional(r, r->family->key_group ? r->family->key_group : "n_group", MOXIE_MAX_EXPERTS, &d->n_group));
-    MOX_TRY(optional(r, "topk_group", MOXIE_MAX_EXPERTS, &d->topk_group));
-    if (d->n_group <= 1 || strcmp(method, "greedy") == 0) {
-        d->n_group = d->topk_group = d->n_group == 1;
-        return MOXIE_OK;
-    }
-    const int64_t reachable = d->experts / d->n_group * d->topk_group;
-    if (d->experts % d->n_group != 0 || d->topk_group < 1 || d->topk_group > d->n_group || reachable < d->top_k)
-        return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1,
-                             "%lld groups with %lld selected (topk_group) do not fit %lld experts and top-%lld",
-                             (long long)d->n_group, (long long)d->topk_group, (long long)d->experts,
-                             (long long)d->top_k);
-    return MOXIE_OK;
-}
-
-static moxie_status read_norm(const reader *r, mox_dims *d)
-{
-    d->norm_topk = r->family->always_norm || r->family->default_norm;
-    for (int i = 0; i < 3 && r->family->key_norm[i]; i++) {
-        const char *key = r->family->key_norm[i];
-        const json_t *value = mox_config_find(r->config, key);
-        /* DBRX: null means "no normalisation" and differs from an absent key. */
-        if (!value && !(r->family->norm_is_order && mox_config_find(r->config, "ffn_config")))
-            continue;
-        if (value && r->family->norm_is_order && json_number_value(value) != 1)
-            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %g; only 1 is supported", key,
-                                 json_number_value(value));
-        if (value && !r->family->norm_is_order && !json_is_boolean(value))
-            return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is neither true nor false", key);
-        d->norm_topk = r->family->norm_is_order ? value != NULL : json_is_true(value);
-        break;
-    }
-    d->norm_topk = d->norm_topk || r->family->always_norm;
-    return MOXIE_OK;
-}
-
-static moxie_status read_factors(const reader *r, mox_dims *d)
-{
-    double scale = 1, limit = 0;
-    for (int i = 0; i < 3 && r->family->key_scale[i]; i++)
-        MOX_TRY(mox_config_real(r->config, r->family->key_scale[i], r->layer, scale, r->file, &scale, r->error));
-    MOX_TRY(mox_config_real(r->config, "swiglu_limit", r->layer, 0, r->file, &limit, r->error));
-    d->routed_scale = (float)scale;
-    d->swiglu_limit = limit > 0 ? (float)limit : 0;
-    return MOXIE_OK;
-}
-
 /* The score function by name. Families whose routing fixes the score keep theirs. */
-static moxie_status read_score(const reader *r, moxie_routing *route)
+static moxie_status read_score(const mox_config_reader *r, moxie_routing *route)
 {
-    static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation" };
+    static const char *const keys[] = { "scoring_func", "moe_router_activation_func", "moe_router_activation",
+                                        "score_func" };
     static const char *const names[] = { "", "softmax", "sigmoid", "sqrtsoftplus" };
     if (route->score == MOXIE_SCORE_LOGIT || route->select == MOXIE_SELECT_SPARSEMIXER)
         return MOXIE_OK;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *text;
         char escaped[64];
+        MOX_TRY(mox_config_refuse_null(r, keys[i], "the function's name"));
         MOX_TRY(mox_config_text(r->config, keys[i], NULL, r->file, &text, r->error));
         int32_t score = 0;
         for (int32_t s = 1; text && s < 4; s++)
@@ -210,13 +185,21 @@ static moxie_status read_score(const reader *r, moxie_routing *route)
     return MOXIE_OK;
 }
 
-static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routing *route)
+static moxie_status read_routing(const mox_config_reader *r, const mox_dims *d, moxie_routing *route)
 {
     *route = mox_family_routing(r->family, d, r->layer);
     MOX_TRY(read_score(r, route));
     double jitter = route->jitter, eps = route->norm_eps;
     if (route->select == MOXIE_SELECT_SPARSEMIXER)
+        MOX_TRY(mox_config_refuse_null(r, "router_jitter_noise", "0.01"));
+    if (route->norm == MOXIE_NORM_MAX_SUM_EPS)
+        MOX_TRY(mox_config_refuse_null(r, "moe_norm_min", "1e-12"));
+    if (route->select == MOXIE_SELECT_SPARSEMIXER)
         MOX_TRY(mox_config_real(r->config, "router_jitter_noise", r->layer, jitter, r->file, &jitter, r->error));
+    if (route->select == MOXIE_SELECT_SPARSEMIXER && jitter <= 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                             "router_jitter_noise is %g; the router of a %s model needs a positive one", jitter,
+                             r->family->id);
     if (route->norm == MOXIE_NORM_MAX_SUM_EPS)
         MOX_TRY(mox_config_real(r->config, "moe_norm_min", r->layer, eps, r->file, &eps, r->error));
     route->jitter = jitter > 0 ? (float)jitter : route->jitter;
@@ -226,26 +209,40 @@ static moxie_status read_routing(const reader *r, const mox_dims *d, moxie_routi
 
 /* ---- activation and dtype --------------------------------------------------------------------- */
 
-static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_activation *out)
+/* The activation that config.json names, when it is another than the family's. */
+static moxie_status other_activation(const mox_config_reader *r, const char *key, const mox_activation_info *info,
+                                     moxie_activation *out)
+{
+    if (info->usual.kind == out->kind)
+        return MOXIE_OK;
+    if (out->gate_limit > 0 || out->up_limit > 0)
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+            "%s is \"%s\", but the experts of a %s model clamp the inputs of their activation, which is "
+            "supported for silu only",
+            key, info->name, r->family->id);
+    *out = (moxie_activation) { .kind = info->usual.kind };
+    return MOXIE_OK;
+}
+
+static moxie_status read_activation(const mox_config_reader *r, const mox_dims *d, moxie_activation *out)
 {
     static const char *const keys[] = { "mlp_hidden_act", "hidden_activation", "hidden_act",
                                         "ffn_config.ffn_act_fn.name" };
     const char *text = NULL;
     const char *key = NULL;
     *out = mox_family_activation(r->family, d);
-    for (int i = 0; i < 4 && !text; i++) {
+    for (int i = 0; i < 4 && !text && !r->family->fixed_activation; i++) {
         key = keys[i];
+        MOX_TRY(mox_config_refuse_null(r, key, "the function's name"));
         MOX_TRY(mox_config_text(r->config, key, NULL, r->file, &text, r->error));
     }
     if (!text)
         return MOXIE_OK;
     const bool gated = mox_activation_is_gated(r->family->activation.kind);
     const mox_activation_info *info = mox_activation_from_config(text, gated);
-    if (info) {
-        if (info->usual.kind != out->kind)
-            *out = (moxie_activation) { .kind = info->usual.kind };
-        return MOXIE_OK;
-    }
+    if (info)
+        return other_activation(r, key, info, out);
     char escaped[64], known[256];
     return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is \"%s\"; known are %s", key,
                          mox_escape(escaped, sizeof escaped, text),
@@ -253,7 +250,7 @@ static moxie_status read_activation(const reader *r, const mox_dims *d, moxie_ac
 }
 
 /* The dtype of the hidden states, under either key; bf16 when there is none. */
-static moxie_status read_dtype(const reader *r, moxie_dtype *out)
+static moxie_status read_dtype(const mox_config_reader *r, moxie_dtype *out)
 {
     static const struct {
         const char *name;
@@ -280,13 +277,13 @@ static moxie_status read_dtype(const reader *r, moxie_dtype *out)
 moxie_status mox_config_layer(const mox_family *family, const json_t *config, const char *file, int64_t layer,
                               mox_dims *dims, moxie_layer_config *out, moxie_error *error)
 {
-    const reader r = { family, config, file, layer, error };
+    const mox_config_reader r = { family, config, file, layer, error };
     mox_dims d = { 0 };
     moxie_layer_config c = MOXIE_LAYER_CONFIG_INIT;
     MOX_TRY(read_sizes(&r, &d));
-    MOX_TRY(read_groups(&r, &d));
-    MOX_TRY(read_norm(&r, &d));
-    MOX_TRY(read_factors(&r, &d));
+    MOX_TRY(mox_config_groups(&r, &d));
+    MOX_TRY(mox_config_norm(&r, &d));
+    MOX_TRY(mox_config_factors(&r, &d));
     MOX_TRY(read_routing(&r, &d, &c.routing));
     MOX_TRY(read_activation(&r, &d, &c.activation));
     MOX_TRY(read_dtype(&r, &c.dtype));

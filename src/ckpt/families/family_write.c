@@ -61,7 +61,7 @@ static bool put_sizes(json_t *object, const mox_family *family, const mox_dims *
                 put_int(object, family->key_intermediate[0], dims->intermediate);
     if (fine && dims->vocab > 0)
         fine = put_int(object, "vocab_size", dims->vocab);
-    if (fine && family->key_shared[0] && dims->intermediate > 0)
+    if (fine && family->key_shared[0] && dims->intermediate > 0 && dims->shared_intermediate >= 0)
         fine = put_int(object, family->key_shared[0],
                        family->shared_is_count ? dims->shared_intermediate / dims->intermediate
                                                : dims->shared_intermediate);
@@ -82,6 +82,8 @@ static bool put_routing(json_t *object, const mox_family *family, const mox_dims
         fine = put_int(object, "num_hash_layers", dims->n_hash_layers);
     if (fine && dims->swiglu_limit > 0)
         fine = put(object, "swiglu_limit", shortest(dims->swiglu_limit));
+    if (fine && dims->swiglu_alpha > 0)
+        fine = put(object, "swiglu_alpha", shortest(dims->swiglu_alpha));
     return fine;
 }
 
@@ -104,7 +106,7 @@ json_t *mox_family_config_json(const mox_family *family, const mox_dims *dims, c
     bool fine =
         config && text && put_model(config, text, family, dims, model_type ? model_type : family->model_types[0]);
     if (fine && family->config_section)
-        fine = json_object_set(config, family->config_section, text) == 0;
+        fine = put(config, family->config_section, json_incref(text));
     json_decref(text);
     if (fine)
         return config;
@@ -134,6 +136,8 @@ moxie_activation mox_family_activation(const mox_family *family, const mox_dims 
     moxie_activation activation = family->activation;
     if (dims->swiglu_limit > 0 && activation.kind == MOXIE_ACT_SILU)
         activation.gate_limit = activation.up_limit = dims->swiglu_limit;
+    if (dims->swiglu_alpha > 0 && activation.kind == MOXIE_ACT_SILU)
+        activation.alpha = dims->swiglu_alpha;
     return activation;
 }
 

@@ -90,6 +90,7 @@ typedef struct mox_names {
     const char *fused_gate_up, *fused_down; /* stacked: "mlp.experts.gate_up_proj" */
     const char *fused_gate_up_bias, *fused_down_bias;
     const char *shared_gate, *shared_up, *shared_down;
+    const char *shared_gate_up;                       /* gate rows, then up rows, in one matrix [2S, H] */
     const char *shared_expert_gate;                   /* "mlp.shared_expert_gate.weight" */
     const char *router_scale;                         /* Gemma: [H] */
     const char *latent_in, *latent_out, *latent_norm; /* [X, H], [H, X], [X] when X is not H */
@@ -103,25 +104,31 @@ typedef enum mox_fused_order {
     MOX_FUSED_STACKS        /* Step: gate, up and down each in a stack of their own, [E, N, K], in every format */
 } mox_fused_order;
 
+/* mox_dims.shared_intermediate: config.json does not say whether there is a shared expert; its tensors decide. */
+#define MOX_SHARED_UNKNOWN (-1)
+
 /* The numbers of one model, from config.json or a preset. */
 typedef struct mox_dims {
     int64_t layers, experts, top_k, hidden, intermediate;
-    int64_t shared_intermediate; /* 0: no shared expert; -1: config.json has no key for it, so the tensors decide */
+    int64_t shared_intermediate; /* 0: config.json says that there is none, or the family has none */
     int64_t
         expert_width; /* X: input and output width of the routed experts; equals hidden unless the layer is latent */
     int64_t vocab, n_hash_layers;
     int64_t n_group, topk_group;
     float routed_scale;
     bool norm_topk;
-    float swiglu_limit;
+    float swiglu_limit, swiglu_alpha; /* 0: those of the family's activation */
 } mox_dims;
+
+/* A default of mox_family: config.json must have the key. */
+#define MOX_REQUIRED (-1)
 
 typedef struct mox_family {
     const char *id;
     const char *model_types[MOX_MAX_SPELLINGS];
     const char *architecture;                /* written to config.json */
     const char *prefixes[MOX_MAX_SPELLINGS]; /* "model.layers.{L}."; the first is written */
-    const char *config_section;              /* "text_config", or NULL: top level (the reader accepts both) */
+    const char *config_section;              /* "text_config", dots descend; NULL: top level (readers accept both) */
     mox_names names, other_names;            /* a second spelling that exists; all NULL when there is none */
     mox_fused_order fused; /* how the 16-bit primary release stacks experts; NONE: a tensor per expert */
     bool always_fused;     /* stacked in quantized formats too; else those have a tensor per expert */
@@ -130,16 +137,24 @@ typedef struct mox_family {
     bool expert_bias, router_bias_always;
     moxie_dtype router_dtype, bias_dtype; /* as released */
     bool correction_2d;                   /* ERNIE: [1, E] */
-    /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list */
+    /* keys of config.json, in order of preference; dots descend ("ffn_config.moe_top_k"); NULL ends the list. Those of
+     * key_experts and of key_top_k are spellings of the same (transformers' attribute_map), so they may not differ. */
     const char *key_experts[4], *key_top_k[4], *key_intermediate[4], *key_shared[4], *key_scale[3], *key_norm[3];
-    const char *key_latent; /* expert width X; NULL: experts work on the hidden size */
-    const char *key_group;  /* NULL: "n_group" */
-    bool norm_is_order;     /* key_norm holds the order of the norm: 1 or null (DBRX) */
-    bool shared_is_count;   /* key_shared is a number of experts of width I; else it is a width */
-    const char *routing;    /* for moxie_routing_by_name */
-    bool always_norm;       /* renormalises regardless of norm_topk_prob */
-    bool default_norm;      /* value of norm_topk_prob when config.json has none */
-    moxie_activation activation;
+    const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */
+    const char *key_latent;       /* expert width X; NULL: experts work on the hidden size */
+    const char *key_group;        /* another spelling of "n_group", which is written; NULL: none */
+    bool norm_is_order;           /* key_norm holds the order of the norm: 1 or null (DBRX) */
+    bool shared_is_count;         /* key_shared is a number of experts of width I; else it is a width */
+    const char *routing;          /* for moxie_routing_by_name */
+    bool always_norm;             /* renormalises regardless of norm_topk_prob */
+    /* Values of keys that config.json does not have: those of the model's configuration class. A null is not absent. */
+    bool default_norm;               /* of key_norm; null is false there, as in the models' code */
+    bool norm_unclear;               /* key_norm true is refused: the libraries disagree on what it means */
+    float default_scale, null_scale; /* of key_scale. 0: absent is refused, and so is null. No key_scale: factor 1 */
+    int32_t default_n_group, default_topk_group; /* 0: experts have no groups. MOX_REQUIRED: absent is refused */
+    const char *default_topk_method; /* DeepSeek-V2: "greedy" uses no groups. NULL: groups do not depend on it */
+    bool fixed_activation;           /* the model's code reads no hidden_act */
+    moxie_activation activation; /* alpha and limits are the defaults of swiglu_alpha and swiglu_limit where not 0 */
     moxie_routing route; /* the routing without groups, scale and arrays; its norm applies when dims.norm_topk */
     /* Reads keys that only this family has: adjusts dims, routing or activation. NULL: nothing. */
     moxie_status (*adjust)(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
@@ -166,9 +181,10 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_GATE_UP,
     MOX_TENSOR_GATE_UP_BIAS,
     MOX_TENSOR_DOWN_BIAS,
+    MOX_TENSOR_SHARED_GATE_UP, /* the shared expert: from here .. */
     MOX_TENSOR_SHARED_GATE,
     MOX_TENSOR_SHARED_UP,
-    MOX_TENSOR_SHARED_DOWN,
+    MOX_TENSOR_SHARED_DOWN, /* .. to here */
     MOX_TENSOR_SHARED_EXPERT_GATE,
     MOX_TENSOR_OTHER /* plain tensors outside the layer proper: latent projections and norm, Gemma's router scale */
 } mox_tensor_kind;

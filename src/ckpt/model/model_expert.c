@@ -233,6 +233,8 @@ static moxie_status read_stacks(expert_pass *pass, const three_names *names)
     for (projection p = GATE; p <= DOWN; p++) {
         char name[256];
         mox_match match;
+        if (!names->name[p])
+            continue;
         MOX_TRY(mox_layer_name(pass->reader, names->name[p], -1, name, sizeof name));
         mox_wanted wanted = wanted_of(names, p, name);
         wanted.stacked = pass->set->count;
@@ -383,14 +385,33 @@ moxie_status mox_read_routed(mox_layer_reader *reader, mox_expert_set *out)
     return finish(&pass);
 }
 
+/* Gate and up rows of the shared expert in one matrix. */
+static moxie_status read_shared_pair(expert_pass *pass, const three_names *names, const char *gate_up)
+{
+    mox_match match;
+    const mox_wanted wanted = { .name = gate_up, .n = 2 * names->narrow, .k = names->wide };
+    const mox_part_place place = { .n = wanted.n, .k = wanted.k };
+    MOX_TRY(mox_match_matrix(&pass->reader->matcher, &wanted, &match, pass->reader->error));
+    MOX_TRY(agree(pass, &match, gate_up, UP));
+    MOX_TRY(place_matrix(pass, &match, &place, GATE, MOX_ROWS_FIRST_HALF, 0));
+    MOX_TRY(place_matrix(pass, &match, &place, UP, MOX_ROWS_SECOND_HALF, 0));
+    pass->set->bytes += mox_match_bytes(&match);
+    return MOXIE_OK;
+}
+
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
 {
+    char gate_up[256];
     const mox_names *names = reader->names;
     const three_names three = { .name = { names->shared_gate, names->shared_up, names->shared_down },
                                 .wide = reader->dims.hidden,
                                 .narrow = reader->dims.shared_intermediate };
     expert_pass pass;
     MOX_TRY(begin(reader, 1, out, &pass));
+    if (names->shared_gate_up) {
+        MOX_TRY(mox_layer_name(reader, names->shared_gate_up, -1, gate_up, sizeof gate_up));
+        MOX_TRY(read_shared_pair(&pass, &three, gate_up));
+    }
     MOX_TRY(read_expert(&pass, &three, 0, -1));
     return finish(&pass);
 }

@@ -76,6 +76,14 @@ static moxie_status read_table(mox_layer_reader *reader, const mox_file_tensor *
     return MOXIE_OK;
 }
 
+/* True when config.json says that there is none: the libraries then ignore the tensor, or do not look at the key. */
+static bool denies_bias(const json_t *config)
+{
+    return json_is_false(mox_config_find(config, "use_expert_bias")) ||
+           json_is_false(mox_config_find(config, "use_routing_bias")) ||
+           json_is_false(mox_config_find(config, "use_moe_router_bias"));
+}
+
 static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config *config)
 {
     const mox_names *names = reader->names;
@@ -85,6 +93,9 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
     if (config->routing.select == MOXIE_SELECT_TABLE && !table)
         return mox_layer_fail_absent(reader, names->table,
                                      "but config.json says that this layer routes by table (num_hash_layers)");
+    if (bias && denies_bias(reader->model->config))
+        return mox_layer_fail_tensor(reader, bias, MOXIE_ERR_MISMATCH,
+                                     "none: config.json says that experts are chosen without a bias");
     if (table) {
         config->routing.select = MOXIE_SELECT_TABLE;
         MOX_TRY(read_table(reader, table, config));

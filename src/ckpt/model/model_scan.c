@@ -5,6 +5,7 @@
  *     "model.layers.{L}." + "mlp.gate.weight"            a router, whole name
  *                           "mlp.experts." digit ...      an expert
  *                           "mlp.experts.gate_up_proj" end, '.' or '_'    stacked experts
+ *                           "mlp.gate.e_score_correction_bias"            whole name; some spellings differ in it only
  *
  * Configuration patterns (first_k_dense_replace, moe_layer_freq, hybrid_override_pattern, ...) are not needed for this,
  * and are wrong in some releases. If a layer exists in two spellings, the one with more tensors counts.
@@ -60,7 +61,8 @@ static bool matches_template(const char *name_template, const char *rest)
 
 static bool names_layer(const mox_names *names, const char *rest)
 {
-    return (names->router && strcmp(names->router, rest) == 0) || matches_template(names->up, rest) ||
+    return (names->router && strcmp(names->router, rest) == 0) ||
+           (names->correction_bias && strcmp(names->correction_bias, rest) == 0) || matches_template(names->up, rest) ||
            matches_template(names->gate, rest) || matches_template(names->fused_gate_up, rest);
 }
 

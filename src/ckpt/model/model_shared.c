@@ -10,8 +10,8 @@
  *     anything else                                           an error
  *
  * S is not a dimension of every tensor: a format may pack elements into words. So each dimension, times each number of
- * elements that a word can hold, is tried until a format fits; since H is known, only one value can fit. A family without
- * shared_up (it is half of another matrix) is asked by its shared_down [H, S].
+ * elements that a word can hold, is tried until a format fits; since H is known, only one value can fit. In a family
+ * where shared_up is half of another matrix, shared_down [H, S] is asked instead.
  */
 #include "ckpt/model/model_shared.h"
 

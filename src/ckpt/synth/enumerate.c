@@ -203,6 +203,12 @@ static moxie_status shared_expert(const listing *w, const mox_hf_quant *format)
     const stored_matrix like = { .format = format, .expert = -1 };
     if (w->dims->shared_intermediate <= 0)
         return MOXIE_OK;
+    if (names->shared_gate_up) {
+        stored_matrix gate_up = like;
+        gate_up.name = names->shared_gate_up, gate_up.kind = MOX_TENSOR_SHARED_GATE_UP;
+        gate_up.n = 2 * w->dims->shared_intermediate, gate_up.k = w->dims->hidden;
+        MOX_TRY(matrix(w, &gate_up));
+    }
     MOX_TRY(three(w, three_names, kinds, &like, w->dims->hidden, w->dims->shared_intermediate));
     return plain(w, names->shared_expert_gate, MOX_TENSOR_SHARED_EXPERT_GATE, w->family->router_dtype, 2, 1,
                  w->dims->hidden);

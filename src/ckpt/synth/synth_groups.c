@@ -45,11 +45,12 @@ static int source_of_kind(mox_tensor_kind kind)
 /* The stream of row r of the stored matrix: stacked gate and up have the numbers of the separate projections. */
 static origin origin_of_row(const mox_fill_view *m, int64_t r)
 {
+    const bool shared = m->spec->kind == MOX_TENSOR_SHARED_GATE_UP;
     int source = source_of_kind(m->spec->kind);
-    if (m->spec->kind == MOX_TENSOR_GATE_UP) {
+    if (m->spec->kind == MOX_TENSOR_GATE_UP || shared) {
         const int64_t half = m->rows / 2;
         const bool up = m->spec->interleaved ? r % 2 == 1 : r >= half;
-        source = up ? MOX_SOURCE_UP : MOX_SOURCE_GATE;
+        source = shared ? (up ? MOX_SOURCE_SHARED_UP : MOX_SOURCE_SHARED_GATE) : up ? MOX_SOURCE_UP : MOX_SOURCE_GATE;
         r = m->spec->interleaved ? r / 2 : r - (up ? half : 0);
     }
     return (origin) { mox_synth_stream(m->filler->model->seed, m->layer, m->expert, source),

@@ -32,8 +32,7 @@ enum {
 static double range_factor(const mox_fill_view *m, bool activations)
 {
     const mox_tensor_kind kind = m->spec->kind;
-    const bool shared =
-        kind == MOX_TENSOR_SHARED_GATE || kind == MOX_TENSOR_SHARED_UP || kind == MOX_TENSOR_SHARED_DOWN;
+    const bool shared = kind >= MOX_TENSOR_SHARED_GATE_UP && kind <= MOX_TENSOR_SHARED_DOWN;
     const bool second = kind == MOX_TENSOR_DOWN || kind == MOX_TENSOR_SHARED_DOWN;
     const mox_stream stream = mox_synth_stream(m->filler->model->seed, m->layer, m->expert, MOX_SOURCE_RANGE);
     return 1.0 + 0.5 * (double)mox_random_unit(&stream, (uint64_t)(4 * shared + 2 * second + activations));
