@@ -82,7 +82,7 @@ static int64_t routed_rows(const mox_layer_reader *reader)
     return reader->dims.experts + reader->dims.zero_experts;
 }
 
-/* The second bias is for tokens that a run names. Tables have no such choice. */
+/* The second bias is for tokens that a run names; in a layer that routes by table, those choose by key. */
 static moxie_status read_bias_alt(mox_layer_reader *reader, moxie_layer_config *config)
 {
     const mox_file_tensor *alt = mox_layer_find(reader, reader->names->correction_bias_alt);
@@ -90,10 +90,6 @@ static moxie_status read_bias_alt(mox_layer_reader *reader, moxie_layer_config *
         return reader->dims.bias_alt ? mox_layer_fail_absent(reader, reader->names->correction_bias_alt,
                                                              "but config.json says that the model sees images")
                                      : MOXIE_OK;
-    if (config->routing.select == MOXIE_SELECT_TABLE)
-        return mox_layer_fail_tensor(reader, alt, MOXIE_ERR_UNSUPPORTED,
-                                     "none: in a layer that routes by table no second bias is supported; route outside "
-                                     "the layer");
     return widen(reader, alt, routed_rows(reader), &config->routing.bias_alt);
 }
 
