@@ -88,32 +88,38 @@ static bool list_shared(mox_lint_layer *l)
 
 /* ---- their formats -------------------------------------------------------------------------------- */
 
-/* [E, 2I, H] or [E, H, 2I]: one name alone can be ambiguous, both together are not. */
-static bool match_fused(mox_lint_layer *l, bool in_out)
+/* The format of a matrix, if one fits. Only a lack of memory is an error here. */
+static moxie_status match(mox_lint_layer *l, mox_lint_stored *s)
 {
-    bool matched = true;
+    const moxie_status status = mox_match_matrix(&l->reader.matcher, &s->wanted, &s->match, NULL);
+    s->matched = status == MOXIE_OK;
+    MOX_FAIL_IF(status == MOXIE_ERR_MEMORY, status, &l->error, "no memory for the formats of layer %lld",
+                (long long)l->layer);
+    return MOXIE_OK;
+}
+
+/* [E, 2I, H] or [E, H, 2I]: one name alone can be ambiguous, both together are not. */
+static moxie_status match_fused(mox_lint_layer *l, bool in_out, bool *matched)
+{
+    *matched = true;
     for (int i = 0; i < 2; i++) {
         mox_lint_stored *s = &l->stored[i];
         s->wanted.in_out = in_out;
-        s->matched = mox_match_matrix(&l->reader.matcher, &s->wanted, &s->match, NULL) == MOXIE_OK;
-        matched = matched && s->matched;
+        MOX_TRY(match(l, s));
+        *matched = *matched && s->matched;
     }
-    return matched;
+    return MOXIE_OK;
 }
 
-static void match_all(mox_lint_layer *l)
+static moxie_status match_all(mox_lint_layer *l)
 {
-    int64_t first = 0;
-    if (l->fused) {
-        const bool usual = l->lint->model->family->fused == MOX_FUSED_IN_OUT;
-        if (!match_fused(l, false) && !match_fused(l, true))
-            match_fused(l, usual);
-        first = 2;
-    }
-    for (int64_t i = first; i < l->n_stored; i++) {
-        mox_lint_stored *s = &l->stored[i];
-        s->matched = mox_match_matrix(&l->reader.matcher, &s->wanted, &s->match, NULL) == MOXIE_OK;
-    }
+    const bool in_out[3] = { false, true, l->lint->model->family->fused == MOX_FUSED_IN_OUT };
+    bool matched = false;
+    for (int i = 0; i < 3 && l->fused && !matched; i++)
+        MOX_TRY(match_fused(l, in_out[i], &matched));
+    for (int64_t i = l->fused ? 2 : 0; i < l->n_stored; i++)
+        MOX_TRY(match(l, &l->stored[i]));
+    return MOXIE_OK;
 }
 
 /* ---- open and close ------------------------------------------------------------------------------- */
@@ -130,7 +136,7 @@ static moxie_status open_parts(mox_lint_layer *l)
     l->stored = mox_arena_calloc(&l->arena, most, sizeof *l->stored);
     MOX_FAIL_IF(!l->stored || !list_routed(l) || !list_shared(l), MOXIE_ERR_MEMORY, &l->error,
                 "no memory for the matrices of layer %lld, or a name is too long", (long long)l->layer);
-    return MOXIE_OK;
+    return match_all(l);
 }
 
 bool mox_lint_layer_open(mox_lint *lint, const mox_layer_place *place, mox_lint_layer *out)
@@ -145,10 +151,8 @@ bool mox_lint_layer_open(mox_lint *lint, const mox_layer_place *place, mox_lint_
                                        .read = lint->read,
                                        .error = &out->error };
     const moxie_status status = open_parts(out);
-    if (status == MOXIE_OK) {
-        match_all(out);
+    if (status == MOXIE_OK)
         return true;
-    }
     lint->report->no_memory = lint->report->no_memory || status == MOXIE_ERR_MEMORY;
     mox_lint_report(lint->report, status == MOXIE_ERR_MISMATCH ? MOX_LINT_CONFIG_CONTRADICTS : MOX_LINT_LAYER_REFUSED,
                     (mox_lint_where) { .layer = place->layer, .file = out->error.file }, "%s", out->error.text);
@@ -206,6 +210,6 @@ const mox_file_tensor *mox_lint_part(const mox_lint_stored *stored, mox_part_rol
 bool mox_lint_router(mox_lint_layer *l, moxie_grid *out)
 {
     const mox_file_tensor *tensor = mox_layer_find(&l->reader, l->reader.names->router);
-    return tensor &&
-           mox_layer_floats(&l->reader, tensor, l->reader.dims.experts, l->reader.dims.hidden, out) == MOXIE_OK;
+    return tensor && mox_layer_floats(&l->reader, tensor, l->reader.dims.experts + l->reader.dims.zero_experts,
+                                      l->reader.dims.hidden, out) == MOXIE_OK;
 }

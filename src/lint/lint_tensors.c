@@ -305,7 +305,7 @@ static void check_router(mox_lint_layer *l)
     if (router && is_float(router->view.dtype) && !mox_lint_router(l, &grid))
         mox_lint_report(l->lint->report, MOX_LINT_CONFIG_CONTRADICTS, mox_lint_at(l->lint, l->layer, router),
                         "config.json has %lld experts and hidden size %lld, but the router is %s",
-                        (long long)d->experts, (long long)d->hidden,
+                        (long long)(d->experts + d->zero_experts), (long long)d->hidden,
                         mox_shape_text(router->view.shape, router->view.rank, shape, sizeof shape));
 }
 

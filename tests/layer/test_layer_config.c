@@ -43,7 +43,7 @@ static void rules_of_a_configuration(void **state)
     REJECTED("intermediate is -1", c.intermediate = -1);
     REJECTED("router_width", c.router_width = -5);
     REJECTED("no router", c.router_has_bias = 1);
-    REJECTED("activation.kind is 6", c.activation.kind = 6);
+    REJECTED("activation.kind is 7", c.activation.kind = 7);
     REJECTED("activation.kind is 22", c.activation.kind = 22);
     REJECTED("limits must not be negative", c.activation.gate_limit = -1);
     REJECTED("must be finite", c.activation.alpha = NAN);
