@@ -73,7 +73,7 @@ offers "${presets% }" moxie bench --preset=
 offers "gpt-oss-20b gpt-oss-120b" moxie synth gpt-
 offers "mxfp4-gptoss bf16" moxie synth gpt-oss-20b --format ""
 offers "mxfp4-gptoss" moxie bench --preset=gpt-oss-20b --format=mx
-layouts=$("$moxie" prepare --list --json | sed -n 's/^ *"name": "\(.*\)".*/\1/p' | tr '\n' ' ')
+layouts=$("$moxie" prepare --list --json | sed -n 's/^ *"name": "\(.*\)".*/\1/p' | awk '!seen[$0]++' | tr '\n' ' ')
 [ -n "$layouts" ] || fail "no layouts in prepare --list --json"
 offers "${layouts% }" moxie prepare --layout ""
 

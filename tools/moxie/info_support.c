@@ -220,6 +220,57 @@ static void expert_parallel(moxie_layer_config *c)
     c->ep_size = 4, c->ep_rank = 1;
 }
 
+static void zero_experts(moxie_layer_config *c)
+{
+    c->routing.zero_experts = 64;
+}
+
+static void null_experts(moxie_layer_config *c)
+{
+    zero_experts(c);
+    c->routing.zero_kind = MOXIE_ZERO_NULL;
+}
+
+static void softcap(moxie_layer_config *c)
+{
+    c->routing.softcap = 30;
+}
+
+static void second_bias(moxie_layer_config *c)
+{
+    selection_bias(c);
+    c->routing.bias_alt = numbers;
+}
+
+static void choices_by_group(moxie_layer_config *c)
+{
+    c->routing.n_group = 8;
+    c->routing.topk_per_group = (int32_t)(c->top_k / 8);
+}
+
+static void router_norm(moxie_layer_config *c)
+{
+    c->router_norm = (moxie_row_norm) { .kind = MOXIE_ROW_NORM_RMS, .has_weight = 1, .eps = 1e-6f };
+}
+
+static void expert_norm(moxie_layer_config *c)
+{
+    c->expert_norm = (moxie_row_norm) { .kind = MOXIE_ROW_NORM_RMS, .has_weight = 1, .eps = 1e-6f };
+}
+
+static void shared_biases(moxie_layer_config *c)
+{
+    shared(c);
+    c->shared.bias13 = c->shared.bias2 = 1;
+}
+
+static void shared_activation(moxie_layer_config *c)
+{
+    shared(c);
+    c->has_shared_activation = 1;
+    c->shared_activation = (moxie_activation) { .kind = MOXIE_ACT_SILU, .gate_limit = 7, .up_limit = 7 };
+}
+
 static const struct {
     const char *name;
     void (*set)(moxie_layer_config *config); /* turns a plain layer into one with the feature */
@@ -232,6 +283,15 @@ static const struct {
     { "bias of the router", router_bias },
     { "shared expert", shared },
     { "shared expert, gated", shared_gate },
+    { "biases of the shared expert", shared_biases },
+    { "shared expert with its own activation", shared_activation },
+    { "zero experts (identity)", zero_experts },
+    { "null experts", null_experts },
+    { "soft cap of the logits", softcap },
+    { "second bias, chosen per token", second_bias },
+    { "so many choices in each group", choices_by_group },
+    { "norm of the router's input", router_norm },
+    { "norm of experts' results", expert_norm },
     { "expert parallel", expert_parallel },
 };
 
