@@ -70,6 +70,7 @@ typedef struct plain_case {
     plain_names names;
     plain_order order;
     plain_rules rules;
+    const struct plain_format *format; /* of the experts' matrices, shared ones too; NULL: bf16 */
 } plain_case;
 
 /* Writes DIR/config.json and DIR/model.safetensors. */

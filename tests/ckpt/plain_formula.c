@@ -13,17 +13,28 @@
 #include <string.h>
 
 #include "plain_checkpoint.h"
+#include "plain_format.h"
 #include "plain_weight.h"
 
-double plain_value(plain_role role, int expert, int r, int c)
+uint64_t plain_hash(int role, int expert, int r, int c)
 {
     uint64_t x = ((uint64_t)role << 48) + ((uint64_t)expert << 32) + ((uint64_t)r << 16) + (uint64_t)c + 1;
     for (int i = 0; i < 3; i++) {
         x *= UINT64_C(0x9e3779b97f4a7c15);
         x ^= x >> 29;
     }
-    const double k = (double)(x % 201) - 100;
+    return x;
+}
+
+double plain_value(plain_role role, int expert, int r, int c)
+{
+    const double k = (double)(plain_hash((int)role, expert, r, c) % 201) - 100;
     return (role == PLAIN_CORRECTION ? fabs(k) : k) / 256;
+}
+
+static double weight_of(const plain_case *c, plain_role role, int e, int row, int col)
+{
+    return c->format ? plain_decoded(c->format, role, e, row, col) : plain_value(role, e, row, col);
 }
 
 double plain_hidden(int t, int h)
@@ -161,15 +172,15 @@ static void expert(const plain_case *c, const plain_role *roles, int e, int widt
     for (int i = 0; i < width; i++) {
         double g = roles[3] ? plain_value(roles[3], e, i, 0) : 0, u = roles[4] ? plain_value(roles[4], e, i, 0) : 0;
         for (int h = 0; h < PLAIN_H; h++) {
-            g += plain_value(roles[0], e, i, h) * plain_hidden(t, h) * factor;
-            u += plain_value(roles[1], e, i, h) * plain_hidden(t, h) * factor;
+            g += weight_of(c, roles[0], e, i, h) * plain_hidden(t, h) * factor;
+            u += weight_of(c, roles[1], e, i, h) * plain_hidden(t, h) * factor;
         }
         middle[i] = activation(&c->rules, g, u);
     }
     for (int h = 0; h < PLAIN_H; h++) {
         double y = roles[5] ? plain_value(roles[5], e, h, 0) : 0;
         for (int i = 0; i < width; i++)
-            y += plain_value(roles[2], e, h, i) * middle[i];
+            y += weight_of(c, roles[2], e, h, i) * middle[i];
         out[h] += weight * y;
     }
 }
