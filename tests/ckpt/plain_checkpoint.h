@@ -62,6 +62,7 @@ typedef struct plain_rules {
     plain_act act;
     double alpha, limit; /* limit 0: none */
     int shared;          /* width in multiples of I */
+    double cap;          /* logits become cap * tanh(logit / cap); 0: none */
 } plain_rules;
 
 typedef struct plain_case {

@@ -128,6 +128,7 @@ static void route(const plain_case *c, int t, double *weights)
         logits[e] = c->names.router_bias ? plain_value(PLAIN_ROUTER_BIAS, 0, e, 0) : 0;
         for (int h = 0; h < PLAIN_H; h++)
             logits[e] += plain_value(PLAIN_ROUTER, 0, e, h) * plain_hidden(t, h);
+        logits[e] = r->cap > 0 ? r->cap * tanh(logits[e] / r->cap) : logits[e];
         left[e] = true;
         weights[e] = 0;
     }
