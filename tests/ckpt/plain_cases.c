@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plain_cases.c - plain_cases.def and plain_quantized.def as tables, and their shorthands. Sizes in the texts are those of plain_checkpoint.h.
+ * plain_cases.c - plain_cases.def and plain_quantized.def as tables, and their shorthands. Sizes in the texts are those
+ * of plain_checkpoint.h.
  */
 #include "plain_cases.h"
 

@@ -97,6 +97,8 @@ static void add_router(plain_file *f)
                .name = n->router_bias, .role = PLAIN_ROUTER_BIAS, .rows = PLAIN_E, .cols = 1, .flat = true });
     add(f,
         &(plain_tensor) { .name = n->correction, .role = PLAIN_CORRECTION, .rows = PLAIN_E, .cols = 1, .flat = true });
+    add(f, &(plain_tensor) { n->router_scale, PLAIN_ROUTER_SCALE, 0, PLAIN_H, 1, .flat = true });
+    add(f, &(plain_tensor) { n->expert_scale, PLAIN_EXPERT_SCALE, 0, PLAIN_E, 1, .flat = true });
 }
 
 static void add_each(plain_file *f)
@@ -133,6 +135,7 @@ static void add_shared(plain_file *f)
     const int width = PLAIN_I * f->c->rules.shared;
     if (width == 0)
         return;
+    add(f, &(plain_tensor) { n->shared_pair, PLAIN_SHARED_GATE, 0, width, PLAIN_H, false, PLAIN_SHARED_UP });
     add(f, &(plain_tensor) { n->shared_gate, PLAIN_SHARED_GATE, 0, width, PLAIN_H });
     add(f, &(plain_tensor) { n->shared_up, PLAIN_SHARED_UP, 0, width, PLAIN_H });
     add(f, &(plain_tensor) { n->shared_down, PLAIN_SHARED_DOWN, 0, PLAIN_H, width });

@@ -118,6 +118,17 @@ static void score_all(const plain_rules *r, const double *logits, double *scores
                                                      : logits[e];
 }
 
+static double router_input(const plain_case *c, int t, int h)
+{
+    double squares = 0;
+    if (!c->names.router_scale)
+        return plain_hidden(t, h);
+    for (int i = 0; i < PLAIN_H; i++)
+        squares += plain_hidden(t, i) * plain_hidden(t, i);
+    return plain_hidden(t, h) / sqrt(squares / PLAIN_H + 1e-6) * plain_value(PLAIN_ROUTER_SCALE, 0, h, 0) /
+           sqrt(PLAIN_H);
+}
+
 /* weights [E]: 0 for those not chosen */
 static void route(const plain_case *c, int t, double *weights)
 {
@@ -127,7 +138,7 @@ static void route(const plain_case *c, int t, double *weights)
     for (int e = 0; e < PLAIN_E; e++) {
         logits[e] = c->names.router_bias ? plain_value(PLAIN_ROUTER_BIAS, 0, e, 0) : 0;
         for (int h = 0; h < PLAIN_H; h++)
-            logits[e] += plain_value(PLAIN_ROUTER, 0, e, h) * plain_hidden(t, h);
+            logits[e] += plain_value(PLAIN_ROUTER, 0, e, h) * router_input(c, t, h);
         logits[e] = r->cap > 0 ? r->cap * tanh(logits[e] / r->cap) : logits[e];
         left[e] = true;
         weights[e] = 0;
@@ -151,6 +162,8 @@ static void route(const plain_case *c, int t, double *weights)
         sum += weights[e];
     for (int e = 0; e < PLAIN_E; e++)
         weights[e] *= (r->scale != 0 ? r->scale : 1) / (r->norm ? fmax(sum, r->norm_floor) : 1);
+    for (int e = 0; c->names.expert_scale && e < PLAIN_E; e++)
+        weights[e] *= plain_value(PLAIN_EXPERT_SCALE, 0, e, 0);
 }
 
 static double activation(const plain_rules *r, double g, double u)
@@ -158,6 +171,8 @@ static double activation(const plain_rules *r, double g, double u)
     const double limit = r->limit > 0 ? r->limit : INFINITY;
     if (r->act == PLAIN_RELU2)
         return u > 0 ? u * u : 0;
+    if (r->act == PLAIN_GELU)
+        return 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))) * u;
     if (r->act == PLAIN_STEP)
         return fmin(g * sigmoid(g), limit) * fmin(fmax(u, -limit), limit);
     g = fmin(g, limit);

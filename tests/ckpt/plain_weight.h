@@ -21,7 +21,9 @@ typedef enum plain_role {
     PLAIN_SHARED_GATE,
     PLAIN_SHARED_UP,
     PLAIN_SHARED_DOWN,
-    PLAIN_SHARED_SCALE
+    PLAIN_SHARED_SCALE,
+    PLAIN_ROUTER_SCALE,
+    PLAIN_EXPERT_SCALE
 } plain_role;
 
 /* A number of 64 bits that follows from these. */
