@@ -104,7 +104,7 @@ static void add_router(plain_file *f)
 static void add_each(plain_file *f)
 {
     const plain_names *n = &f->c->names;
-    for (int e = 0; e < PLAIN_E; e++) {
+    for (int e = 0; e < PLAIN_E - f->c->rules.zero; e++) {
         add(f, &(plain_tensor) { n->gate, PLAIN_GATE, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
         add(f, &(plain_tensor) { n->up, PLAIN_UP, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
         add(f, &(plain_tensor) { n->down, PLAIN_DOWN, e, PLAIN_H, PLAIN_I, .second = PLAIN_NONE });

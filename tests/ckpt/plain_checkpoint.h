@@ -66,6 +66,7 @@ typedef struct plain_rules {
     plain_act act;
     double alpha, limit; /* limit 0: none */
     int shared;          /* width in multiples of I */
+    int zero;            /* the last of the PLAIN_E have no weights: their result is the token. PLAIN_EACH only */
     double cap;          /* logits become cap * tanh(logit / cap); 0: none */
 } plain_rules;
 

@@ -213,7 +213,11 @@ void plain_output(const plain_case *c, double *out)
         double weights[PLAIN_E], gate = 0;
         double *row = out + t * PLAIN_H;
         route(c, t, weights);
-        for (int e = 0; e < PLAIN_E; e++)
+        const int real = PLAIN_E - c->rules.zero;
+        for (int e = real; e < PLAIN_E; e++)
+            for (int h = 0; h < PLAIN_H; h++)
+                row[h] += weights[e] * plain_hidden(t, h);
+        for (int e = 0; e < real; e++)
             if (weights[e] != 0)
                 expert(c, routed, e, PLAIN_I, t, on_input ? weights[e] : 1, on_input ? 1 : weights[e], row);
         for (int h = 0; h < PLAIN_H; h++)
