@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plain_cases.c - plain_cases.def as a table, and its shorthands. Sizes in the texts are those of plain_checkpoint.h.
+ * plain_cases.c - plain_cases.def and plain_quantized.def as tables, and their shorthands. Sizes in the texts are those
+ * of plain_checkpoint.h.
  */
 #include "plain_cases.h"
 
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plain_format.h"
 
 #define TYPE(name)     "\"model_type\":\"" name "\","
 #define NUM_EXPERTS    "\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
@@ -36,7 +41,32 @@ static const plain_case cases[] = {
 #include "plain_cases.def"
 };
 
-const plain_case *plain_case_at(int i)
+static const struct {
+    const char *base, *format;
+} quantized[] = {
+#define PLAIN_QUANTIZED(base, format) { base, format },
+#include "plain_quantized.def"
+#undef PLAIN_QUANTIZED
+};
+
+static const plain_case *case_named(const char *what)
 {
-    return i >= 0 && (size_t)i < sizeof cases / sizeof cases[0] ? &cases[i] : NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (strcmp(cases[i].what, what) == 0)
+            return &cases[i];
+    abort();
+}
+
+bool plain_case_at(int i, plain_case *out)
+{
+    const int plain = sizeof cases / sizeof cases[0];
+    if (i < plain) {
+        *out = cases[i];
+        return true;
+    }
+    if (i - plain >= (int)(sizeof quantized / sizeof quantized[0]))
+        return false;
+    *out = *case_named(quantized[i - plain].base);
+    out->format = plain_format_named(quantized[i - plain].format);
+    return true;
 }

@@ -4,55 +4,47 @@
  *
  *     safetensors: 8 bytes N, little endian | N bytes of JSON: name -> dtype, shape, [begin, end] | data
  */
-#include "plain_checkpoint.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plain_weight.h"
+#include "plain_file.h"
+#include "plain_format.h"
 
-#define MAX_HEADER 40000
+#define MAX_HEADER 80000
 #define MAX_DATA   (4 << 20)
 
-/* Elements of a tensor: those of one or two matrices of one or all experts, in some order. */
-typedef struct plain_tensor {
-    const char *name;
-    plain_role role;
-    int expert; /* -1: all, in the first axis */
-    int rows, cols;
-    bool swapped;      /* columns come before rows */
-    plain_role second; /* PLAIN_NONE, or the matrix that shares the rows */
-    bool alternate;    /* its rows alternate with the first's; else they follow them */
-    bool merged;       /* no axis of its own for experts */
-    bool flat;         /* one column: no axis for it */
-} plain_tensor;
-
-typedef struct plain_file {
-    const plain_case *c;
-    char *header;
-    uint8_t *data;
-    size_t header_bytes, data_bytes;
-} plain_file;
+void plain_put(plain_file *f, uint64_t value, int bytes)
+{
+    if (f->data_bytes + 8 > MAX_DATA)
+        abort();
+    for (int i = 0; i < bytes; i++)
+        f->data[f->data_bytes++] = (uint8_t)(value >> 8 * i);
+}
 
 static void put(plain_file *f, double value)
 {
     const float number = (float)value;
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
-    if ((bits & 0xffff) || f->data_bytes + 2 > MAX_DATA)
+    if (bits & 0xffff)
         abort(); /* every value is one that bf16 holds */
-    f->data[f->data_bytes++] = (uint8_t)(bits >> 16);
-    f->data[f->data_bytes++] = (uint8_t)(bits >> 24);
+    plain_put(f, bits >> 16, 2);
 }
 
-/* Row r of the tensor's matrix: of the first or the second of the two that share it. */
-static double element(const plain_tensor *t, int e, int r, int c)
+plain_role plain_row(const plain_tensor *t, int *r)
 {
     if (t->second == PLAIN_NONE)
-        return plain_value(t->role, e, r, c);
-    const bool second = t->alternate ? r % 2 : r >= t->rows;
-    return plain_value(second ? t->second : t->role, e, t->alternate ? r / 2 : r % t->rows, c);
+        return t->role;
+    const bool second = t->alternate ? *r % 2 : *r >= t->rows;
+    *r = t->alternate ? *r / 2 : *r % t->rows;
+    return second ? t->second : t->role;
+}
+
+static double element(const plain_tensor *t, int e, int r, int c)
+{
+    const plain_role role = plain_row(t, &r);
+    return plain_value(role, e, r, c);
 }
 
 static void put_matrix(plain_file *f, const plain_tensor *t, int e, int rows)
@@ -63,11 +55,25 @@ static void put_matrix(plain_file *f, const plain_tensor *t, int e, int rows)
             put(f, element(t, e, t->swapped ? b : a, t->swapped ? a : b));
 }
 
+void plain_end_tensor(plain_file *f, const char *name, const char *dtype, const char *shape, size_t begin)
+{
+    f->header_bytes +=
+        (size_t)snprintf(f->header + f->header_bytes, MAX_HEADER - f->header_bytes,
+                         "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                         f->header_bytes > 1 ? "," : "", f->c->names.prefix, name, dtype, shape, begin, f->data_bytes);
+    if (f->header_bytes >= MAX_HEADER)
+        abort();
+}
+
 static void add(plain_file *f, const plain_tensor *t)
 {
     char name[200], shape[64];
     if (!t->name)
         return;
+    if (f->c->format && plain_is_quantized(t->role)) {
+        plain_add_quantized(f, f->c->format, t);
+        return;
+    }
     snprintf(name, sizeof name, t->name, t->expert);
     const int experts = t->expert < 0 ? PLAIN_E : 1, rows = t->second == PLAIN_NONE ? t->rows : 2 * t->rows;
     const size_t begin = f->data_bytes;
@@ -80,12 +86,7 @@ static void add(plain_file *f, const plain_tensor *t)
         snprintf(shape, sizeof shape, t->flat ? "%d,%d" : "%d,%d,%d", experts, outer, inner);
     else
         snprintf(shape, sizeof shape, t->flat ? "%d" : "%d,%d", outer, inner);
-    f->header_bytes +=
-        (size_t)snprintf(f->header + f->header_bytes, MAX_HEADER - f->header_bytes,
-                         "%s\"%s%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-                         f->header_bytes > 1 ? "," : "", f->c->names.prefix, name, shape, begin, f->data_bytes);
-    if (f->header_bytes >= MAX_HEADER)
-        abort();
+    plain_end_tensor(f, name, "BF16", shape, begin);
 }
 
 static void add_router(plain_file *f)
@@ -96,12 +97,14 @@ static void add_router(plain_file *f)
                .name = n->router_bias, .role = PLAIN_ROUTER_BIAS, .rows = PLAIN_E, .cols = 1, .flat = true });
     add(f,
         &(plain_tensor) { .name = n->correction, .role = PLAIN_CORRECTION, .rows = PLAIN_E, .cols = 1, .flat = true });
+    add(f, &(plain_tensor) { n->router_scale, PLAIN_ROUTER_SCALE, 0, PLAIN_H, 1, .flat = true });
+    add(f, &(plain_tensor) { n->expert_scale, PLAIN_EXPERT_SCALE, 0, PLAIN_E, 1, .flat = true });
 }
 
 static void add_each(plain_file *f)
 {
     const plain_names *n = &f->c->names;
-    for (int e = 0; e < PLAIN_E; e++) {
+    for (int e = 0; e < PLAIN_E - f->c->rules.zero; e++) {
         add(f, &(plain_tensor) { n->gate, PLAIN_GATE, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
         add(f, &(plain_tensor) { n->up, PLAIN_UP, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
         add(f, &(plain_tensor) { n->down, PLAIN_DOWN, e, PLAIN_H, PLAIN_I, .second = PLAIN_NONE });
@@ -132,6 +135,7 @@ static void add_shared(plain_file *f)
     const int width = PLAIN_I * f->c->rules.shared;
     if (width == 0)
         return;
+    add(f, &(plain_tensor) { n->shared_pair, PLAIN_SHARED_GATE, 0, width, PLAIN_H, false, PLAIN_SHARED_UP });
     add(f, &(plain_tensor) { n->shared_gate, PLAIN_SHARED_GATE, 0, width, PLAIN_H });
     add(f, &(plain_tensor) { n->shared_up, PLAIN_SHARED_UP, 0, width, PLAIN_H });
     add(f, &(plain_tensor) { n->shared_down, PLAIN_SHARED_DOWN, 0, PLAIN_H, width });
@@ -153,9 +157,10 @@ void plain_write(const plain_case *c, const char *dir)
     plain_file f = { .c = c, .header = calloc(1, MAX_HEADER + 16), .data = malloc(MAX_DATA) };
     if (!f.header || !f.data)
         abort();
-    const int length =
-        snprintf(config, sizeof config, "{\"hidden_size\":%d,\"torch_dtype\":\"float32\",\"num_hidden_layers\":2,%s}",
-                 PLAIN_H, c->config);
+    const int length = snprintf(config, sizeof config,
+                                "{\"hidden_size\":%d,\"torch_dtype\":\"float32\",\"num_hidden_layers\":2,%s%s%s%s}",
+                                PLAIN_H, c->config, c->format ? ",\"quantization_config\":{" : "",
+                                c->format ? c->format->config : "", c->format ? "}" : "");
     save(dir, "config.json", config, (size_t)length, "\n", 1);
     f.header += 8;
     f.header[f.header_bytes++] = '{';

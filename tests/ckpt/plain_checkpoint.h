@@ -22,9 +22,12 @@ enum { PLAIN_E = 8, PLAIN_K = 2, PLAIN_H = 64, PLAIN_I = 32, PLAIN_LAYER = 1, PL
 typedef struct plain_names {
     const char *prefix;
     const char *router, *router_bias, *correction;
+    const char *router_scale;               /* [H]: the router reads x / rms(x) * scale / sqrt(H) */
+    const char *expert_scale;               /* [E]: multiplies the weights */
     const char *gate, *up, *down;           /* [I, H], [I, H], [H, I]; without %d: all experts in one tensor */
     const char *pair, *pair_down;           /* gate and up of all experts in one tensor, down in another */
     const char *pair_bias, *pair_down_bias; /* [E, 2I], [E, H] */
+    const char *shared_pair;                /* gate and up of the shared expert in one tensor [2S, H] */
     const char *shared_gate, *shared_up, *shared_down, *shared_scale; /* shared_scale [1, H] */
 } plain_names;
 
@@ -48,6 +51,7 @@ typedef enum plain_act {
     PLAIN_SILU, /* silu(g) u; with a limit, g <= limit and |u| <= limit before it */
     PLAIN_OAI,  /* g sigmoid(alpha g) (u + 1), limits before it */
     PLAIN_STEP, /* silu(g) <= limit, |u| <= limit: the limit comes after silu */
+    PLAIN_GELU, /* gelu(g) u, gelu by its formula with tanh */
     PLAIN_RELU2 /* relu(u)^2, no gate */
 } plain_act;
 
@@ -62,6 +66,8 @@ typedef struct plain_rules {
     plain_act act;
     double alpha, limit; /* limit 0: none */
     int shared;          /* width in multiples of I */
+    int zero;            /* the last of the PLAIN_E have no weights: their result is the token. PLAIN_EACH only */
+    double cap;          /* logits become cap * tanh(logit / cap); 0: none */
 } plain_rules;
 
 typedef struct plain_case {
@@ -70,6 +76,7 @@ typedef struct plain_case {
     plain_names names;
     plain_order order;
     plain_rules rules;
+    const struct plain_format *format; /* of the experts' matrices, shared ones too; NULL: bf16 */
 } plain_case;
 
 /* Writes DIR/config.json and DIR/model.safetensors. */

@@ -13,17 +13,28 @@
 #include <string.h>
 
 #include "plain_checkpoint.h"
+#include "plain_format.h"
 #include "plain_weight.h"
 
-double plain_value(plain_role role, int expert, int r, int c)
+uint64_t plain_hash(int role, int expert, int r, int c)
 {
     uint64_t x = ((uint64_t)role << 48) + ((uint64_t)expert << 32) + ((uint64_t)r << 16) + (uint64_t)c + 1;
     for (int i = 0; i < 3; i++) {
         x *= UINT64_C(0x9e3779b97f4a7c15);
         x ^= x >> 29;
     }
-    const double k = (double)(x % 201) - 100;
+    return x;
+}
+
+double plain_value(plain_role role, int expert, int r, int c)
+{
+    const double k = (double)(plain_hash((int)role, expert, r, c) % 201) - 100;
     return (role == PLAIN_CORRECTION ? fabs(k) : k) / 256;
+}
+
+static double weight_of(const plain_case *c, plain_role role, int e, int row, int col)
+{
+    return c->format ? plain_decoded(c->format, role, e, row, col) : plain_value(role, e, row, col);
 }
 
 double plain_hidden(int t, int h)
@@ -107,6 +118,17 @@ static void score_all(const plain_rules *r, const double *logits, double *scores
                                                      : logits[e];
 }
 
+static double router_input(const plain_case *c, int t, int h)
+{
+    double squares = 0;
+    if (!c->names.router_scale)
+        return plain_hidden(t, h);
+    for (int i = 0; i < PLAIN_H; i++)
+        squares += plain_hidden(t, i) * plain_hidden(t, i);
+    return plain_hidden(t, h) / sqrt(squares / PLAIN_H + 1e-6) * plain_value(PLAIN_ROUTER_SCALE, 0, h, 0) /
+           sqrt(PLAIN_H);
+}
+
 /* weights [E]: 0 for those not chosen */
 static void route(const plain_case *c, int t, double *weights)
 {
@@ -116,7 +138,8 @@ static void route(const plain_case *c, int t, double *weights)
     for (int e = 0; e < PLAIN_E; e++) {
         logits[e] = c->names.router_bias ? plain_value(PLAIN_ROUTER_BIAS, 0, e, 0) : 0;
         for (int h = 0; h < PLAIN_H; h++)
-            logits[e] += plain_value(PLAIN_ROUTER, 0, e, h) * plain_hidden(t, h);
+            logits[e] += plain_value(PLAIN_ROUTER, 0, e, h) * router_input(c, t, h);
+        logits[e] = r->cap > 0 ? r->cap * tanh(logits[e] / r->cap) : logits[e];
         left[e] = true;
         weights[e] = 0;
     }
@@ -139,6 +162,8 @@ static void route(const plain_case *c, int t, double *weights)
         sum += weights[e];
     for (int e = 0; e < PLAIN_E; e++)
         weights[e] *= (r->scale != 0 ? r->scale : 1) / (r->norm ? fmax(sum, r->norm_floor) : 1);
+    for (int e = 0; c->names.expert_scale && e < PLAIN_E; e++)
+        weights[e] *= plain_value(PLAIN_EXPERT_SCALE, 0, e, 0);
 }
 
 static double activation(const plain_rules *r, double g, double u)
@@ -146,6 +171,8 @@ static double activation(const plain_rules *r, double g, double u)
     const double limit = r->limit > 0 ? r->limit : INFINITY;
     if (r->act == PLAIN_RELU2)
         return u > 0 ? u * u : 0;
+    if (r->act == PLAIN_GELU)
+        return 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))) * u;
     if (r->act == PLAIN_STEP)
         return fmin(g * sigmoid(g), limit) * fmin(fmax(u, -limit), limit);
     g = fmin(g, limit);
@@ -161,15 +188,15 @@ static void expert(const plain_case *c, const plain_role *roles, int e, int widt
     for (int i = 0; i < width; i++) {
         double g = roles[3] ? plain_value(roles[3], e, i, 0) : 0, u = roles[4] ? plain_value(roles[4], e, i, 0) : 0;
         for (int h = 0; h < PLAIN_H; h++) {
-            g += plain_value(roles[0], e, i, h) * plain_hidden(t, h) * factor;
-            u += plain_value(roles[1], e, i, h) * plain_hidden(t, h) * factor;
+            g += weight_of(c, roles[0], e, i, h) * plain_hidden(t, h) * factor;
+            u += weight_of(c, roles[1], e, i, h) * plain_hidden(t, h) * factor;
         }
         middle[i] = activation(&c->rules, g, u);
     }
     for (int h = 0; h < PLAIN_H; h++) {
         double y = roles[5] ? plain_value(roles[5], e, h, 0) : 0;
         for (int i = 0; i < width; i++)
-            y += plain_value(roles[2], e, h, i) * middle[i];
+            y += weight_of(c, roles[2], e, h, i) * middle[i];
         out[h] += weight * y;
     }
 }
@@ -186,7 +213,11 @@ void plain_output(const plain_case *c, double *out)
         double weights[PLAIN_E], gate = 0;
         double *row = out + t * PLAIN_H;
         route(c, t, weights);
-        for (int e = 0; e < PLAIN_E; e++)
+        const int real = PLAIN_E - c->rules.zero;
+        for (int e = real; e < PLAIN_E; e++)
+            for (int h = 0; h < PLAIN_H; h++)
+                row[h] += weights[e] * plain_hidden(t, h);
+        for (int e = 0; e < real; e++)
             if (weights[e] != 0)
                 expert(c, routed, e, PLAIN_I, t, on_input ? weights[e] : 1, on_input ? 1 : weights[e], row);
         for (int h = 0; h < PLAIN_H; h++)

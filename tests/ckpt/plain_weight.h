@@ -5,6 +5,8 @@
 #ifndef PLAIN_WEIGHT_H
 #define PLAIN_WEIGHT_H
 
+#include <stdint.h>
+
 typedef enum plain_role {
     PLAIN_NONE,
     PLAIN_ROUTER,
@@ -19,9 +21,13 @@ typedef enum plain_role {
     PLAIN_SHARED_GATE,
     PLAIN_SHARED_UP,
     PLAIN_SHARED_DOWN,
-    PLAIN_SHARED_SCALE
+    PLAIN_SHARED_SCALE,
+    PLAIN_ROUTER_SCALE,
+    PLAIN_EXPERT_SCALE
 } plain_role;
 
+/* A number of 64 bits that follows from these. */
+uint64_t plain_hash(int role, int expert, int r, int c);
 /* Row r, column c of this matrix of an expert (0 where there are none): k / 256 with |k| <= 100. Corrections are not
  * negative, so that no rule about keys below 0 matters. */
 double plain_value(plain_role role, int expert, int r, int c);

@@ -8,6 +8,7 @@
 
 #include "ckpt/model/model.h"
 #include "plain_cases.h"
+#include "plain_format.h"
 
 /* Runs the layer of DIR; output [PLAIN_TOKENS, PLAIN_H] in f32. */
 static void run(const char *dir, float *output)
@@ -18,12 +19,14 @@ static void run(const char *dir, float *output)
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
     moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_model_options weights_only = MOXIE_MODEL_OPTIONS_INIT;
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
     float hidden[PLAIN_TOKENS * PLAIN_H];
     options.max_tokens = PLAIN_TOKENS;
+    weights_only.activations = MOXIE_ACTIVATIONS_16BIT;
     for (int i = 0; i < PLAIN_TOKENS * PLAIN_H; i++)
         hidden[i] = (float)plain_hidden(i / PLAIN_H, i % PLAIN_H);
-    assert_ok(moxie_model_open(dir, NULL, &model, &error), &error);
+    assert_ok(moxie_model_open(dir, &weights_only, &model, &error), &error);
     assert_ok(moxie_model_load_layer(model, PLAIN_LAYER, &loaded, &error), &error);
     assert_int_equal(moxie_model_layer_config(loaded)->dtype, MOXIE_F32);
     assert_ok(moxie_layer_create(moxie_model_layer_config(loaded), &options, &layer, &error), &error);
@@ -48,7 +51,8 @@ static void check(const plain_case *c)
     float output[PLAIN_TOKENS * PLAIN_H];
     double want[PLAIN_TOKENS * PLAIN_H], size = 0;
     char *dir = test_tmpdir();
-    print_message("%s\n", c->what);
+    const char *format = c->format ? c->format->what : "bf16";
+    print_message("%s: %s\n", c->what, format);
     plain_write(c, dir);
     run(dir, output);
     plain_output(c, want);
@@ -57,7 +61,7 @@ static void check(const plain_case *c)
     assert_true(size > 0.1);
     for (int i = 0; i < PLAIN_TOKENS * PLAIN_H; i++)
         if (!(fabs((double)output[i] - want[i]) <= 2e-5 * size))
-            fail_msg("%s: token %d, element %d is %g, expected %g", c->what, i / PLAIN_H, i % PLAIN_H,
+            fail_msg("%s, %s: token %d, element %d is %g, expected %g", c->what, format, i / PLAIN_H, i % PLAIN_H,
                      (double)output[i], want[i]);
     test_rmdir(dir);
 }
@@ -65,8 +69,9 @@ static void check(const plain_case *c)
 static void families_follow_their_formulas(void **state)
 {
     (void)state;
-    for (int i = 0; plain_case_at(i); i++)
-        check(plain_case_at(i));
+    plain_case c;
+    for (int i = 0; plain_case_at(i, &c); i++)
+        check(&c);
 }
 
 int main(void)
