@@ -94,9 +94,14 @@ static bool config_of(const altered *a, const json_t *config, moxie_layer_config
 static const struct {
     const char *family, *key, *value;
 } class_defaults[] = {
-    { "deepseek-v3", "routed_scaling_factor", "2.5" }, { "kimi-k2", "routed_scaling_factor", "2.5" },
-    { "kimi-k2.5", "routed_scaling_factor", "2.5" },   { "qwen3-moe", "norm_topk_prob", "false" },
-    { "nemotron-h", "routed_scaling_factor", "1.0" },  { "step", "moe_router_scaling_factor", "1.0" },
+    { "deepseek-v3", "routed_scaling_factor", "2.5" },
+    { "kimi-k2", "routed_scaling_factor", "2.5" },
+    { "kimi-k2.5", "routed_scaling_factor", "2.5" },
+    { "qwen3-moe", "norm_topk_prob", "false" },
+    { "nemotron-h", "routed_scaling_factor", "1.0" },
+    { "dots1", "norm_topk_prob", "false" },
+    { "olmoe", "norm_topk_prob", "false" },
+    { "step", "moe_router_scaling_factor", "1.0" },
 };
 
 /* Sets the key to its class's default, where the table has one; else it keeps its value. */
