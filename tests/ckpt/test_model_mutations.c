@@ -100,7 +100,15 @@ static const struct {
     { "qwen3-moe", "norm_topk_prob", "false" },
     { "nemotron-h", "routed_scaling_factor", "1.0" },
     { "dots1", "norm_topk_prob", "false" },
-    { "olmoe", "norm_topk_prob", "false" },
+    { "dots1", "routed_scaling_factor", "1.0" },
+    { "solar-open", "routed_scaling_factor", "1.0" },
+    { "afmoe", "route_scale", "1.0" },
+    { "glm4-moe", "routed_scaling_factor", "1.0" },
+    { "laguna", "moe_routed_scaling_factor", "1.0" },
+    { "bailing-moe", "routed_scaling_factor", "1.0" },
+    { "bailing-moe", "score_function", "\"softmax\"" },
+    { "bailing-moe", "n_group", "1" },
+    { "glm4-moe-lite", "routed_scaling_factor", "1.8" },
     { "step", "moe_router_scaling_factor", "1.0" },
 };
 
