@@ -65,9 +65,8 @@ static const want_layer layers[] = {
       "\"routed_scaling_factor\":2.5,\"norm_topk_prob\":true,\"n_group\":8,\"topk_group\":4,"
       "\"expert_swiglu_limit_list\":[0,0,0,4],\"share_expert_swiglu_limit_list\":[0,0,0,4]}",
       "bailing-hybrid", 2, 512, 8, 2560, 768, 768, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4 },
-"
-      "    /* the layer that the lists clamp: vLLM models/bailing_moe_v3.py: routed experts clamp the inputs of silu (FusedMoE's
-     * swiglu_limit), the shared expert its result (SwigluStepAndMul) */
+    /* the layer that the lists clamp: vLLM models/bailing_moe_v3.py: routed experts clamp the inputs of silu, the
+     * shared expert its result (SwigluStepAndMul) */
     { "{\"model_type\":\"bailing_hybrid\",\"hidden_size\":2560,\"num_experts\":512,\"num_experts_per_tok\":8,"
       "\"num_shared_experts\":1,\"moe_intermediate_size\":768,\"n_group\":8,\"topk_group\":4,"
       "\"routed_scaling_factor\":2.5,\"expert_swiglu_limit_list\":[0,null,0,4],\"share_expert_swiglu_limit_list\":[0,0,0,4]}",
