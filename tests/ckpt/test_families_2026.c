@@ -65,12 +65,12 @@ static const want_layer layers[] = {
       "\"routed_scaling_factor\":2.5,\"norm_topk_prob\":true,\"n_group\":8,\"topk_group\":4,"
       "\"expert_swiglu_limit_list\":[0,0,0,4],\"share_expert_swiglu_limit_list\":[0,0,0,4]}",
       "bailing-hybrid", 2, 512, 8, 2560, 768, 768, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4 },
-    /* the layer that the lists clamp: vLLM models/bailing_moe_v3.py, SwigluStepAndMul */
+    /* the layer that the lists clamp: vLLM models/bailing_moe_v3.py: routed experts clamp the inputs of silu, the
+     * shared expert its result (SwigluStepAndMul) */
     { "{\"model_type\":\"bailing_hybrid\",\"hidden_size\":2560,\"num_experts\":512,\"num_experts_per_tok\":8,"
       "\"num_shared_experts\":1,\"moe_intermediate_size\":768,\"n_group\":8,\"topk_group\":4,"
       "\"routed_scaling_factor\":2.5,\"expert_swiglu_limit_list\":[0,null,0,4],\"share_expert_swiglu_limit_list\":[0,0,0,4]}",
-      "bailing-hybrid", 3, 512, 8, 2560, 768, 768, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4, .act = MOXIE_ACT_SWIGLU_STEP,
-      .limit = 4 },
+      "bailing-hybrid", 3, 512, 8, 2560, 768, 768, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4, .limit = 4 },
     /* past the end of a list there is no limit; absent keys: the configuration class has 8 groups, 4 and 2.5 */
     { "{\"model_type\":\"bailing_hybrid\",\"hidden_size\":2560,\"num_experts\":512,\"num_experts_per_token\":8,"
       "\"moe_intermediate_size\":768,\"num_shared_experts\":2,\"expert_swiglu_limit_list\":[4]}",
@@ -79,7 +79,7 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral4\",\"n_routed_experts\":128,"
       "\"num_experts_per_tok\":4,\"hidden_size\":4096,\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":4,"
       "\"topk_group\":2,\"norm_topk_prob\":true,\"routed_scaling_factor\":1.0}}",
-      "mistral4", 0, 128, 4, 4096, 2048, 2048, SOFTMAX, 0, PLUS, 1e-20f, 1, 4, 2, 1 },
+      "mistral4", 0, 128, 4, 4096, 2048, 2048, SOFTMAX, 0, PLUS, 1e-20f, 1, 4, 2, MOXIE_FILL_ZERO_KEY },
     /* cohere2_moe/modeling_cohere2_moe.py: Cohere2MoeTopKRouter, both ways */
     { "{\"model_type\":\"cohere2_moe\",\"num_experts\":8,\"num_experts_per_tok\":2,\"hidden_size\":64,"
       "\"intermediate_size\":32,\"num_shared_experts\":0}",
@@ -188,6 +188,31 @@ static void configs_are_read(void **state)
     }
 }
 
+/* Ling-3.0-flash: some layers clamp only the shared expert, some both, each by a formula of its own. */
+static void limits_of_ling(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_type\":\"bailing_hybrid\",\"num_experts\":16,\"hidden_size\":8,"
+                               "\"moe_intermediate_size\":8,\"num_experts_per_tok\":2,\"num_shared_experts\":1,"
+                               "\"expert_swiglu_limit_list\":[0,0,4],\"share_expert_swiglu_limit_list\":[null,5,4]}";
+    static const float limits[4][2] = { { 0, 0 }, { 0, 5 }, { 4, 4 }, { 0, 0 } };
+    moxie_error error = { 0 };
+    json_t *config;
+    assert_ok(mox_json_parse(text, strlen(text), true, "config.json", &config, &error), &error);
+    for (int i = 0; i < 4; i++) {
+        mox_dims dims;
+        moxie_layer_config got;
+        assert_ok(mox_config_layer(mox_family_by_id("bailing-hybrid"), config, "config.json", i, &dims, &got, &error),
+                  &error);
+        assert_true(got.activation.kind == MOXIE_ACT_SILU && got.activation.gate_limit == limits[i][0]);
+        assert_true(got.activation.up_limit == limits[i][0]);
+        assert_int_equal(got.has_shared_activation, limits[i][1] > 0);
+        assert_int_equal(got.shared_activation.kind, limits[i][1] > 0 ? MOXIE_ACT_SWIGLU_STEP : MOXIE_ACT_SILU);
+        assert_true(got.shared_activation.gate_limit == limits[i][1] && got.shared_activation.up_limit == limits[i][1]);
+    }
+    json_decref(config);
+}
+
 #define LONGCAT                                                                                                        \
     "{\"model_type\":\"longcat_flash\",\"n_routed_experts\":4,\"hidden_size\":8,\"expert_ffn_hidden_size\":8,"         \
     "\"moe_topk\":2,"
@@ -219,9 +244,6 @@ static const struct {
     { "{\"model_type\":\"hy_v3\",\"num_experts\":4,\"num_experts_per_tok\":2,\"expert_hidden_dim\":8,\"hidden_size\":8,"
       "\"moe_intermediate_size\":16}",
       MOXIE_ERR_FORMAT, "expert_hidden_dim is 8, but moe_intermediate_size is 16" },
-    /* Ling-3.0-flash, layer 34: only the shared expert is clamped */
-    { LING "\"expert_swiglu_limit_list\":[0,0],\"share_expert_swiglu_limit_list\":[5,5]}", MOXIE_ERR_UNSUPPORTED,
-      "share_expert_swiglu_limit_list 5" },
     { LING "\"score_function\":\"cosine\"}", MOXIE_ERR_UNSUPPORTED, "score_function is \"cosine\"" },
     { LING "\"score_function\":\"softmax\"}", MOXIE_ERR_UNSUPPORTED, "score_function is \"softmax\"" },
     { LING "\"moe_router_enable_routed_scaling\":false}", MOXIE_ERR_UNSUPPORTED, "moe_router_enable_routed_scaling" },
@@ -331,23 +353,25 @@ static void image_tokens_have_a_bias_of_their_own(void **state)
 }
 
 /* DeepSeek-V4-Flash-Vision: image tokens do not take the table of a hash layer. */
-static void a_table_with_a_second_bias_is_refused(void **state)
+static void a_table_may_have_a_second_bias(void **state)
 {
     (void)state;
     hand_checkpoint c;
-    moxie_error error = { 0 };
     hand_open(&c);
     hand_add2(&c, "layers.0.ffn.gate.weight", MOXIE_F32, 2, 16);
     hand_add2(&c, "layers.0.ffn.gate.tid2eid", MOXIE_I64, 4, 1);
-    hand_add2(&c, "layers.0.ffn.gate.bias_vl", MOXIE_F32, 2, -1);
+    float *bias = hand_add2(&c, "layers.0.ffn.gate.bias_vl", MOXIE_F32, 2, -1);
+    bias[0] = 3, bias[1] = 4;
     add_experts(&c, "layers.0.ffn.experts", w132);
     hand_write(&c,
                "{\"model_type\":\"deepseek_v4\",\"n_routed_experts\":2,\"hidden_size\":16,\"num_experts_per_tok\":1,"
                "\"moe_intermediate_size\":8,\"num_hash_layers\":1,\"vision_n_layers\":32,"
                "\"routed_scaling_factor\":1.5}");
-    assert_int_equal(hand_try(&c, 0, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "bias_vl"));
-    assert_non_null(strstr(error.text, "routes by table"));
+    hand_model m = hand_load(&c, 0, MOXIE_ACTIVATIONS_CHECKPOINT);
+    assert_int_equal(m.config->routing.select, MOXIE_SELECT_TABLE);
+    assert_int_equal(m.config->routing.table_rows, 4);
+    assert_true(m.config->routing.bias_alt[0] == 3 && m.config->routing.bias_alt[1] == 4);
+    hand_unload(&m);
     hand_close(&c);
 }
 
@@ -371,10 +395,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs_are_read),
+        cmocka_unit_test(limits_of_ling),
         cmocka_unit_test(what_is_not_understood_is_refused),
         cmocka_unit_test(routers_have_rows_of_zero_experts),
         cmocka_unit_test(image_tokens_have_a_bias_of_their_own),
-        cmocka_unit_test(a_table_with_a_second_bias_is_refused),
+        cmocka_unit_test(a_table_may_have_a_second_bias),
         cmocka_unit_test(an_absent_bias_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,7 +278,7 @@ static const struct {
     moxie_status code;
     const char *says;
 } bad_config[] = {
-    { "{\"model_type\":\"llama\"}", MOXIE_ERR_UNSUPPORTED, "known are gpt_oss" },
+    { "{\"model_type\":\"llama\"}", MOXIE_ERR_UNSUPPORTED, "info --support" },
     { "{}", MOXIE_ERR_UNSUPPORTED, "(none)" },
     { "{\"model_type\":7}", MOXIE_ERR_FORMAT, "model_type" },
     { "{\"model_type\":\"olmoe\"}", MOXIE_ERR_FORMAT, "num_experts is missing" },

@@ -20,6 +20,9 @@
 #define KIMI    "\"hidden_size\":64,\"num_experts\":16,\"num_experts_per_token\":4,\"moe_intermediate_size\":32"
 #define GEMMA   "\"hidden_size\":64,\"num_experts\":16,\"top_k_experts\":4,\"moe_intermediate_size\":32"
 #define DBRX    "\"d_model\":64,\"ffn_config\":{\"moe_num_experts\":16,\"moe_top_k\":4,\"ffn_hidden_size\":32}"
+#define LONGCAT "\"hidden_size\":64,\"n_routed_experts\":16,\"moe_topk\":4,\"expert_ffn_hidden_size\":32"
+#define ARIA    "\"hidden_size\":64,\"moe_num_experts\":16,\"moe_topk\":4,\"intermediate_size\":32"
+#define MUSE    "\"hidden_size\":64,\"num_local_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
 #define STEP    "\"hidden_size\":64,\"n_routed_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
 
 enum { LOGIT = MOXIE_SCORE_LOGIT, SOFTMAX = MOXIE_SCORE_SOFTMAX, SIGMOID = MOXIE_SCORE_SIGMOID };
@@ -93,6 +96,34 @@ static const struct {
     { "solar_open", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "lfm2_moe", QWEN, SIGMOID, PLUS_EPS, 1e-6f, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "afmoe", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "muse_spark", MUSE, SIGMOID, PLUS_EPS, 1e-15f, 1, 0, 0, 0, SILU, 0, 0, 0 },
+    { "muse_spark_text", MUSE, SIGMOID, PLUS_EPS, 1e-15f, 1, 0, 0, 0, SILU, 0, 0, 0 },
+    { "longcat_flash", LONGCAT, SOFTMAX, NONE, 0, 6, 0, 0, 0, SILU, 0, 0, 0 },
+    { "longcat_flash_ngram", LONGCAT, SOFTMAX, NONE, 0, 6, 0, 0, 0, SILU, 0, 0, 0 },
+    { "laguna", QWEN, SIGMOID, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "hy_v3", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.826f, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    /* no class in transformers: vLLM reads the key, and without it Ling 1's softmax */
+    { "bailing_moe", QWEN, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "bailing_moe_v2", QWEN, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "bailing_moe_linear", QWEN, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "bailing_hybrid", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 8, 4, UNKNOWN, SILU, 0, 0, 0 },
+    { "mistral4", DEEP, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "cohere2_moe", OLMOE, LOGIT, NONE, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
+    { "arctic", MIXTRAL, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
+    { "pangu_ultra_moe", DEEP, SIGMOID, SUM, 0, 2.5f, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "aria", ARIA, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "aria_text", ARIA, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    /* no class in transformers: the factor must be there */
+    { "deepseek_v41", DEEP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
+    { "deepseek_v41_text", DEEP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
+    { "glm5_next", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
+    { "glm5_next_text", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
+    { "qwen4_exp", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "qwen4_exp_text", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "mellum", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
+    { "exaone_moe", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "flint", QWEN, SIGMOID, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "beam", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 8, 4, 0, SILU, 0, 0, 0 },
 };
 #define N_ABSENT (sizeof absent / sizeof absent[0])
 
@@ -169,14 +200,15 @@ static void every_model_type_is_here(void **state)
         }
 }
 
-/* Only DeepSeek-V2's router sets the keys of dropped groups to 0; in all others they become -inf. */
+/* The routers of DeepSeek-V2 and Mistral 4 set the keys of dropped groups to 0; in all others they become -inf. */
 static void dropped_groups(void **state)
 {
     (void)state;
     for (size_t i = 0; i < N_ABSENT; i++) {
         result got;
         const bool v2 = strcmp(absent[i].model_type, "deepseek_v2") == 0;
-        if (absent[i].n_group == 0 && !v2)
+        /* Ling's softmax has no groups */
+        if ((absent[i].n_group == 0 && !v2) || strncmp(absent[i].model_type, "bailing_moe", 11) == 0)
             continue;
         assert_ok(read_text(absent[i].model_type, absent[i].sizes,
                             v2 ? ",\"n_group\":4,\"topk_group\":2,\"topk_method\":\"group_limited_greedy\""
@@ -184,7 +216,8 @@ static void dropped_groups(void **state)
                             &got),
                   &got.error);
         assert_int_equal(got.layer.routing.n_group, 4);
-        assert_int_equal(got.layer.routing.group_fill_zero, v2);
+        const bool mistral = strcmp(absent[i].model_type, "mistral4") == 0;
+        assert_int_equal(got.layer.routing.group_fill_zero, v2 ? MOXIE_FILL_ZERO : mistral ? MOXIE_FILL_ZERO_KEY : 0);
     }
 }
 
@@ -207,7 +240,8 @@ static bool same_but_shared(const result *a, const result *b)
 /* Keys that say how many layers, words or routed-by-table layers there are: the tensors say it too. */
 static bool is_count(const char *key)
 {
-    static const char *const keys[] = { "num_hidden_layers", "vocab_size", "num_hash_layers" };
+    /* and score_function: without it, Ling's routers score by softmax (absent[]) */
+    static const char *const keys[] = { "num_hidden_layers", "vocab_size", "num_hash_layers", "score_function" };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0)
             return true;
@@ -241,13 +275,15 @@ static void dropping_a_default_changes_nothing(void **state)
         const mox_family *family = mox_family_at(f);
         const bool groups = family->default_n_group > 0;
         const moxie_activation *act = &family->activation;
+        /* the class of Command A+ has none by default */
+        const bool shared = family->names.shared_down && strcmp(family->id, "cohere2-moe") != 0;
         const bool swiglu = act->kind == MOXIE_ACT_SILU;
         const mox_dims dims = { .layers = 4,
                                 .experts = 16,
                                 .top_k = 4,
                                 .hidden = 64,
                                 .intermediate = 32,
-                                .shared_intermediate = family->names.shared_down ? 32 : 0,
+                                .shared_intermediate = shared ? 32 : 0,
                                 .expert_width = 64,
                                 .vocab = 100,
                                 .n_group = groups ? family->default_n_group : 0,

@@ -16,6 +16,7 @@
 /* Tensors that may be absent, by the end of their names, and what that means. */
 static const char *const optional_tensors[] = {
     "**.e_score_correction_bias", /* transformers: a buffer of zeros; refused where config.json promises one */
+    "**.expert_bias",             /* the same */
     "**.input_scale",             /* moxie_expert.a13_scale: the widest of the other experts' */
     "**.input_global_scale",      /* the same */
     "**.weight_shape",            /* a record of what the other tensors say */
@@ -23,7 +24,8 @@ static const char *const optional_tensors[] = {
 
 /* In latent layers these are not part of a layer. */
 static const char *const outside_tensors[] = { "**.routed_expert_*.weight", "**.fc*_latent_proj.weight",
-                                               "**.shared_experts.**", "**.router.scale" };
+                                               "**.shared_experts.**", "**.mlp.*_expert_proj.weight",
+                                               "**.mlp.pre_expert_norm.weight" };
 
 static bool fits_any(const char *const *patterns, size_t count, const char *name)
 {
@@ -35,8 +37,7 @@ static bool fits_any(const char *const *patterns, size_t count, const char *name
 
 static bool may_be_absent(const altered *a, const char *name)
 {
-    const bool outside =
-        a->synth.dims.expert_width != a->synth.dims.hidden || strcmp(a->synth.family->id, "gemma4") == 0;
+    const bool outside = a->synth.dims.expert_width != a->synth.dims.hidden;
     return fits_any(optional_tensors, sizeof optional_tensors / sizeof optional_tensors[0], name) ||
            (outside && fits_any(outside_tensors, sizeof outside_tensors / sizeof outside_tensors[0], name));
 }
@@ -93,9 +94,22 @@ static bool config_of(const altered *a, const json_t *config, moxie_layer_config
 static const struct {
     const char *family, *key, *value;
 } class_defaults[] = {
-    { "deepseek-v3", "routed_scaling_factor", "2.5" }, { "kimi-k2", "routed_scaling_factor", "2.5" },
-    { "kimi-k2.5", "routed_scaling_factor", "2.5" },   { "qwen3-moe", "norm_topk_prob", "false" },
-    { "nemotron-h", "routed_scaling_factor", "1.0" },  { "step", "moe_router_scaling_factor", "1.0" },
+    { "deepseek-v3", "routed_scaling_factor", "2.5" },
+    { "kimi-k2", "routed_scaling_factor", "2.5" },
+    { "kimi-k2.5", "routed_scaling_factor", "2.5" },
+    { "qwen3-moe", "norm_topk_prob", "false" },
+    { "nemotron-h", "routed_scaling_factor", "1.0" },
+    { "dots1", "norm_topk_prob", "false" },
+    { "dots1", "routed_scaling_factor", "1.0" },
+    { "solar-open", "routed_scaling_factor", "1.0" },
+    { "afmoe", "route_scale", "1.0" },
+    { "glm4-moe", "routed_scaling_factor", "1.0" },
+    { "laguna", "moe_routed_scaling_factor", "1.0" },
+    { "bailing-moe", "routed_scaling_factor", "1.0" },
+    { "bailing-moe", "score_function", "\"softmax\"" },
+    { "bailing-moe", "n_group", "1" },
+    { "glm4-moe-lite", "routed_scaling_factor", "1.8" },
+    { "step", "moe_router_scaling_factor", "1.0" },
 };
 
 /* Sets the key to its class's default, where the table has one; else it keeps its value. */

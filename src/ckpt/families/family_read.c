@@ -21,16 +21,13 @@
 
 static moxie_status unknown_type(const char *found, const char *file, moxie_error *error)
 {
-    char known[640], escaped[64];
-    size_t used = 0;
-    for (int32_t i = 0; mox_family_at(i) && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                 mox_family_at(i)->model_types[0]);
+    char escaped[64];
     if (mox_family_refused(found))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1, "model_type \"%s\" is refused: %s", found,
                              mox_family_refused(found));
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1, "model_type \"%s\" is not known; known are %s",
-                         mox_escape(escaped, sizeof escaped, found), known);
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                         "model_type \"%s\" is not known; `moxie info --support` lists the families that are",
+                         mox_escape(escaped, sizeof escaped, found));
 }
 
 moxie_status mox_config_family(const json_t *config, const char *file, const mox_family **out, const char **model_type,

@@ -128,22 +128,27 @@ MOX_ADJUST(hy_v3)
     return require_flag(config, "moe_router_use_sigmoid", true, file, "the model's code scores by sigmoid", error);
 }
 
-/* Ling's late layers clamp silu(g) and u, and the shared expert has limits of its own. */
-static moxie_status bailing_limits(const json_t *config, const char *file, const mox_dims *dims, int64_t layer,
-                                   moxie_layer_config *out, moxie_error *error)
+/* Ling's late layers have limits: vLLM's routed experts clamp the inputs of silu, the shared expert its result. */
+static moxie_status bailing_limits(const json_t *config, const char *file, int64_t layer, moxie_layer_config *out,
+                                   moxie_error *error)
 {
     double limit, shared;
     MOX_TRY(list_limit(config, "expert_swiglu_limit_list", layer, file, &limit, error));
     MOX_TRY(list_limit(config, "share_expert_swiglu_limit_list", layer, file, &shared, error));
+    if ((limit > 0 || shared > 0) && out->activation.kind != MOXIE_ACT_SILU)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "layer %lld: limits of the activation %g and %g are known for silu only", (long long)layer,
+                             limit, shared);
+    if (limit <= 0 && shared <= 0)
+        return MOXIE_OK;
+    out->has_shared_activation = 1;
+    out->shared_activation = out->activation;
+    if (shared > 0)
+        out->shared_activation = (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP,
+                                                      .gate_limit = (float)shared,
+                                                      .up_limit = (float)shared };
     if (limit > 0)
-        out->activation =
-            (moxie_activation) { .kind = MOXIE_ACT_SWIGLU_STEP, .gate_limit = (float)limit, .up_limit = (float)limit };
-    if (dims->shared_intermediate != 0 && (limit > 0 || shared > 0) && limit != shared)
-        return mox_fail_file(
-            MOXIE_ERR_UNSUPPORTED, error, file, -1,
-            "layer %lld: expert_swiglu_limit_list %g but share_expert_swiglu_limit_list %g; a layer has "
-            "one activation here, so run the shared expert outside the layer",
-            (long long)layer, limit, shared);
+        out->activation.gate_limit = out->activation.up_limit = (float)limit;
     return MOXIE_OK;
 }
 
@@ -164,7 +169,7 @@ static moxie_status ling_shared(const json_t *config, const char *file, mox_dims
                          "vLLM multiplies by routed_scaling_factor without asking this key", error));
     MOX_TRY(require_flag(config, "moe_router_enable_shared_expert", true, file,
                          "vLLM adds the shared expert without asking this key", error));
-    return bailing_limits(config, file, dims, layer, out, error);
+    return bailing_limits(config, file, layer, out, error);
 }
 
 /* Ling 2.6 and 3: the models' code scores by sigmoid without asking. */

@@ -98,7 +98,9 @@ static bool denies_bias(const json_t *config)
 {
     return json_is_false(mox_config_find(config, "use_expert_bias")) ||
            json_is_false(mox_config_find(config, "use_routing_bias")) ||
-           json_is_false(mox_config_find(config, "use_moe_router_bias"));
+           json_is_false(mox_config_find(config, "use_moe_router_bias")) ||
+           json_is_false(mox_config_find(config, "moe_router_enable_expert_bias")) ||
+           json_is_false(mox_config_find(config, "router_enable_expert_bias"));
 }
 
 static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config *config)

@@ -99,7 +99,7 @@ static bool is_of(const char *name, const char *rest)
 static bool is_outside_layer(const mox_layer_reader *reader, const char *rest)
 {
     const mox_names *names = reader->names;
-    const char *const outside[] = { names->latent_in, names->latent_out, names->latent_norm, names->router_scale };
+    const char *const outside[] = { names->latent_in, names->latent_out, names->latent_norm };
     const char *const shared[] = { names->shared_gate, names->shared_up, names->shared_down,
                                    names->shared_expert_gate };
     for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)
