@@ -257,8 +257,8 @@ static const struct {
     { COHERE ",\"expert_selection_fn\":\"relu\"}", MOXIE_ERR_UNSUPPORTED, "expert_selection_fn is \"relu\"" },
     { "{\"model_type\":\"inkling_mm_model\",\"text_config\":{\"model_type\":\"inkling_text\"}}", MOXIE_ERR_UNSUPPORTED,
       "\"inkling_mm_model\" is refused: its router also scores the shared experts" },
-    { "{\"model_type\":\"hy_v4\"}", MOXIE_ERR_UNSUPPORTED, "clamps its routed experts but not its shared expert" },
-    { "{\"model_type\":\"smallthinker\"}", MOXIE_ERR_UNSUPPORTED, "relu(gate) * up" },
+    { "{\"model_type\":\"hy_v4\"}", MOXIE_ERR_UNSUPPORTED, "clamps its routed experts only" },
+    { "{\"model_type\":\"smallthinker\"}", MOXIE_ERR_UNSUPPORTED, "before the attention" },
     { "{\"model_type\":\"grok-1\"}", MOXIE_ERR_UNSUPPORTED, "gelu" },
 };
 
