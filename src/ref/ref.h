@@ -63,7 +63,7 @@ typedef struct mox_ref_norm {
 } mox_ref_norm;
 double mox_ref_row_norm_scale(const mox_ref_norm *norm, const float *x, int64_t n, double *relative);
 double mox_ref_row_norm_element(const mox_ref_norm *norm, const float *x, int64_t k, double scale);
-double mox_ref_row_norm_bound(const mox_ref_norm *norm, int64_t k, double want, double relative);
+double mox_ref_row_norm_bound(const mox_ref_norm *norm, int64_t k, double want, double scale, double relative);
 
 /* Activation quantizers restated from their definition (docs/quantizers.md), for comparing codes: as
  * mox_act_quant_row. Codes and scales agree bit by bit. */

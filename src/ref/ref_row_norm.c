@@ -36,8 +36,10 @@ double mox_ref_row_norm_element(const mox_ref_norm *norm, const float *x, int64_
     return input(norm, x, k) * scale * weight * norm->factor;
 }
 
-double mox_ref_row_norm_bound(const mox_ref_norm *norm, int64_t k, double want, double relative)
+double mox_ref_row_norm_bound(const mox_ref_norm *norm, int64_t k, double want, double scale, double relative)
 {
     const double weight = norm->weight == NULL ? 1 : fabs((double)norm->weight[k]);
-    return fabs(want) * relative + 0x1p-146 * (1 + weight) * (1 + fabs(norm->factor));
+    /* A weighted input below the normal numbers is off by half the least one, and q multiplies that. */
+    const double tiny = norm->weight_first ? 0x1p-149 * scale * fabs(norm->factor) : 0;
+    return fabs(want) * relative + tiny + 0x1p-146 * (1 + weight) * (1 + fabs(norm->factor));
 }

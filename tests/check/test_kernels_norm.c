@@ -59,7 +59,7 @@ static void check_row(const norm_problem *p, int64_t row, const float *got)
     const double scale = mox_ref_row_norm_scale(&norm, x, p->args.cols, &relative);
     for (int64_t k = 0; k < p->args.cols; k++) {
         const double want = mox_ref_row_norm_element(&norm, x, k, scale);
-        const double bound = mox_ref_row_norm_bound(&norm, k, want, relative);
+        const double bound = mox_ref_row_norm_bound(&norm, k, want, scale, relative);
         if (!(fabs((double)got[k] - want) <= bound))
             fail_msg("row %lld column %lld of %lld is %.9g, want %.17g, bound %g", (long long)row, (long long)k,
                      (long long)p->args.cols, (double)got[k], want, bound);

@@ -173,11 +173,14 @@ static void test_serial_host_executor(void **state)
 {
     const moxie_executor host = { .workers = 3, .run = one_after_the_other };
     (void)state;
-    const moxie_limits one = measure(NULL, "scalar"), three = measure(&host, "scalar");
-    check_plausible(&three);
-    assert_int_equal(three.disturbed, 5); /* every measurement of scalar code */
-    if (!test_emulated())
-        assert_true(three.f32_tflop_s < 2 * one.f32_tflop_s);
+    bool fits = false; /* another program may disturb either measurement: up to five tries */
+    for (int attempt = 0; attempt < 5 && !fits; attempt++) {
+        const moxie_limits one = measure(NULL, "scalar"), three = measure(&host, "scalar");
+        check_plausible(&three);
+        assert_int_equal(three.disturbed, 5); /* every measurement of scalar code */
+        fits = test_emulated() || three.f32_tflop_s < 2 * one.f32_tflop_s;
+    }
+    assert_true(fits);
 }
 
 static void in_turns(void *self, int64_t tasks, moxie_task_fn fn, void *context)

@@ -24,8 +24,8 @@ static void compare_row(mox_check_worker *own, const moxie_row_norm *norm, const
     for (place.column = 0; place.column < cols; place.column++) {
         const double want = mox_ref_row_norm_element(&ref, own->x, place.column, scale);
         mox_check_element(&own->tally, got[place.column], want,
-                          mox_ref_row_norm_bound(&ref, place.column, want, relative), mox_check_largest(MOXIE_F32),
-                          place);
+                          mox_ref_row_norm_bound(&ref, place.column, want, scale, relative),
+                          mox_check_largest(MOXIE_F32), place);
     }
 }
 
