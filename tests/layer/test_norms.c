@@ -23,7 +23,7 @@ static void run(const plain_layer *p, int32_t backend, moxie_run_args *args)
     assert_ok(moxie_layer_prepare(layer, &p->weights, NULL, &error), &error);
     assert_ok(moxie_plan_create(layer, &options, &plan, &error), &error);
     args->workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args->workspace = aligned_alloc(256, args->workspace_bytes);
+    args->workspace = aligned_alloc(64, args->workspace_bytes);
     assert_ok(moxie_plan_run(plan, args, &error), &error);
     assert_ok(test_plan_check(plan, &p->weights, args, &report, &error), &error);
     assert_true(report.worst_ratio <= 1);

@@ -22,7 +22,7 @@ static void run(const moxie_layer_config *config, const moxie_weights *weights, 
     assert_ok(moxie_layer_prepare(layer, weights, NULL, &error), &error);
     assert_ok(moxie_plan_create(layer, &options, &plan, &error), &error);
     args->workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args->workspace = aligned_alloc(256, args->workspace_bytes);
+    args->workspace = aligned_alloc(64, args->workspace_bytes);
     assert_ok(moxie_plan_run(plan, args, &error), &error);
     free(args->workspace);
     moxie_plan_destroy(plan);
