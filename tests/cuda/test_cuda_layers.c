@@ -110,7 +110,9 @@ static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_m
     walk_layers(limits, first, configs, mode);
     for (int32_t i = 0; configs >= 50 && i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_expert_gemm_kernel *kernel = mox_cuda_expert_gemm_at(i);
-        if (strcmp(kernel->cuda.base.layout, layout) == 0 && kinds >> kernel->activations & 1)
+        const bool blocks = kernel->sum == MOX_SUM_TENSOR_CHUNKS;
+        if (strcmp(kernel->cuda.base.layout, layout) == 0 && kinds >> kernel->activations & 1 &&
+            blocks == limits->blocks)
             assert_true(times_chosen[i] > 5);
     }
 }
@@ -136,6 +138,13 @@ static void random_layers_of_decoded_acts(void **state)
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded_acts = true };
     walk_hopper(&limits, test_seed(29501), MOXIE_MODE_EXACT, "hopper_codes", CODES);
+}
+
+static void random_layers_of_blocks(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = -1, .largest = 500, .blocks = true };
+    walk_hopper(&limits, test_seed(37501), MOXIE_MODE_EXACT, "hopper_codes", NATIVE | CODES);
 }
 
 static void random_layers_of_fp8(void **state)
@@ -761,6 +770,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_of_decoded_acts, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(random_layers_of_blocks, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_of_fp8, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wide_tiles_of_decoded_acts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),

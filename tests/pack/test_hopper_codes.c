@@ -45,13 +45,24 @@ static bool is_by_row(const place *p)
     return bits_of(p) == 8 && !is_e8m0(p) && (p->quant->group_cols <= 0 || p->quant->group_cols >= p->cols);
 }
 
+/* Scales of blocks are f32 in the tiles. */
+static bool has_blocks(const place *p)
+{
+    const moxie_dtype element = p->quant->element;
+    return (element == MOXIE_F8_E4M3 || element == MOXIE_F8_E5M2) && !is_e8m0(p) && !is_by_row(p);
+}
+
 static int64_t groups_of_chunk(const place *p)
 {
+    if (has_blocks(p))
+        return 1;
     return bits_of(p) > 4 || p->quant->group_cols == 32 ? 2 : p->quant->group_cols == 16 ? 4 : 1;
 }
 
 static int64_t scale_size(const place *p)
 {
+    if (has_blocks(p))
+        return 4;
     return is_by_row(p) ? 1 : p->quant->scale == MOXIE_BF16 ? 2 : p->quant->scale == MOXIE_F16 ? 4 : 1;
 }
 
@@ -148,6 +159,11 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
         base + up_to(p->cols, 64) * rows * bits_of(p) / 8 + k / columns_of_block(p) * rows * groups * size;
     const uint8_t *at = block + ((pair * 2 + second) * groups + k % 64 / (64 / groups)) * size;
     const uint32_t first = at[0] | (uint32_t)at[size > 1] << 8;
+    if (has_blocks(p)) { /* codes become their values */
+        *value = ldexp(*value, p->quant->element == MOXIE_F8_E4M3 ? 120 : 112);
+        *scale = (double)mox_load(MOXIE_F32, at);
+        return;
+    }
     *scale = size == 4                    ? f16(first)
              : size == 2                  ? (double)bf16(first)
              : is_e8m0(p) || is_by_row(p) ? (double)bf16((uint32_t)at[0] << 7)
@@ -183,7 +199,7 @@ static void check_matrix(const place *p, const moxie_matrix *from, int half)
             const double want = mox_matrix_weight(from, p->quant, r, k);
             const double all = p->quant->global == MOXIE_GLOBAL_DIVIDE ? value * scale / (double)factor
                                                                        : value * scale * (double)factor;
-            if (all != want || !isfinite(scale) || (is_exact(p) && !is_bf16(value * scale)))
+            if (all != want || !isfinite(scale) || (is_exact(p) && !is_bf16(has_blocks(p) ? value : value * scale)))
                 fail_msg("row %lld, column %lld: %g * %g * %g, not %g", (long long)r, (long long)k, value, scale,
                          (double)factor, want);
         }
@@ -228,11 +244,12 @@ static void stretch(test_rng *rng, const moxie_quant *q, const moxie_matrix *m)
     for (int64_t r = 0; r < s->rows; r++) {
         const bool high = test_below(rng, 2) == 0;
         for (int64_t c = 0; c < s->cols; c++) {
-            const uint32_t e8m0 = any_e8m0(rng, q->element, high);
+            const bool moderate = is_by_row(&p) || has_blocks(&p);
+            const uint32_t e8m0 = moderate ? (uint32_t)test_range(rng, 27, 227) : any_e8m0(rng, q->element, high);
             const uint32_t mantissa = (uint32_t)test_below(rng, 128), sign = (uint32_t)test_below(rng, 2) << 15;
-            const int least = is_by_row(&p) ? 27 : bits_of(&p) == 8 ? 5 : 1;
+            const int least = moderate ? 27 : bits_of(&p) == 8 ? 5 : 1;
             const uint32_t field = (uint32_t)(high ? test_range(rng, 130,
-                                                                is_by_row(&p)      ? 227
+                                                                moderate           ? 227
                                                                 : bits_of(&p) == 8 ? 248
                                                                                    : 250)
                                                    : test_range(rng, least, 125));
@@ -283,6 +300,12 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
                                  .scale = PICK(rng, scales),
                                  .group_rows = PICK(rng, rows),
                                  .group_cols = -1 };
+    static const moxie_dtype block_scales[] = { MOXIE_F32, MOXIE_BF16, MOXIE_F8_E8M0 };
+    const int32_t block_rows[] = { 1, 128, 5 };
+    const moxie_quant blocks = { .element = PICK(rng, floats),
+                                 .scale = PICK(rng, block_scales),
+                                 .group_rows = PICK(rng, block_rows),
+                                 .group_cols = 64 << test_below(rng, 3) };
     const moxie_quant grouped = { .element = PICK(rng, ints), .scale = MOXIE_BF16, .group_cols = group };
     moxie_quant six = mx;
     six.element = test_below(rng, 2) == 0 ? MOXIE_F6_E2M3 : MOXIE_F6_E3M2;
@@ -290,6 +313,7 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
         check_quant(rng, &six, packing);
     check_quant(rng, &mx, packing);
     check_quant(rng, &by_row, packing);
+    check_quant(rng, &blocks, packing);
     check_quant(rng, &grouped, packing);
 }
 
@@ -358,9 +382,9 @@ static void shapes_are_refused(void **state)
     rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
     rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
             "zero points");
-    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 128 },
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 96 },
             "f32");
-    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 64 }, "32 or all");
+    rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "32, 64");
     rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 64 }, "f16");
     rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
 }

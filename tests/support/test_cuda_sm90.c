@@ -154,7 +154,7 @@ static float factor_of_row(const mox_sm90_gather_args *a, int64_t row)
 /* Row `row` as row `in` of a tile. */
 static void gather_acts(const mox_sm90_gather_args *a, int64_t row, const token_tile *t, int64_t in)
 {
-    assert_true(a->acts.group % 8 == 0 && a->scales == 0);
+    assert_true(a->acts.group % 8 == 0 && (a->scales == 0 || a->acts.group == 0));
     for (int64_t k = 0; k < a->chunks * 64; k++) {
         const uint16_t number = k < a->a_bytes / 2 ? decoded_act(a, row, k) : 0;
         memcpy(a->to + tiled_at(t, a->chunks, in, 2 * k), &number, 2);
@@ -179,15 +179,13 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
             const int64_t in = o * 8 - octet->row + i;
             if (a->to_factor != NULL)
                 a->to_factor[t.row + in] = factor_of_row(a, row);
-            if (a->acts.bits > 0) {
+            if (a->acts.bits > 0)
                 gather_acts(a, row, &t, in);
-                continue;
-            }
-            for (int64_t at = 0; at < a->chunks * 128; at++)
+            for (int64_t at = 0; a->acts.bits == 0 && at < a->chunks * 128; at++)
                 a->to[tiled_at(&t, a->chunks, in, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
             for (int64_t k = 0; k < a->chunks * a->scales; k++)
                 a->to_scale[scale_at(&t, a->chunks, in, k)] =
-                    a->a_scale[row * a->a_scale_stride + (a->scale_cols > 1 ? k : 0)];
+                    a->a_scale[row * a->a_scale_stride + (a->scale_cols > 1 ? k >> a->scale_shift : 0)];
         }
     }
     return MOXIE_OK;
@@ -235,22 +233,38 @@ static uint32_t turned(uint32_t word, int32_t turn)
     return (uint32_t)(((uint64_t)word << 32 | word) << turn >> 32);
 }
 
-/* A weight of 8 bits of layout hopper_codes, as the arguments have it. */
-static double decoded_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+/* A code of 8 bits of layout hopper_codes as a bf16, as the arguments have it. */
+static double code_of_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
-    const mox_sm90_args *a = p->a;
-    const mox_sm90_w8_format *format = &a->w8;
-    const int64_t lane = in % 8 * 4 + k % 8 / 2, number = k % 64 / 16 * 2 + k % 16 / 8,
-                  size = format->high_word ? 2 : 1;
-    const uint8_t *scales = base + a->chunks * rows * 64 + (k / 64 >> a->scale_shift) * rows * 2 * size;
-    const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32;
+    const mox_sm90_w8_format *format = &p->a->w8;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, number = k % 64 / 16 * 2 + k % 16 / 8;
     uint32_t word, code = 0;
-    assert_int_equal(a->scale_bytes, 256 * size);
     memcpy(&word, base + k / 64 * rows * 64 + in / 16 * 1024 + number / 4 * 512 + lane * 16 + number % 4 * 4, 4);
     for (int i = 0; i < 2; i++)
         code |= turned(word, format->rotate[i]) & format->second_mask[i];
     code = (in % 16 / 8 == 0 ? word & format->first_mask : code) >> 16 * (k % 2) & 0xffff;
-    return (bf16(code) + bf16(format->zero_point & 0xffff)) *
+    return bf16(code) + bf16(format->zero_point & 0xffff);
+}
+
+/* A weight of 8 bits with a scale for each block. */
+static double scaled_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    const mox_sm90_args *a = p->a;
+    const uint8_t *scales = base + a->chunks * rows * 64 + (k / 64 >> a->scale_shift) * rows * 4;
+    const int64_t at = (in / 16 * 8 + in % 8) * 2 + in % 16 / 8;
+    assert_int_equal(a->scale_bytes, 128 * 4);
+    return code_of_byte(p, base, rows, in, k) * bf16(a->w8.unit & 0xffff) *
+           (double)mox_load(MOXIE_F32, scales + 4 * at);
+}
+
+/* Another weight of 8 bits. */
+static double decoded_byte(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    const mox_sm90_args *a = p->a;
+    const int64_t size = a->w8.high_word ? 2 : 1, at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32;
+    const uint8_t *scales = base + a->chunks * rows * 64 + (k / 64 >> a->scale_shift) * rows * 2 * size;
+    assert_int_equal(a->scale_bytes, 256 * size);
+    return code_of_byte(p, base, rows, in, k) *
            (size == 2 ? (double)mox_load(MOXIE_BF16, scales + 2 * at) : bf16((uint32_t)scales[at] << 7));
 }
 
@@ -307,6 +321,8 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
         return decoded_six(p, base, rows, in, k);
     if (p->kind == MOX_SM90_W8)
         return decoded_byte(p, base, rows, in, k);
+    if (p->kind == MOX_SM90_W8_BLOCKS || p->kind == MOX_SM90_W8_BLOCKS_QACT)
+        return scaled_byte(p, base, rows, in, k);
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
     const uint32_t code = word >> (4 * i + 16 * (k % 2)) & 15;
     if (f16)

@@ -43,7 +43,7 @@ static moxie_dtype any_float(test_rng *rng)
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
     const int64_t largest = limits->largest > 0 ? limits->largest : 300;
-    const bool fast = limits->mma || limits->decoded || limits->decoded_acts || limits->to_fp8;
+    const bool fast = limits->mma || limits->decoded || limits->decoded_acts || limits->to_fp8 || limits->blocks;
     const bool whole = one_in(rng, 8) || (fast && !one_in(rng, 3));
     const int64_t size = test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
     return limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size;
@@ -380,6 +380,7 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     do
         c->dtype = any_float(rng);
     while (((limits->mma || limits->decoded || limits->short_groups) && c->dtype == MOXIE_F32) ||
+           (limits->blocks && c->dtype != MOXIE_BF16) ||
            (limits->decoded && limits->weight != NULL && !test_layer_decodes_to(&limits->weight->quant, c->dtype)));
     c->experts = limits->experts > 0 ? limits->experts : test_range(rng, 1, one_in(rng, 10) ? 40 : 9);
     c->top_k = test_range(rng, 1, mox_min_i64(c->experts, one_in(rng, 10) ? MOXIE_MAX_TOP_K : 4));

@@ -20,13 +20,20 @@ static bool is_for_mma(const moxie_quant *quant, moxie_dtype dtype)
            (quant->group_cols == -1 || (quant->group_cols == 128 && quant->element == MOXIE_F8_E4M3));
 }
 
+/* FP8 with scales of blocks of whole chunks. */
+static bool is_fp8_of_blocks(const moxie_quant *q)
+{
+    return (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2) && q->group_cols >= 64 &&
+           (q->group_cols & (q->group_cols - 1)) == 0;
+}
+
 bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
 {
     const bool by_row = q->group_cols == -1, mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32;
     if (q->element == MOXIE_F6_E2M3 || q->element == MOXIE_F6_E3M2)
         return dtype == MOXIE_BF16;
     if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
-        return dtype == MOXIE_BF16 && (by_row || mx);
+        return dtype == MOXIE_BF16 && (by_row || mx || is_fp8_of_blocks(q));
     if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
         return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16) && !q->has_zero;
     if (q->element == MOXIE_F4_E2M1)
@@ -60,7 +67,7 @@ const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_l
     while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
            (limits->decoded && !test_layer_decodes_to(&weight->quant, dtype)) ||
            (limits->decoded_acts && !test_layer_decodes_to(&weight->quant, MOXIE_BF16)) ||
-           (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
+           (limits->to_fp8 && !is_mxfp4(&weight->quant)) || (limits->blocks && !is_fp8_of_blocks(&weight->quant)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }
@@ -86,8 +93,10 @@ const test_act_quant *test_layer_any_act(test_rng *rng, const test_layer_limits 
     do
         act = &test_act_quants[test_below(rng, (uint64_t)test_act_quant_count)];
     while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
-           (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant)) ||
+           (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant) &&
+            !(is_fp8_of_blocks(&weight->quant) && is_fp8_of_blocks(&act->quant))) ||
            (limits->to_fp8 && !is_fp8_of_rows(&act->quant)) ||
+           (limits->blocks && !is_fp8_of_blocks(&act->quant) && !test_layer_decodes_acts(&act->quant)) ||
            (limits->mma && (act->quant.element != weight->quant.element || act->quant.scale != MOXIE_F32 ||
                             !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));
     return act;

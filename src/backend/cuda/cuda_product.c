@@ -52,6 +52,8 @@ static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *
         out->decoded = args->layout == &mox_layout_hopper_codes;
         out->elements[MOX_W13] = shape->w13.element;
         out->elements[MOX_W2] = shape->w2.element;
+        out->block_scales[MOX_W13] = mox_hopper_has_block_scales(&shape->w13, shape->hidden);
+        out->block_scales[MOX_W2] = mox_hopper_has_block_scales(&shape->w2, shape->intermediate);
         return;
     }
     mox_rowmajor_places places;

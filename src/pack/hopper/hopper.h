@@ -97,6 +97,8 @@
  *               -2^-17 as an f16; factor 2^p. Codes in bits 10 .. 7 of a half are 2^-17 times their numbers
  *     per row   (8-bit codes) stored: one byte, the exponent field of a bf16: 247 for e4m3, 239 for e5m2, 254 for
  *               integers; factor: the scale, for integers 2^6 times the scale
+ *     blocks    (e4m3, e5m2; scales of 64, 128, 256, ... columns, fewer than the row has) stored: the scale as an f32,
+ *               one a row of each block of scales; factor 1. Kernels multiply the sum of each chunk by it
  *
  * p is the smallest number from 0 on that keeps every multiplier of the row finite; for f16 it may be
  * negative.
@@ -145,6 +147,9 @@ typedef struct mox_hopper_record {
 } mox_hopper_record;
 
 extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_hopper_fp8;
+
+/* Whether layout hopper_codes keeps the scales of a product with `cols` columns as f32, one for each block. Immutable. */
+bool mox_hopper_has_block_scales(const moxie_quant *quant, int64_t cols);
 
 /* Sizes and offsets of a record. `layout` is one of these three and accepts the shape. False for any other layout. */
 bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out);

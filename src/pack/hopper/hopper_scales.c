@@ -70,6 +70,21 @@ static bool is_by_row(const product *p)
     return mox_dtype_bits(p->quant->element) == 8 && !is_mx(p) && mox_group_cols(p->quant, p->cols) >= p->cols;
 }
 
+/* 8-bit floats with a scale for blocks of columns that no multiplier holds: kernels multiply sums by it. */
+bool mox_hopper_has_block_scales(const moxie_quant *q, int64_t cols)
+{
+    const bool floats = q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2;
+    const bool scales = q->scale == MOXIE_F32 || q->scale == MOXIE_BF16 || q->scale == MOXIE_F8_E8M0;
+    const int32_t group = q->group_cols;
+    return floats && scales && q->global == MOXIE_GLOBAL_NONE && group >= MOX_HOPPER_CODE_COLS && group < cols &&
+           (group & (group - 1)) == 0;
+}
+
+static bool has_blocks(const product *p)
+{
+    return !p->to_fp8 && mox_hopper_has_block_scales(p->quant, p->cols);
+}
+
 /* ---- multipliers ---------------------------------------------------------------------------------------------- */
 
 static int32_t chunk_cols(const product *p)
@@ -86,7 +101,7 @@ static int64_t own_groups(const product *p)
 
 int64_t mox_hopper_groups(const product *p)
 {
-    return is_over_4_bits(p) ? 2 : own_groups(p);
+    return is_over_4_bits(p) && !has_blocks(p) ? 2 : own_groups(p);
 }
 
 /* How 16-bit float scales of integers become multipliers. A decoded code is 2^-unit times its number. Multipliers have
@@ -274,7 +289,7 @@ size_t mox_hopper_scale_bytes(const product *p)
 {
     if (is_by_row(p))
         return 1;
-    return p->quant->scale == MOXIE_F16 ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
+    return p->quant->scale == MOXIE_F16 || has_blocks(p) ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
 }
 
 /* Zero points are counted from -8, like codes. */
@@ -286,6 +301,24 @@ static uint32_t zero_of(const product *p, const moxie_matrix *from, int64_t r, i
     return zero;
 }
 
+/* The f32 scales of row r of the grid, a block each. */
+static void put_blocks(const moxie_grid *scales, int64_t r, uint8_t *to, uint64_t apart)
+{
+    for (int64_t g = 0; g < scales->cols; g++, to += apart) {
+        const float scale = mox_pack_get_float(scales, r, g);
+        memcpy(to, &scale, sizeof scale);
+    }
+}
+
+static void get_blocks(const uint8_t *from, uint64_t apart, int64_t r, const moxie_grid *to)
+{
+    for (int64_t g = 0; g < to->cols; g++, from += apart) {
+        float scale;
+        memcpy(&scale, from, sizeof scale);
+        mox_pack_put_float(to, r, g, scale);
+    }
+}
+
 void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t row, uint8_t *to, uint64_t apart)
 {
     bool exact;
@@ -294,6 +327,10 @@ void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t r
     const size_t bytes = mox_hopper_scale_bytes(p);
     if (is_by_row(p)) {
         memset(to, (int)row_multiplier(p, &missing), (size_t)copies);
+        return;
+    }
+    if (has_blocks(p)) {
+        put_blocks(&from->scale, r, to, apart);
         return;
     }
     const scaling by = scaling_of(p, row_power(p, from, row, &exact));
@@ -317,6 +354,10 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
     if (is_by_row(p)) {
         (void)row_multiplier(p, &missing);
         mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -missing));
+        return;
+    }
+    if (has_blocks(p)) {
+        get_blocks(from, apart, r, &to->scale);
         return;
     }
     const scaling by = scaling_of(p, ilogbf(factor) + (p->to_fp8 ? FP8_BIAS : 0));
@@ -358,6 +399,8 @@ float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_
         (void)row_multiplier(p, &missing);
         return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), missing);
     }
+    if (has_blocks(p))
+        return 1.0f;
     if (p->quant->scale == MOXIE_F8_E4M3)
         return ldexpf(global_of(p, from, row), global_shift(p->quant));
     return ldexpf(1.0f, row_power(p, from, row, &exact) - (p->to_fp8 ? FP8_BIAS : 0));
@@ -381,7 +424,8 @@ static bool is_supported(const product *p)
         return false;
     if (q->has_zero && (q->scale != MOXIE_F16 || is_over_4_bits(p)))
         return false;
-    return is_by_row(p) || is_nvfp4(q) || (codes->integer ? form_of(q) != NULL : q->scale == MOXIE_F8_E8M0);
+    return is_by_row(p) || has_blocks(p) || is_nvfp4(q) ||
+           (codes->integer ? form_of(q) != NULL : q->scale == MOXIE_F8_E8M0);
 }
 
 /* Which group sizes the layout supports, in words. NULL: the size is one of them. */
@@ -389,12 +433,12 @@ static const char *other_groups(const product *p)
 {
     const moxie_quant *q = p->quant;
     const int64_t group = mox_group_cols(q, p->cols);
-    if (is_by_row(p))
+    if (is_by_row(p) || has_blocks(p))
         return NULL;
     if (!element_of(p)->integer)
         return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL
                : is_nvfp4(q)                            ? "16"
-               : mox_dtype_bits(q->element) == 8        ? "32 or all"
+               : mox_dtype_bits(q->element) == 8        ? "32, 64, 128, 256, ... or all"
                                                         : "32";
     const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= chunk_cols(p));
     const bool even = q->group_cols == 32 || (group >= chunk_cols(p) && (group & (group - 1)) == 0);
@@ -413,9 +457,9 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
             snprintf(
                 buffer, size,
                 "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, 4-bit "
-                "integers with f16 (or with bf16 and no zero points), 8-bit integers with bf16, and f8 and 8-bit "
-                "integers "
-                "with one scale per row",
+                "integers with f16 (or with bf16 and no zero points), 8-bit integers with bf16, f8 with scales of "
+                "blocks, "
+                "and f8 and 8-bit integers with one scale per row",
                 name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
@@ -470,6 +514,21 @@ static int64_t find_special(const product *p, const moxie_grid *codes)
     return -1;
 }
 
+/* Kernels multiply by the product of a block's scale and a token's, which must be a number. */
+static bool accepts_blocks(const moxie_grid *scales, const char *name, char *reason, size_t size)
+{
+    for (int64_t r = 0; r < scales->rows; r++)
+        for (int64_t g = 0; g < scales->cols; g++) {
+            const float x = mox_pack_get_float(scales, r, g);
+            if (is_moderate(x) || x == 0)
+                continue;
+            snprintf(reason, size, "scale (%lld, %lld) of %s is %g, scales of blocks can be from 2^-%d to 2^%d",
+                     (long long)r, (long long)g, name, (double)x, MAX_FACTOR_EXPONENT, MAX_FACTOR_EXPONENT);
+            return false;
+        }
+    return true;
+}
+
 static bool accepts_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     const bool by_row = is_by_row(p);
@@ -495,6 +554,8 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
         snprintf(reason, size, "row %lld of %s has a weight that is infinite or NaN", (long long)special, name);
         return false;
     }
+    if (has_blocks(p))
+        return accepts_blocks(&from->scale, name, reason, size);
     for (int64_t row = 0; row < p->rows && !is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
         bool exact;
         (void)row_power(p, from, row, &exact);

@@ -14,6 +14,8 @@
  *                            scales of groups: rounded to 16 bits once
  *                            (class W16)
  *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
+ *     sm90_dequant_blocks    f8 with scales of blocks                   bf16
+ *     ..._blocks_qact        the same                                   as above, and with f32 scales of groups
  *
  * Weights of the dequant products become 16-bit numbers in registers. Quantized activations become bf16 times their
  * group's scale where bf16 holds that exactly; scales of rows and global scales go to a factor of each token instead.
@@ -133,6 +135,8 @@ static bool admit_sm90_w4a8_fp8(const mox_expert_gemm_problem *problem, mox_reje
 /* Does a product that dequantizes weights to 16 bits accept these? `exactly`: none of them is rounded. */
 static bool dequantizes(const mox_expert_gemm_problem *problem, bool exactly)
 {
+    if (mox_hopper_has_block_scales(problem->weight, cols_of(problem)))
+        return false;
     switch (mox_sm90_weight_of(problem->weight)->dequant) {
     case MOX_SM90_DEQUANT_EXACT: return exactly;
     case MOX_SM90_DEQUANT_EXACT_BY_ROW:
@@ -237,6 +241,49 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool dequant, mox
                       "leaves w2's activations in 16 bits, or as f8_e4m3 with a scale for every 128 columns");
 }
 
+/* ---- scales of blocks ---------------------------------------------------------------------------------- */
+
+static bool admit_blocks_of(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    char text[128];
+    if (!mox_hopper_has_block_scales(problem->weight, cols_of(problem)))
+        return mox_reject(why, "", "dequantizes f8 with scales of blocks of 64, 128, ... columns, %s has %s",
+                          name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
+    if (problem->dtype != MOXIE_BF16 && mox_quant_is_none(problem->act))
+        return mox_reject(why, "give the layer activations of bf16",
+                          "dequantizes weights to bf16, the activations are %s", mox_quant_dtype_name(problem->dtype));
+    return fits(problem, why);
+}
+
+static bool admit_sm90_dequant_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    if (!admit_blocks_of(problem, why))
+        return false;
+    return mox_quant_is_none(problem->act) ||
+           mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+                      name_of(problem));
+}
+
+/* Scales of groups are powers of two, or f32 numbers of whole chunks. */
+static bool admit_sm90_dequant_blocks_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    const moxie_quant *act = problem->act;
+    const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
+    char text[128];
+    if (!admit_blocks_of(problem, why))
+        return false;
+    if (mox_quant_is_none(act))
+        return mox_reject(why, "quantize them", "dequantizes activations, those of %s are unquantized",
+                          name_of(problem));
+    const bool token_scales = mox_sm90_has_token_scales(act, group < cols ? 2 : 1);
+    const bool whole = group % MOX_HOPPER_CODE_COLS == 0 && (group & (group - 1)) == 0;
+    if (group < cols && (token_scales ? !whole || act->global != MOXIE_GLOBAL_NONE : group % 8 != 0))
+        return mox_reject(why, "quantize them with one scale a row, or in groups of 128",
+                          "accepts f32 scales of groups of 64, 128, ... columns, those of %s are %s", name_of(problem),
+                          mox_quant_describe(act, text, sizeof text));
+    return true;
+}
+
 static bool admit_sm90_dequant(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return admit_dequant(problem, true, why);
@@ -260,12 +307,18 @@ static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, 
 /* The kernel's element: tokens have 16 bits where the tensor cores add products of 16 bits, else 8. */
 static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
 {
+    if (sum == MOX_SUM_TENSOR_CHUNKS)
+        return mox_sm90_blocks_element(problem->act,
+                                       mox_act_group_cols(problem->act, cols_of(problem)) < cols_of(problem) ? 2 : 1);
     return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
 }
 
 /* Can a kernel that accepts the product also fuse what follows? */
 static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t fuses, mox_sum sum, mox_rejection *why)
 {
+    if (fuses == MOX_FUSES_GLU && sum == MOX_SUM_TENSOR_CHUNKS && problem->next != NULL &&
+        !mox_quant_is_none(problem->next))
+        return mox_reject(why, "leave them unquantized", "leaves w2's activations in 16 bits");
     if (fuses == MOX_FUSES_GLU)
         return admit_next(problem, MOX_SM90_DECODES(element_of(problem, sum)), why);
     return fuses == 0 || is_first(problem, why);

@@ -28,7 +28,7 @@
  *
  *     token tile of w columns (a multiple of 8), first row r
  *         elements    r * chunks * 128 + k * w * 128 for chunk k; row i at 128 i in it, swizzled
- *         scales      f32, of 8-bit elements, one for the 128 columns of a chunk: at r * chunks + k * w + i
+ *         scales      f32, of elements with token scales, one for the columns of a chunk: at r * chunks + k * w + i
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
@@ -38,12 +38,12 @@
 #include <moxie/moxie.h>
 
 /* Columns of the widest token tile, by the lists of widths in sm90_shape.h. */
-#define MOX_SM90_MAX_COLUMNS_W16A16    288                         /* four stages of the ring then fit */
-#define MOX_SM90_MAX_COLUMNS_DEQUANT   256                         /* dequantizing needs registers, too */
-#define MOX_SM90_MAX_COLUMNS_INT8      256                         /* as one MMA */
-#define MOX_SM90_MAX_COLUMNS_FP8       176                         /* a second set of accumulators needs registers */
-#define MOX_SM90_MAX_COLUMNS_MXFP4_FP8 144                         /* so do both together */
-#define MOX_SM90_MAX_COLUMNS           MOX_SM90_MAX_COLUMNS_W16A16 /* of all */
+#define MOX_SM90_MAX_COLUMNS_W16A16         288 /* four stages of the ring then fit */
+#define MOX_SM90_MAX_COLUMNS_DEQUANT        256 /* dequantizing needs registers, too */
+#define MOX_SM90_MAX_COLUMNS_INT8           256 /* as one MMA */
+#define MOX_SM90_MAX_COLUMNS_FP8            176 /* a second set of accumulators needs registers */
+#define MOX_SM90_MAX_COLUMNS_DEQUANT_CHUNKS 144 /* so do both together */
+#define MOX_SM90_MAX_COLUMNS                MOX_SM90_MAX_COLUMNS_W16A16 /* of all */
 
 /* Token tiles of up to so many columns have a kernel of their own; the second, where weights become 16 bits. */
 #define MOX_SM90_NARROW_COLUMNS         32
@@ -104,6 +104,9 @@ typedef enum mox_sm90_element {
 /* Weights that are dequantized in registers, and those of them that become e4m3. */
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
 #define MOX_SM90_TO_FP8(element)  (MOX_SM90_DECODES(element) && mox_sm90_token_bytes(element) == 1)
+/* Those whose chunks start from zero, so that each sum of a chunk can be scaled or added in fp32. */
+#define MOX_SM90_BY_CHUNK(element)                                                                                     \
+    (MOX_SM90_TO_FP8(element) || (element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus
@@ -173,13 +176,14 @@ typedef struct mox_sm90_w8_format {
     int32_t high_word;       /* index of the word with the multipliers of row r + 8; row r has word 0 */
     uint32_t select[2][2];   /* bytes of that word for [rows r, r + 8][columns 0-31, 32-63]; */
     uint32_t widen;          /* times this they are a pair of bf16 */
+    uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
 /* Columns of the token tiles that have a kernel of their own. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_NARROW_COLUMNS_DEQUANT
-                                                                  : MOX_SM90_NARROW_COLUMNS;
+    return MOX_SM90_DECODES(element) && !MOX_SM90_BY_CHUNK(element) ? MOX_SM90_NARROW_COLUMNS_DEQUANT
+                                                                    : MOX_SM90_NARROW_COLUMNS;
 }
 
 /* Blocks of a multiprocessor. Dequantizing keeps it busy only with four warps a scheduler; narrow tiles leave the
@@ -211,7 +215,8 @@ typedef struct mox_sm90_list_args {
     int32_t multiprocessors;
 } mox_sm90_list_args;
 
-/* How codes of activations become bf16, each times the scale of its group. bf16 does not hold the scale of a row or a
+/* How codes of activations become bf16, each times the scale of its group where bf16 holds that; else the scale becomes
+ * a token scale of each chunk. bf16 does not hold the scale of a row or a
  * global scale exactly: those go to the row's factor. So does a power of two by which power-of-two scales are made
  * smaller: without it numbers next to 2^128 would round up to it, and infinities would become the largest code. */
 typedef struct mox_sm90_acts {
@@ -219,7 +224,7 @@ typedef struct mox_sm90_acts {
     int32_t shift;      /* a code's magnitude, shifted left by so many, is an f32; */
     float rebias;       /* times this it is the code's value (it corrects the exponent's bias) */
     uint32_t max_code;  /* larger magnitudes are infinities or NaN */
-    int32_t group;      /* columns of a scale, a multiple of 8; 0: one scale a row */
+    int32_t group;      /* columns of a scale, a multiple of 8; 0: one scale a row, or token scales */
     float scale_factor; /* scales of groups are multiplied by this power of two, */
     float row_factor;   /* and the sums of a row by its reciprocal */
     int32_t global_divides;
@@ -244,6 +249,7 @@ typedef struct mox_sm90_gather_args {
     const float *a_scale; /* of codes; else NULL */
     int64_t a_scale_stride;
     int32_t scales, scale_cols; /* scales: of a token in a chunk, 0 or 1. scale_cols: of a row; 1: one for all chunks */
+    int32_t scale_shift;        /* chunk k has scale k >> scale_shift */
     uint8_t *to;
     float *to_scale;
     float *to_factor; /* [rows of the tiled activations] factor of each row; NULL: none */
@@ -276,7 +282,7 @@ typedef struct mox_sm90_args {
     int32_t tiles, chunks, last_rows;
     int32_t scale_bytes, scale_shift; /* of 128 rows in a block of scales; chunk k uses block k >> shift */
     int32_t factor_divides;           /* a row's factor divides its sums instead of multiplying them */
-    mox_sm90_w8_format w8;            /* of MOX_SM90_W8 */
+    mox_sm90_w8_format w8;            /* of 8-bit codes */
     mox_sm90_w6_format w6;            /* of MOX_SM90_MXFP6 */
     int32_t rows;                     /* outputs of one matrix: I or H */
     int32_t gated;
@@ -286,7 +292,7 @@ typedef struct mox_sm90_args {
     int32_t l2_prefetch; /* chunks that a block asks L2 for once its ring is full */
     /* tokens: tiled activations */
     const uint8_t *a;
-    const float *a_scale;  /* of 8-bit elements */
+    const float *a_scale;  /* of elements with token scales */
     const float *a_factor; /* [rows of the tiled activations] multiplies their sums; NULL: a_uniform_factor does */
     float a_uniform_factor;
     /* jobs that one block begins and the next one ends */

@@ -12,13 +12,16 @@
  *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
  *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
  *
+ *     blocks        the same with 16 columns and 16 bits; each sum of a chunk is multiplied by the scales of its block
+ *                   of weights and of its token
+ *
  * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
  * to the bit (measured, docs/kernels-cuda.md).
  */
 #ifndef MOX_CUDA_SM90_DEQUANT_CUH
 #define MOX_CUDA_SM90_DEQUANT_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_w8.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
@@ -69,10 +72,10 @@ template <class DECODER> struct mox_sm90_view {
 
 /* By a warpgroup: the MMAs of one half run while the next half is decoded. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
-    static constexpr bool FULL_STAGES = false;
+    static constexpr bool FULL_STAGES = false, BY_CHUNK = false;
     uint32_t tokens;
 
-    __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, int)
+    __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, const uint8_t *, int)
         : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
     {
     }
@@ -109,10 +112,10 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
 
 /* By each warp alone: with few columns this takes no longer, and warps need not wait for each other. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warp {
-    static constexpr bool FULL_STAGES = true;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = false;
     uint32_t tokens; /* address of this lane's row of four 8 x 8 matrices, 32 columns */
 
-    __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, int lane)
+    __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, const uint8_t *, int lane)
         : tokens(mox_shared_address(at) + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4))
     {
     }
@@ -149,15 +152,16 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warp {
 
 /* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
 template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
-    static constexpr bool FULL_STAGES = true;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
     uint32_t tokens;
 
-    __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, int)
+    __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, const uint8_t *, int)
         : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
     {
     }
 
-    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words, int offset) const
+    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
+                                          const mox_sm90_args &, int offset) const
     {
         uint32_t a[4][4];
         float part[N / 2];
@@ -179,12 +183,63 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     }
 };
 
+/* Codes that become bf16 without their scales, by a warpgroup. Each chunk starts from zero, and its sum is multiplied by
+ * the scales of its rows and, with TOKEN_SCALES, of its tokens. Blocks of scales have whole chunks. */
+template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
+    uint32_t tokens;
+    const uint8_t *scales; /* of the tokens of the stage's first chunk */
+    int lane;
+
+    __device__ __forceinline__ mox_sm90_mma_by_block(const uint8_t *at, const uint8_t *token_scales, int my_lane)
+        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at))), scales(token_scales), lane(my_lane)
+    {
+    }
+
+    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
+                                          const mox_sm90_args &args, int offset) const
+    {
+        const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
+        uint32_t a[4][4];
+        float part[N / 2];
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            DECODER::decode(a[t], words.codes.part(t), m, t);
+            mox_wgmma_fence();
+            mox_wgmma_registers_bf16<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
+            mox_wgmma_commit();
+        }
+        mox_wgmma_wait<0>();
+        if constexpr (TOKEN_SCALES) /* 128 bytes of a token have one float */
+            mox_sm90_scale_and_add<N>(acc, part, words.scales, scales + offset / 32, lane);
+        else
+            add_scaled(acc, part, words.scales);
+    }
+
+    static __device__ __forceinline__ void end()
+    {
+    }
+
+  private:
+    static __device__ __forceinline__ void add_scaled(float (&acc)[N / 2], const float (&part)[N / 2], float2 weight)
+    {
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
+    }
+};
+
 /* The strategy for an element and a width. */
+template <int ELEMENT, class DECODER, int N>
+using mox_sm90_mma_to_16_bits =
+    std::conditional_t<N <= mox_sm90_warp_mma_columns(ELEMENT), mox_sm90_mma_by_warp<DECODER, N>,
+                       mox_sm90_mma_by_warpgroup<DECODER, N>>;
 template <int ELEMENT, class DECODER, int N>
 using mox_sm90_mma_strategy =
     std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
-                       std::conditional_t<N <= mox_sm90_warp_mma_columns(ELEMENT), mox_sm90_mma_by_warp<DECODER, N>,
-                                          mox_sm90_mma_by_warpgroup<DECODER, N>>>;
+                       std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT),
+                                          mox_sm90_mma_by_block<DECODER, N, (mox_sm90_token_scales(ELEMENT) > 0)>,
+                                          mox_sm90_mma_to_16_bits<ELEMENT, DECODER, N>>>;
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
@@ -194,8 +249,8 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
                                                         const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
                                                         int offset)
 {
-    if constexpr (std::is_same_v<MMA, mox_sm90_mma_by_fp8<DECODER, N>>) {
-        by.chunk(acc, words, offset);
+    if constexpr (MMA::BY_CHUNK) {
+        by.chunk(acc, words, args, offset);
     } else {
         const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
         by.half(acc, words.codes, m, 0, offset);
@@ -206,7 +261,7 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
  * and is unrolled. Codes are loaded one chunk ahead, across stages too.
  *
- * FULL_STAGES (the strategies warp and fp8): the unrolled code runs full stages only, so that loads can move up in it;
+ * FULL_STAGES (the strategies warp, fp8 and blocks): the unrolled code runs full stages only, so that loads can move up in it;
  * a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and leaves a
  * stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would keep the
  * registers that it reads for good, and would do so for each width. */
@@ -220,6 +275,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
     constexpr int MIN_LEFT = mma::FULL_STAGES ? CHUNKS : 1;
     const int step =
         (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* bytes from the tokens of one chunk to the next */
+    const uint32_t token_scales = mox_sm90_token_scales_at<ELEMENT>(args);
     mox_sm90_cursor at = *cursor;
     int k = first, left = chunks;
     const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
@@ -232,7 +288,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
 #pragma unroll 1
     while (left >= MIN_LEFT) {
         const view from(args, stage_at(), k, me);
-        const mma by(stage_at() + args.tokens_at, me.lane);
+        const mma by(stage_at() + args.tokens_at, stage_at() + token_scales, me.lane);
         const int stage = at.stage, here = left;
         const auto enter_next_stage = [&]() {
             k += CHUNKS;
@@ -260,7 +316,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
     }
     if (mma::FULL_STAGES && left > 0) {
         const view from(args, stage_at(), k, me);
-        const mma by(stage_at() + args.tokens_at, me.lane);
+        const mma by(stage_at() + args.tokens_at, stage_at() + token_scales, me.lane);
 #pragma unroll 1
         for (int i = 0; i < left; i++)
             mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);

@@ -64,6 +64,17 @@ mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
     return mox_sm90_weight_of(weight)->kernel[bytes];
 }
 
+bool mox_sm90_has_token_scales(const moxie_quant *act, int64_t groups)
+{
+    return act->element != MOXIE_DTYPE_NONE && groups > 1 && act->scale != MOXIE_F8_E8M0 &&
+           act->scale != MOXIE_F8_E4M3 && act->rule != MOXIE_RULE_UE8M0;
+}
+
+mox_sm90_element mox_sm90_blocks_element(const moxie_quant *act, int64_t groups)
+{
+    return mox_sm90_has_token_scales(act, groups) ? MOX_SM90_W8_BLOCKS_QACT : MOX_SM90_W8_BLOCKS;
+}
+
 /* Dequantizing kernels read activations as bf16: the gather dequantizes them. All other kernels read codes. */
 static bool decodes_acts(const mox_cuda_expert_gemm_args *a)
 {
@@ -72,6 +83,8 @@ static bool decodes_acts(const mox_cuda_expert_gemm_args *a)
 
 static mox_sm90_element element_for(const mox_cuda_expert_gemm_args *a)
 {
+    if (a->decoded && a->block_scales[a->projection])
+        return mox_sm90_blocks_element(&a->act, a->a.scale_cols);
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
@@ -80,7 +93,9 @@ static int32_t max_columns_for(const mox_cuda_expert_gemm_args *a, int32_t proje
 {
     moxie_quant weight = a->weight;
     weight.element = a->elements[projection];
-    return mox_sm90_max_columns(a->decoded ? MOX_SM90_FIRST_CODES : mox_sm90_element_of(&weight, true));
+    return mox_sm90_max_columns(!a->decoded                   ? mox_sm90_element_of(&weight, true)
+                                : a->block_scales[projection] ? MOX_SM90_W8_BLOCKS
+                                                              : MOX_SM90_FIRST_CODES);
 }
 
 /* Columns of a token tile, for both products: twice the mean number of tokens of a slot, so that nearly every slot is
@@ -141,10 +156,13 @@ static mox_sm90_w6_format w6_format_of(moxie_dtype element)
  * bf16. */
 static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
 {
-    const mox_sm90_w8_format e4m3 = { 0x87f087f0, { 4, 28 }, { 0x80f080f0, 0x07000700 }, 0, 0, { { 0 } }, 0 };
-    const mox_sm90_w8_format e5m2 = { 0x8fe08fe0, { 8, 3 }, { 0x0f600f60, 0x80808080 }, 0, 0, { { 0 } }, 0 };
-    const mox_sm90_w8_format integer = { 0x00ff00ff, { 24, 0 }, { 0x00ff00ff, 0 }, 0x80808080 /* -2^-126 */, 0,
-                                         { { 0 } },  0 };
+    const mox_sm90_w8_format e4m3 = { 0x87f087f0, { 4, 28 }, { 0x80f080f0, 0x07000700 }, 0, 0, { { 0 } },
+                                      0,          0x7b807b80 /* 2^120 */ };
+    const mox_sm90_w8_format e5m2 = { 0x8fe08fe0, { 8, 3 },  { 0x0f600f60, 0x80808080 }, 0, 0, { { 0 } },
+                                      0,          0x77807780 /* 2^112 */ };
+    const mox_sm90_w8_format integer = {
+        0x00ff00ff, { 24, 0 }, { 0x00ff00ff, 0 }, 0x80808080 /* -2^-126 */, 0, { { 0 } }, 0, 0
+    };
     mox_sm90_w8_format b = element == MOXIE_F8_E4M3 ? e4m3 : element == MOXIE_F8_E5M2 ? e5m2 : integer;
     b.high_word = scale_bytes == 4 * 128;
     b.widen = b.high_word ? 1 : 0x00800080;
@@ -173,8 +191,9 @@ static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *code
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i].element == act->element)
             c = formats[i].acts;
-    c.group = codes->scale_cols > 1 ? (int32_t)codes->group_cols : 0;
-    if (act->scale != MOXIE_F8_E4M3) {
+    const bool token_scales = mox_sm90_has_token_scales(act, codes->scale_cols);
+    c.group = codes->scale_cols > 1 && !token_scales ? (int32_t)codes->group_cols : 0;
+    if (act->scale != MOXIE_F8_E4M3 && !token_scales) {
         c.scale_factor = act->rule == MOXIE_RULE_VLLM_FLOOR ? 0x1p-8f : 0x1p-1f;
         c.row_factor = 1 / c.scale_factor;
     }
@@ -254,16 +273,20 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     g->a_scale_stride = a->a.scale_cols;
     g->scales = mox_sm90_token_scales(p->element);
     g->scale_cols = (int32_t)a->a.scale_cols;
+    while (g->scales > 0 && 128 / bytes << g->scale_shift < a->a.group_cols)
+        g->scale_shift++;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
     g->state = p->gemm.state;
     g->state_words = g->inline_routing.ids != NULL ? p->list.state_words : 0;
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
-    if (a->act.element == MOXIE_DTYPE_NONE || g->scales > 0)
+    if (a->act.element == MOXIE_DTYPE_NONE || (g->scales > 0 && !decodes))
         return;
     g->acts = acts_of(&a->act, &a->a);
     g->acts.bits = decodes ? g->acts.bits : 0;
+    if (g->scales > 0)
+        return;
     g->to_factor = (float *)(void *)(scratch + space->tile_factors);
     p->gemm.a_factor = g->to_factor;
 }

@@ -130,6 +130,12 @@ typedef struct mox_sm90_weight {
 /* The line of sm90_weights.def for these weights; without one, a line that dequantizes nothing. */
 const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight);
 
+/* Do scales of groups of activations become token scales, as f32? Otherwise bf16 holds a code times its scale, or the
+ * scale is the row's. `groups`: scales of a row. */
+bool mox_sm90_has_token_scales(const moxie_quant *act, int64_t groups);
+/* The element of weights with scales of blocks, by the above. */
+mox_sm90_element mox_sm90_blocks_element(const moxie_quant *act, int64_t groups);
+
 /* `bytes`: tokens are 8-bit elements to the tensor cores. */
 mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes);
 void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p);

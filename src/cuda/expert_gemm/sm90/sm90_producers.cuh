@@ -171,7 +171,8 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
                                      stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
                                      tile + (uint64_t)k * rows * 128, rows, chunks, full);
                 if (SCALES > 0 && rows > 0)
-                    mox_bulk_copy(stage + MOX_SM90_TOKEN_SCALES_AT, scales + (uint64_t)k * rows, rows * 4, full);
+                    mox_bulk_copy(stage + mox_sm90_token_scales_at<ELEMENT>(args), scales + (uint64_t)k * rows,
+                                  chunks * rows * 4, full);
             }
             mox_sm90_next_stage(&at, args.stages);
         }

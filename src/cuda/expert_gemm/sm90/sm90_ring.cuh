@@ -8,7 +8,7 @@
  *     stage of 16-bit elements    16384 weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 weights | 64 their scales | 960: a float a column | columns x 128 tokens
  *     stage of codes              chunks_per_stage x (4096, 6144 or 8192) weights | their scales
- *                                 | chunks_per_stage x (columns x 128) tokens
+ *                                 | [scales of tokens] | chunks_per_stage x (columns x 128) tokens
  *
  * A half tile (64 rows) leaves the upper half of its weights as they were, and a tile past the last leaves all of them.
  * What is computed from those is never stored.
@@ -68,6 +68,14 @@ template <int ELEMENT> constexpr int mox_sm90_row_bytes = mox_sm90_chunk_bytes(E
 
 /* Where the tokens begin in a stage of weights that are not dequantized. */
 template <int ELEMENT> constexpr int mox_sm90_tokens_at = mox_sm90_tokens_from(ELEMENT);
+
+/* Where the scales of tokens begin in a stage: chunk by chunk, a float for each row of the token tile. */
+template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_token_scales_at(const mox_sm90_args &args)
+{
+    return MOX_SM90_DECODES(ELEMENT)
+               ? args.tokens_at - mox_sm90_token_scale_bytes(ELEMENT, args.chunks_per_stage, args.max_columns)
+               : MOX_SM90_TOKEN_SCALES_AT;
+}
 
 /* Lanes of a warp that arrive when a stage is empty: all where they read it themselves, one where the tensor cores do.
  */

@@ -25,18 +25,18 @@
         MOX_SM90_MAX_COLUMNS_DEQUANT
 #define MOX_SM90_WIDTHS_FP8                                                                                            \
     8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 120, 128, 136, 144, 152, 160, MOX_SM90_MAX_COLUMNS_FP8
-#define MOX_SM90_WIDTHS_MXFP4_FP8                                                                                      \
-    8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, MOX_SM90_MAX_COLUMNS_MXFP4_FP8
+#define MOX_SM90_WIDTHS_DEQUANT_CHUNKS                                                                                 \
+    8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, MOX_SM90_MAX_COLUMNS_DEQUANT_CHUNKS
 /* MMAs of integers have multiples of 16 past 32. */
 #define MOX_SM90_WIDTHS_INT8                                                                                           \
     8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, MOX_SM90_MAX_COLUMNS_INT8
 
-/* Widths up to which each warp multiplies alone (mma.sync), where weights are dequantized to 16 bits. */
+/* Widths up to which each warp multiplies alone (mma.sync), where weights are dequantized to 16 bits in one chain. */
 #define MOX_SM90_WARP_MMA_COLUMNS 16
 
 MOX_SM90_CONSTEXPR mox_sm90_warp_mma_columns(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_TO_FP8(element) ? MOX_SM90_WARP_MMA_COLUMNS : 0;
+    return MOX_SM90_DECODES(element) && !MOX_SM90_BY_CHUNK(element) ? MOX_SM90_WARP_MMA_COLUMNS : 0;
 }
 
 /* Columns of the widest token tile of an element. */
@@ -103,6 +103,12 @@ MOX_SM90_CONSTEXPR mox_sm90_tokens_from(int32_t element)
     return MOX_SM90_WEIGHT_BYTES + (element == MOX_SM90_E4M3 ? 1024 : 0);
 }
 
+/* Bytes of the token scales in a stage of codes; they end where the tokens begin. */
+MOX_SM90_CONSTEXPR mox_sm90_token_scale_bytes(int32_t element, int32_t chunks, int32_t columns)
+{
+    return mox_sm90_token_scales(element) * chunks * columns * (int32_t)sizeof(float);
+}
+
 /* Lays out a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. */
 static inline void mox_sm90_fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
@@ -110,7 +116,8 @@ static inline void mox_sm90_fill_stage(mox_sm90_element element, mox_sm90_args *
     const uint32_t per_stage = (uint32_t)mox_sm90_chunks_per_stage(element, args->max_columns),
                    columns = (uint32_t)args->max_columns;
     args->chunks_per_stage = (int32_t)per_stage;
-    args->tokens_at = MOX_SM90_DECODES(element) ? (per_stage * (codes + scales) + 1023) / 1024 * 1024
+    const uint32_t token_scales = (uint32_t)mox_sm90_token_scale_bytes(element, (int32_t)per_stage, args->max_columns);
+    args->tokens_at = MOX_SM90_DECODES(element) ? (per_stage * (codes + scales) + token_scales + 1023) / 1024 * 1024
                                                 : (uint32_t)mox_sm90_tokens_from(element);
     args->stage_bytes = args->tokens_at + per_stage * columns * 128;
 }

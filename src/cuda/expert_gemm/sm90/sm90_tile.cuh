@@ -93,15 +93,12 @@ __device__ __forceinline__ void mox_sm90_release(const mox_sm90_args &args, mox_
         mox_cluster_arrive(mox_cluster_address(header->empty + stage, mox_sm90_rank(args) ^ 1));
 }
 
-/* acc += weight scale * token scale * part */
+/* acc += weight scale * token scale * part. `weight`: scales of this thread's rows. `tokens`: scales of the tokens. */
 template <int N>
-__device__ __forceinline__ void mox_sm90_promote(float (&acc)[N / 2], const float (&part)[N / 2], const uint8_t *stage,
-                                                 const mox_sm90_place &me)
+__device__ __forceinline__ void mox_sm90_scale_and_add(float (&acc)[N / 2], const float (&part)[N / 2], float2 weight,
+                                                       const uint8_t *tokens, int lane)
 {
-    const float2 weight =
-        ((const float2 *)(stage +
-                          MOX_SM90_WEIGHT_BYTES))[me.group * 4 + me.warp]; /* rows 0 .. 7, and 8 .. 15 of the warp */
-    const float2 *token = (const float2 *)(stage + MOX_SM90_TOKEN_SCALES_AT) + me.lane % 4;
+    const float2 *token = (const float2 *)tokens + lane % 4;
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
         const float2 scale = token[4 * j];
@@ -110,6 +107,17 @@ __device__ __forceinline__ void mox_sm90_promote(float (&acc)[N / 2], const floa
         acc[4 * j + 2] = __fmaf_rn(__fmul_rn(weight.y, scale.x), part[4 * j + 2], acc[4 * j + 2]);
         acc[4 * j + 3] = __fmaf_rn(__fmul_rn(weight.y, scale.y), part[4 * j + 3], acc[4 * j + 3]);
     }
+}
+
+/* The same from a stage of e4m3. */
+template <int N>
+__device__ __forceinline__ void mox_sm90_promote(float (&acc)[N / 2], const float (&part)[N / 2], const uint8_t *stage,
+                                                 const mox_sm90_place &me)
+{
+    const float2 weight =
+        ((const float2 *)(stage +
+                          MOX_SM90_WEIGHT_BYTES))[me.group * 4 + me.warp]; /* rows 0 .. 7, and 8 .. 15 of the warp */
+    mox_sm90_scale_and_add<N>(acc, part, weight, stage + MOX_SM90_TOKEN_SCALES_AT, me.lane);
 }
 
 __device__ __forceinline__ const uint8_t *mox_sm90_stage_at(const mox_sm90_args &args, const uint8_t *stages,

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_decode_w8_blocks.cuh - dequantizes FP8 codes of layout hopper_codes to bf16, without their scales: each code
+ * becomes exactly its value. The f32 scales of blocks, of two rows at a time, multiply the sum of each chunk.
+ */
+#ifndef MOX_CUDA_SM90_DECODE_W8_BLOCKS_CUH
+#define MOX_CUDA_SM90_DECODE_W8_BLOCKS_CUH
+
+#include "cuda/expert_gemm/sm90/sm90_decode_w8.cuh"
+
+struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
+    using scales = float2; /* of rows r and r + 8 */
+
+    static __device__ __forceinline__ int pair_bytes(const mox_sm90_args &)
+    {
+        return sizeof(scales);
+    }
+
+    static __device__ __forceinline__ scales load(const uint8_t *at, const mox_sm90_args &)
+    {
+        return *(const scales *)at;
+    }
+
+    /* What makes a code its value: the same for all. */
+    static __device__ __forceinline__ multipliers prepare(scales, const mox_sm90_args &args)
+    {
+        const uint32_t unit = args.w8.unit;
+        return { { unit, unit }, { unit, unit }, args.w8 };
+    }
+};
+
+/* Activations have scales of groups, too. */
+using mox_sm90_decode_w8_blocks_qact = mox_sm90_decode_w8_blocks;
+
+#endif
