@@ -113,7 +113,8 @@ static inline void device_case_make(device_case *c, const mox_cuda_table *table,
         test_layer_free(&c->layer);
     }
     moxie_options options = device_options(c->layer.args.tokens);
-    options.mode = MOXIE_MODE_FAST; /* FP8 tensor-core kernels too: all tested properties hold for them */
+    /* FP8 tensor-core kernels too: all tested properties hold for them. They would take the layers of blocks. */
+    options.mode = limits->blocks ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST;
     test_layer_plan(&c->layer, &options);
 }
 

@@ -177,13 +177,15 @@ static bool stages_agree(test_layer *layer, device_guards *guards)
     return good && guards->broken == 0;
 }
 
+static moxie_mode mode = MOXIE_MODE_FAST; /* of the checks below */
+
 /* ---- the oracle ---------------------------------------------------------------------------------------- */
 
 static bool within_bounds(test_layer *layer, device_guards *guards)
 {
     const moxie_cuda_allocator allocator = device_guarded(guards);
     moxie_options options = device_options(layer->args.tokens);
-    options.mode = MOXIE_MODE_FAST;
+    options.mode = mode;
     options.device_memory = &allocator;
     moxie_error error = { 0 };
     test_report report = { 0 };
@@ -207,7 +209,7 @@ static void count_kernels(const test_layer *layer)
 {
     moxie_options options = device_options(layer->args.tokens);
     moxie_plan *plan = NULL;
-    options.mode = MOXIE_MODE_FAST;
+    options.mode = mode;
     assert_int_equal(moxie_plan_explain(&layer->config, &options, &plan, NULL), MOXIE_OK);
     for (int32_t s = 0; s < moxie_plan_step_count(plan); s++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, s);
@@ -313,6 +315,9 @@ static void fast_kernels_are_within_bounds(void **state)
     const test_layer_limits fp8 = { .tokens = -1, .to_fp8 = true };
     const test_layer_limits many_fp8 = { .tokens = 350, .largest = 400, .to_fp8 = true };
     const test_layer_limits wide_fp8 = { .tokens = 20, .largest = 2200, .to_fp8 = true };
+    const test_layer_limits blocks = { .tokens = -1, .largest = 500, .blocks = true };
+    const test_layer_limits many_blocks = { .tokens = 350, .largest = 400, .blocks = true };
+    const test_layer_limits wide_blocks = { .tokens = 20, .largest = 2200, .blocks = true };
     const test_layer_limits *const larger[] = { &many,      &wide,      &many_decoded, &wide_decoded,
                                                 &many_acts, &wide_acts, &many_fp8,     &wide_fp8 };
     walk(test_seed(120000), &small, fits, fast_within_bounds);
@@ -321,6 +326,11 @@ static void fast_kernels_are_within_bounds(void **state)
     walk(test_seed(220000), &fp8, fits, fast_within_bounds);
     for (uint64_t i = 0; i < 40 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 5; i++)
         check_large(test_seed(160000) + i, larger[i % 8]);
+    mode = MOXIE_MODE_EXACT;
+    walk(test_seed(240000), &blocks, fits, fast_within_bounds);
+    for (uint64_t i = 0; i < 10 && (int64_t)i < test_env("MOXIE_TEST_CONFIGS", 200) / 20; i++)
+        check_large(test_seed(260000) + i, i % 2 == 0 ? &many_blocks : &wide_blocks);
+    mode = MOXIE_MODE_FAST;
     assert_ok(mox_cuda_device(table, 0, &device, &error), &error);
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_kernel *kernel = &mox_cuda_expert_gemm_at(i)->cuda;

@@ -61,18 +61,21 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits acts_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .decoded_acts = true };
     const test_layer_limits fp8 = { .tokens = 65, .largest = 900, .plain_acts = true, .to_fp8 = true };
     const test_layer_limits fp8_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .to_fp8 = true };
-    const test_layer_limits *const kinds[] = { &small, &fast, &decoded, &acts, &fp8 };
-    const test_layer_limits *const large_kinds[] = { &large, &fast_large, &decoded_large, &acts_large, &fp8_large };
+    const test_layer_limits blocks = { .tokens = 65, .largest = 900, .plain_acts = true, .blocks = true };
+    const test_layer_limits blocks_large = { .tokens = 4096, .largest = 400, .plain_acts = true, .blocks = true };
+    const test_layer_limits *const kinds[] = { &small, &fast, &decoded, &acts, &fp8, &blocks };
+    const test_layer_limits *const large_kinds[] = { &large,      &fast_large, &decoded_large,
+                                                     &acts_large, &fp8_large,  &blocks_large };
     device_case c;
     for (int i = 0; i < 65; i++)
         every[i] = i + 1;
-    for (uint64_t seed = 0; seed < 30; seed++) {
-        device_case_make(&c, table, 300 + seed, kinds[seed % 5]);
+    for (uint64_t seed = 0; seed < 36; seed++) {
+        device_case_make(&c, table, 300 + seed, kinds[seed % 6]);
         prefixes_agree(&c, every, 65);
         device_case_close(&c);
     }
-    for (uint64_t seed = 0; seed < 15; seed++) {
-        device_case_make(&c, table, 400 + seed, large_kinds[seed % 5]);
+    for (uint64_t seed = 0; seed < 18; seed++) {
+        device_case_make(&c, table, 400 + seed, large_kinds[seed % 6]);
         prefixes_agree(&c, some, sizeof some / sizeof some[0]);
         device_case_close(&c);
     }
@@ -84,11 +87,12 @@ static void graph_replays(void **state)
 {
     (void)state;
     test_layer_limits limits = { .tokens = 40, .largest = 150, .plain_acts = true };
-    for (uint64_t seed = 0; seed < 15; seed++) {
-        limits.mma = seed % 5 == 1;
-        limits.decoded = seed % 5 == 2;
-        limits.decoded_acts = seed % 5 == 3;
-        limits.to_fp8 = seed % 5 == 4;
+    for (uint64_t seed = 0; seed < 18; seed++) {
+        limits.mma = seed % 6 == 1;
+        limits.decoded = seed % 6 == 2;
+        limits.decoded_acts = seed % 6 == 3;
+        limits.to_fp8 = seed % 6 == 4;
+        limits.blocks = seed % 6 == 5;
         device_case c;
         device_args d;
         moxie_error error = { 0 };

@@ -185,7 +185,7 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
                 a->to[tiled_at(&t, a->chunks, in, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
             for (int64_t k = 0; k < a->chunks * a->scales; k++)
                 a->to_scale[scale_at(&t, a->chunks, in, k)] =
-                    a->a_scale[row * a->a_scale_stride + (a->scale_cols > 1 ? k >> a->scale_shift : 0)];
+                    a->a_scale[row * a->a_scale_stride + (k >> a->scale_shift)];
         }
     }
     return MOXIE_OK;

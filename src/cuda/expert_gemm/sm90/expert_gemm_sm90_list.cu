@@ -233,7 +233,7 @@ __device__ void gather_scales(const mox_sm90_gather_args &args, const row_source
         args.to_factor[from.octet.row + i] = mox_sm90_factor_of_row(args, from.row);
     for (int k = first + lane; k < end * args.scales; k += 32)
         args.to_scale[(int64_t)from.octet.row * args.chunks + k * from.octet.rows + i] =
-            args.a_scale[from.row * args.a_scale_stride + (args.scale_cols > 1 ? k >> args.scale_shift : 0)];
+            args.a_scale[from.row * args.a_scale_stride + (k >> args.scale_shift)];
 }
 
 /* Blocks take octets in turn, one warp a row. All blocks run at the same time: the gemm behind starts to fetch weights

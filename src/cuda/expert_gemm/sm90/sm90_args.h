@@ -232,6 +232,8 @@ typedef struct mox_sm90_acts {
     int32_t integer;     /* codes are 8-bit integers; shift, rebias and max_code are unused */
 } mox_sm90_acts;
 
+#define MOX_SM90_ONE_SCALE 31 /* a shift behind which every chunk is chunk 0 */
+
 /* Gathers rows into tiled activations. With inline routing there is no list kernel, so this one zeroes `state`. */
 typedef struct mox_sm90_gather_args {
     mox_sm90_routing inline_routing;
@@ -248,8 +250,8 @@ typedef struct mox_sm90_gather_args {
     const int64_t *a_row; /* row of pair p; NULL: p */
     const float *a_scale; /* of codes; else NULL */
     int64_t a_scale_stride;
-    int32_t scales, scale_cols; /* scales: of a token in a chunk, 0 or 1. scale_cols: of a row; 1: one for all chunks */
-    int32_t scale_shift;        /* chunk k has scale k >> scale_shift */
+    int32_t scales;      /* of a token in a chunk: 0 or 1 */
+    int32_t scale_shift; /* chunk k has scale k >> scale_shift of the row; MOX_SM90_ONE_SCALE: one for all */
     uint8_t *to;
     float *to_scale;
     float *to_factor; /* [rows of the tiled activations] factor of each row; NULL: none */

@@ -272,8 +272,8 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     g->a_scale = a->a.scales;
     g->a_scale_stride = a->a.scale_cols;
     g->scales = mox_sm90_token_scales(p->element);
-    g->scale_cols = (int32_t)a->a.scale_cols;
-    while (g->scales > 0 && 128 / bytes << g->scale_shift < a->a.group_cols)
+    g->scale_shift = a->a.scale_cols > 1 ? 0 : MOX_SM90_ONE_SCALE;
+    while (128 / bytes << g->scale_shift < a->a.group_cols && a->a.scale_cols > 1)
         g->scale_shift++;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
