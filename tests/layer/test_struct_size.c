@@ -6,8 +6,10 @@
 #include "test_support.h"
 
 #include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_comm.h>
 #include <moxie/moxie_cuda.h>
 #include <moxie/moxie_lint.h>
+#include <moxie/moxie_parallel.h>
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 
