@@ -18,6 +18,7 @@
 #ifndef MOX_LAYER_PLAN_H
 #define MOX_LAYER_PLAN_H
 
+#include "layer/plan/ranks.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer.h"
 
@@ -89,6 +90,7 @@ struct moxie_plan {
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
+    mox_ranks *ranks; /* NULL: this rank alone */
 };
 
 /* This rank computes the shared expert. */
