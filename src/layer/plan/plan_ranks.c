@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 
-#include "base/carver.h"
 #include "base/sizes.h"
 #include "layer/plan/exchange_message.h"
 

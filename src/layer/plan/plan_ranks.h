@@ -8,6 +8,7 @@
 #ifndef MOX_LAYER_PLAN_RANKS_H
 #define MOX_LAYER_PLAN_RANKS_H
 
+#include "base/carver.h"
 #include "layer/plan/plan.h"
 
 /* Sets plan->ranks, or leaves it NULL without options->comm. The plan has its layer, configuration, kernels and
