@@ -19,10 +19,10 @@ enum { W13, W2 };
 static mox_hopper_product product_of(const mox_hopper_order *order, const mox_record_shape *shape, int which)
 {
     const bool fp8 = order->to_fp8;
-    const mox_hopper_product first = {
-        &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13, fp8
-    };
-    const mox_hopper_product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2, fp8 };
+    const mox_hopper_product first = { &shape->w13,  mox_shape_rows13(shape), shape->hidden,
+                                       shape->gated, shape->bias13,           fp8 };
+    const mox_hopper_product second = { &shape->w2, mox_shape_rows2(shape), shape->intermediate,
+                                        false,      shape->bias2,           fp8 };
     return which == W13 ? first : second;
 }
 

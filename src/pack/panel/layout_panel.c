@@ -38,8 +38,8 @@ enum { W13, W2, PRODUCTS };
 
 static product product_of(const mox_record_shape *shape, int which)
 {
-    const product first = { &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13 };
-    const product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2 };
+    const product first = { &shape->w13, mox_shape_rows13(shape), shape->hidden, shape->gated, shape->bias13 };
+    const product second = { &shape->w2, mox_shape_rows2(shape), shape->intermediate, false, shape->bias2 };
     return which == W13 ? first : second;
 }
 

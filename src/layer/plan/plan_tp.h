@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan_tp.h - what a plan fixes for tensor parallel ranks: the pieces of act and y that travel between the ranks of a
+ * group, and their buffers. layer/run/run_tp.c uses them.
+ *
+ * A rank's columns of act or y travel in pieces of MOX_TP_UNIT columns, the last one padded with zeros: so the pieces of
+ * all ranks have one size.
+ */
+#ifndef MOX_LAYER_PLAN_TP_H
+#define MOX_LAYER_PLAN_TP_H
+
+#include "base/carver.h"
+#include "layer/config/tp_slice.h"
+#include "layer/plan/plan.h"
+
+/* MOXIE_ERR_ARGUMENT when a tensor parallel plan has no comm, or one of another size; MOXIE_ERR_UNSUPPORTED on a device.
+ */
+moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error);
+
+/* Makes room in the workspace for a pass. */
+void mox_tp_carve(mox_carver *carver, moxie_plan *plan);
+
+/* The columns of act (W13's rows) or of y (W2's rows) of rank `rank` of the group. */
+mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, int32_t rank);
+
+/* Pieces of so many columns. */
+int64_t mox_tp_pieces(int64_t columns);
+
+/* The type in which act or y travel. act: the type to which W2's quantizer rounds first, so nothing is lost. */
+moxie_dtype mox_tp_dtype(const moxie_plan *plan, mox_projection projection);
+
+#endif

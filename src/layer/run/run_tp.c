@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_tp.c - the gathers between the ranks of a tensor parallel group (run_tp.h).
+ *
+ *     mine [pairs, cols_r] f32 -> pieces of 16 columns [pairs, pieces_r] -> to every rank of the group
+ *     from rank q: pieces [pairs, pieces_q] -> columns [first_q, first_q + cols_q) of out [pairs, cols] f32
+ *
+ * act travels in the type of the hidden states: W2's quantizer rounds act to it first, and rounding twice is rounding
+ * once. y travels as f32. An all-to-all with no rows for ranks of other groups does the work of a gather in each group.
+ */
+#include "layer/run/run_tp.h"
+
+#include <string.h>
+
+#include "base/executor.h"
+#include "base/sizes.h"
+#include "comm/comm.h"
+#include "format/format.h"
+#include "layer/plan/plan_tp.h"
+
+typedef struct gather {
+    const moxie_plan *plan;
+    mox_projection projection;
+    moxie_dtype dtype;
+    int64_t piece_bytes, pairs, cols; /* cols: of out */
+    mox_tp_rows own;
+    const float *mine;
+    float *out;
+    char *send;
+    const char *recv;
+    const int64_t *recv_at; /* [tp_size] first piece of each rank of the group */
+} gather;
+
+/* ---- one pair ------------------------------------------------------------------------------------- */
+
+static void pack_pair(void *context, int64_t pair, int32_t worker)
+{
+    (void)worker;
+    const gather *g = context;
+    const int64_t cols = g->own.count, bytes = mox_tp_pieces(cols) * g->piece_bytes;
+    const float *from = g->mine + pair * cols;
+    char *to = g->send + pair * bytes;
+    const int64_t used = cols * mox_dtype_bytes(g->dtype);
+    if (g->dtype == MOXIE_F32)
+        memcpy(to, from, (size_t)used);
+    else
+        mox_narrow(g->dtype, from, to, cols);
+    memset(to + used, 0, (size_t)(bytes - used));
+}
+
+static void unpack_pair(void *context, int64_t pair, int32_t worker)
+{
+    (void)worker;
+    const gather *g = context;
+    for (int32_t r = 0; r < mox_tp_size(&g->plan->config); r++) {
+        const mox_tp_rows part = mox_tp_columns(g->plan, g->projection, r);
+        const char *from = g->recv + (g->recv_at[r] + pair * mox_tp_pieces(part.count)) * g->piece_bytes;
+        float *to = g->out + pair * g->cols + part.first;
+        if (part.count == 0)
+            continue;
+        if (g->dtype == MOXIE_F32)
+            memcpy(to, from, (size_t)part.count * sizeof *to);
+        else
+            mox_widen(g->dtype, from, to, part.count);
+    }
+}
+
+/* ---- the exchange --------------------------------------------------------------------------------- */
+
+/* How many pieces go to and come from each rank of the comm; `space` has 4 numbers a rank. */
+static moxie_comm_rows plan_rows(const gather *g, int64_t *space)
+{
+    const moxie_layer_config *c = &g->plan->config;
+    const int32_t ranks = mox_comm_ranks(g->plan->comm), first = c->ep_rank * mox_tp_size(c);
+    int64_t *send_rows = space, *send_at = space + ranks, *recv_rows = send_at + ranks, *recv_at = recv_rows + ranks;
+    int64_t at = 0;
+    memset(space, 0, 4 * (size_t)ranks * sizeof *space);
+    for (int32_t r = 0; r < mox_tp_size(c); r++) {
+        send_rows[first + r] = g->pairs * mox_tp_pieces(g->own.count);
+        recv_rows[first + r] = g->pairs * mox_tp_pieces(mox_tp_columns(g->plan, g->projection, r).count);
+        recv_at[first + r] = at;
+        at += recv_rows[first + r];
+    }
+    return (moxie_comm_rows) { .send = g->send,
+                               .recv = (void *)(uintptr_t)g->recv,
+                               .row_bytes = (uint64_t)g->piece_bytes,
+                               .send_rows = send_rows,
+                               .send_at = send_at,
+                               .recv_rows = recv_rows,
+                               .recv_at = recv_at };
+}
+
+moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, int64_t pairs, const float *mine,
+                               float *out, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer_config *c = &plan->config;
+    gather g = { .plan = plan,
+                 .projection = projection,
+                 .dtype = mox_tp_dtype(plan, projection),
+                 .pairs = pairs,
+                 .cols = projection == MOX_W13 ? c->intermediate : c->hidden,
+                 .own = mox_tp_columns(plan, projection, c->tp_rank),
+                 .mine = mine,
+                 .out = out,
+                 .send = run->space + plan->space.tp_send,
+                 .recv = run->space + plan->space.tp_recv };
+    g.piece_bytes = MOX_TP_UNIT * mox_dtype_bytes(g.dtype);
+    const moxie_comm_rows rows = plan_rows(&g, MOX_RUN_AT(run, int64_t, tp_rows));
+    g.recv_at = rows.recv_at + c->ep_rank * mox_tp_size(c);
+    mox_comm_request request;
+    if (g.own.count > 0)
+        mox_parallel(run->queue.executor, pairs, pack_pair, &g);
+    MOX_TRY(mox_comm_start_alltoallv(plan->comm, &rows, &request, error));
+    MOX_TRY(mox_comm_wait(plan->comm, request, error));
+    mox_parallel(run->queue.executor, pairs, unpack_pair, &g);
+    return MOXIE_OK;
+}
