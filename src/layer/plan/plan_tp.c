@@ -47,7 +47,7 @@ int64_t mox_tp_pieces(int64_t columns)
 
 moxie_dtype mox_tp_dtype(const moxie_plan *plan, mox_projection projection)
 {
-    return projection == MOX_W13 ? plan->config.dtype : MOXIE_F32;
+    return projection == MOX_W13 && mox_quant_is_none(&plan->config.a2) ? plan->config.dtype : MOXIE_F32;
 }
 
 /* Bytes of one pair's pieces, of this rank or of the group. */

@@ -26,7 +26,8 @@ mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, in
 /* Pieces of so many columns. */
 int64_t mox_tp_pieces(int64_t columns);
 
-/* The type in which act or y travel. act: the type to which W2's quantizer rounds first, so nothing is lost. */
+/* The type in which act or y travel. An act that is not quantized: the type to which it is rounded for W2, so nothing is
+ * lost; else f32. */
 moxie_dtype mox_tp_dtype(const moxie_plan *plan, mox_projection projection);
 
 #endif

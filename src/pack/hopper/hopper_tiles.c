@@ -240,6 +240,8 @@ void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape 
 static void unpack_matrix(const mox_hopper_order *order, const mox_hopper_matrix *m, const mox_hopper_product *p,
                           const uint8_t *record, int half, const moxie_matrix *to)
 {
+    if (m->rows == 0) /* a rank that has no rows of this matrix */
+        return;
     order->unpack(m, p, record, half, to);
     const float *bias = (const float *)(const void *)(record + m->bias_at);
     for (int64_t r = 0; p->bias && r < m->rows; r++)
