@@ -277,10 +277,12 @@ static void test_refuses(void **state)
     assert_int_equal(build_rank(&r), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(r.error.text, "options.comm is NULL"));
     moxie_layer_destroy(r.built);
+    r.built = NULL;
     assert_ok(moxie_comm_local_create(3, NULL, comms, &error), &error);
     r.comm = comms[0];
     assert_int_equal(build_rank(&r), MOXIE_ERR_MISMATCH);
     moxie_layer_destroy(r.built);
+    r.built = NULL;
     for (int i = 0; i < 3; i++)
         moxie_comm_destroy(comms[i]);
     test_layer_free(&layer);

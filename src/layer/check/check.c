@@ -143,7 +143,7 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
                 "the plan is tensor parallel rank %d of %d, whose products have a part of the rows: check a plan with "
                 "tp_size 1, whose output has the same bytes",
                 (int)plan->config.tp_rank, (int)plan->config.tp_size);
-    MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, error));
+    MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, plan->layer->has_comm, error));
     mox_checker checker = { .plan = plan, .weights = &read, .executor = &plan->executor };
     const mox_probe probe = { &checker, after_stage };
     moxie_check_report *report = mox_calloc(1, sizeof *report);

@@ -23,25 +23,20 @@ mox_tp_rows mox_tp_rows_of(const moxie_quant *quant, int64_t rows, int32_t ranks
     return (mox_tp_rows) { first, end - first };
 }
 
-int32_t mox_tp_size(const moxie_layer_config *config)
-{
-    return config->tp_size > 1 ? config->tp_size : 1;
-}
-
 mox_tp_rows mox_tp_rows13(const moxie_layer_config *config, int32_t rank)
 {
-    return mox_tp_rows_of(&config->w13, config->intermediate, mox_tp_size(config), rank);
+    return mox_tp_rows_of(&config->w13, config->intermediate, mox_config_tp_ranks(config), rank);
 }
 
 mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank)
 {
-    return mox_tp_rows_of(&config->w2, config->hidden, mox_tp_size(config), rank);
+    return mox_tp_rows_of(&config->w2, config->hidden, mox_config_tp_ranks(config), rank);
 }
 
 mox_record_shape mox_tp_shape(const moxie_layer_config *config)
 {
     mox_record_shape shape = mox_config_routed_shape(config);
-    shape.cut = mox_tp_size(config) > 1;
+    shape.cut = mox_config_tp_ranks(config) > 1;
     if (shape.cut) {
         shape.rows13 = mox_tp_rows13(config, config->tp_rank).count;
         shape.rows2 = mox_tp_rows2(config, config->tp_rank).count;
@@ -61,7 +56,7 @@ moxie_status mox_tp_slice_expert(const moxie_layer_config *config, const moxie_e
 {
     const mox_tp_rows rows13 = mox_tp_rows13(config, config->tp_rank), rows2 = mox_tp_rows2(config, config->tp_rank);
     moxie_expert taken = *expert;
-    if (mox_tp_size(config) > 1) {
+    if (mox_config_tp_ranks(config) > 1) {
         if (expert->gate.codes.data != NULL)
             MOX_TRY(slice(&expert->gate, &config->w13, rows13, "gate", &taken.gate, error));
         MOX_TRY(slice(&expert->up, &config->w13, rows13, "up", &taken.up, error));

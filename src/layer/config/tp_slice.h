@@ -27,9 +27,6 @@ typedef struct mox_tp_rows {
  * to end and cover all rows; a rank may get none. */
 mox_tp_rows mox_tp_rows_of(const moxie_quant *quant, int64_t rows, int32_t ranks, int32_t rank);
 
-/* The ranks that share experts, at least 1. */
-int32_t mox_tp_size(const moxie_layer_config *config);
-
 /* The rows of a routed expert on rank `rank` of the group: of gate and of up each, of down. */
 mox_tp_rows mox_tp_rows13(const moxie_layer_config *config, int32_t rank);
 mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank);

@@ -18,6 +18,7 @@
 #ifndef MOX_LAYER_PLAN_H
 #define MOX_LAYER_PLAN_H
 
+#include "layer/plan/ranks.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer.h"
 
@@ -84,14 +85,14 @@ struct moxie_plan {
     moxie_layer_config config;
     const mox_backend *backend;
     moxie_executor executor;
-    mox_device device;       /* all zero for back ends on the host */
-    struct moxie_comm *comm; /* NULL: this rank alone */
+    mox_device device; /* all zero for back ends on the host */
     moxie_mode mode;
     int64_t max_tokens, pass_tokens;
     mox_kernels kernels;
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
+    mox_ranks *ranks; /* NULL: this rank alone */
 };
 
 /* This rank computes the shared expert. */

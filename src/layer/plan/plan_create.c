@@ -11,7 +11,7 @@
 #include "layer/config/struct_size.h"
 #include "layer/config/tp_slice.h"
 #include "layer/plan/plan_product.h"
-#include "layer/plan/plan_tp.h"
+#include "layer/plan/plan_ranks.h"
 #include "layer/plan/workspace.h"
 
 static bool depends_on_batch(const mox_expert_plan *experts)
@@ -72,11 +72,13 @@ static void set_pass(moxie_plan *plan)
     mox_expert_plan *routed = &plan->experts[MOX_ROUTED], *shared = &plan->experts[MOX_SHARED_EXPERT];
     const bool one_pass = depends_on_batch(routed) || (mox_plan_has_shared(plan) && depends_on_batch(shared));
     int64_t tokens = MOX_PASS_TOKENS;
+    mox_plan_ranks_set_chunk(plan, one_pass);
+    const int64_t max_tokens = mox_plan_max_pass(plan);
     if (routed->fused)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
-    plan->pass_tokens = one_pass ? plan->max_tokens : mox_min_i64(plan->max_tokens, tokens);
+    plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
     routed->max_pairs = plan->pass_tokens * plan->config.top_k;
     /* Activations of W13 have a row a pair where their codes depend on the expert, else a row a token. An update of an
      * expert may make static scales differ, so there is always room for a row a pair. */
@@ -152,15 +154,18 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     plan->executor = *read.executor;
     plan->mode = (moxie_mode)read.mode;
     plan->max_tokens = read.max_tokens;
-    plan->comm = read.comm;
     moxie_status status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
         status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
                             &plan->steps, error);
     if (status == MOXIE_OK)
-        status = mox_tp_check(plan, error);
+        status = mox_plan_ranks_create(plan, &read, error);
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
+    if (status == MOXIE_OK)
+        status = mox_plan_ranks_add_steps(plan, error);
+    if (read.comm != NULL && layer != NULL)
+        status = mox_plan_ranks_agree(plan, read.comm, status, error);
     if (status != MOXIE_OK) {
         mox_plan_destroy(plan);
         return status;
@@ -211,5 +216,6 @@ void mox_plan_destroy(moxie_plan *plan)
     if (plan == NULL)
         return;
     mox_steps_free(&plan->steps);
+    mox_plan_ranks_destroy(plan->ranks);
     mox_free(plan);
 }

@@ -1,39 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan_tp.c - the buffers of tensor parallel plans, and what such a plan needs (plan_tp.h).
+ * plan_tp.c - the buffers of tensor parallel plans (plan_tp.h).
  *
  *     workspace | act [pairs, I_r] | y [pairs, H_r] | pieces to send | pieces of all ranks of the group | row numbers |
  */
 #include "layer/plan/plan_tp.h"
 
 #include "base/sizes.h"
-#include "comm/comm.h"
-
-moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error)
-{
-    const moxie_layer_config *c = &plan->config;
-    const int32_t size = mox_tp_size(c), groups = c->ep_size > 1 ? c->ep_size : 1,
-                  rank = c->ep_rank * size + c->tp_rank;
-    if (size == 1 || plan->layer == NULL)
-        return MOXIE_OK;
-    MOX_FAIL_IF(
-        plan->comm == NULL, MOXIE_ERR_ARGUMENT, error,
-        "the layer is tensor parallel rank %d of %d and has a part of every expert, but options.comm is NULL: give "
-        "the comm of all ranks",
-        (int)c->tp_rank, (int)size);
-    MOX_FAIL_IF(mox_comm_ranks(plan->comm) != groups * size || mox_comm_rank(plan->comm) != rank, MOXIE_ERR_MISMATCH,
-                error,
-                "the layer is rank %d of %d (ep_size %d times tp_size %d), but options.comm is rank %d of %d: rank "
-                "ep_rank * tp_size + tp_rank of the comm creates this layer",
-                (int)rank, (int)(groups * size), (int)groups, (int)size, (int)mox_comm_rank(plan->comm),
-                (int)mox_comm_ranks(plan->comm));
-    MOX_FAIL_IF(
-        plan->backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
-        "the layer is tensor parallel (tp_size %d) on a device, and activations are gathered on the host alone: "
-        "choose the cpu back end, or tp_size 1 with a larger ep_size",
-        (int)size);
-    return MOXIE_OK;
-}
 
 mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, int32_t rank)
 {
@@ -53,7 +26,7 @@ moxie_dtype mox_tp_dtype(const moxie_plan *plan, mox_projection projection)
 /* Bytes of one pair's pieces, of this rank or of the group. */
 static int64_t pair_bytes(const moxie_plan *plan, mox_projection p, bool of_group)
 {
-    const int32_t size = mox_tp_size(&plan->config), own = plan->config.tp_rank;
+    const int32_t size = mox_config_tp_ranks(&plan->config), own = plan->config.tp_rank;
     int64_t pieces = 0;
     for (int32_t r = of_group ? 0 : own; r < (of_group ? size : own + 1); r++)
         pieces += mox_tp_pieces(mox_tp_columns(plan, p, r).count);
@@ -64,7 +37,7 @@ void mox_tp_carve(mox_carver *carver, moxie_plan *plan)
 {
     const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
     const uint64_t pairs = (uint64_t)routed->max_pairs;
-    const int64_t ranks = (int64_t)mox_tp_size(&plan->config) * mox_max_i64(plan->config.ep_size, 1);
+    const int64_t ranks = (int64_t)mox_config_tp_ranks(&plan->config) * mox_config_ep_ranks(&plan->config);
     mox_workspace *s = &plan->space;
     s->tp_act = mox_carve_offset(carver, pairs, (uint64_t)routed->shape.rows13 * sizeof(float));
     s->tp_y = mox_carve_offset(carver, pairs, (uint64_t)routed->shape.rows2 * sizeof(float));

@@ -13,10 +13,6 @@
 #include "layer/config/tp_slice.h"
 #include "layer/plan/plan.h"
 
-/* MOXIE_ERR_ARGUMENT when a tensor parallel plan has no comm, or one of another size; MOXIE_ERR_UNSUPPORTED on a device.
- */
-moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error);
-
 /* Makes room in the workspace for a pass. */
 void mox_tp_carve(mox_carver *carver, moxie_plan *plan);
 

@@ -15,6 +15,7 @@
 #include "base/carver.h"
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
+#include "layer/plan/plan_ranks.h"
 #include "layer/plan/plan_tp.h"
 
 static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, uint64_t element)
@@ -217,6 +218,7 @@ moxie_status mox_workspace_assign(moxie_plan *plan, moxie_error *error)
     mox_carver c = mox_offset_carver(plan->backend->align);
     carve_batch(&c, plan);
     carve_pass(&c, plan);
+    mox_plan_ranks_carve(plan, &c);
     plan->space.bytes = c.used;
     for (int k = 0; k < (mox_plan_has_shared(plan) ? MOX_EXPERT_KINDS : 1); k++)
         carve_traces(&c, &plan->experts[k]);

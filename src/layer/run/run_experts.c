@@ -114,13 +114,34 @@ static mox_quant_act_args quantizer(const mox_run *run, const mox_expert_pass *p
     };
 }
 
+/* One scale covers the tokens of all ranks: finds its magnitude together. A row of a token may be on many ranks or on
+ * none, so ranks look at their own tokens; rows of pairs are each on one. */
+static moxie_status join_amax(const mox_run *run, mox_projection p, mox_quant_act_args *args, float *amax,
+                              moxie_error *error)
+{
+    const mox_ranks *ranks = run->plan->ranks;
+    mox_quant_act_args looked_at = *args;
+    mox_comm_request request;
+    if (p == MOX_W13 && args->source == NULL) {
+        looked_at.x = run->own->args.hidden;
+        looked_at.max_rows = run->own->args.tokens;
+    }
+    *amax = mox_quant_act_amax(&looked_at);
+    args->batch_amax = amax;
+    MOX_TRY(mox_comm_start_allreduce(ranks->comm, amax, 1, MOXIE_COMM_MAX_F32, &request, error));
+    return mox_comm_wait(ranks->comm, request, error);
+}
+
 /* Makes the activations that the product reads, and in a traced run the same as F32. */
 static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
                              mox_quant_act_args *args, moxie_error *error)
 {
     const mox_backend *b = run->plan->backend;
     const mox_kernel *kernel = pass->experts->kernels.quant[p];
+    float amax;
     args->out = pass->a[p];
+    if (args->amax != NULL && run->own != NULL)
+        MOX_TRY(join_amax(run, p, args, &amax, error));
     if (!pass->experts->form[p].reads_hidden)
         MOX_TRY(b->quantize(&run->queue, kernel, args, error));
     if (run->probe == NULL || args->out.kind == MOX_ACTIVATIONS_F32)
@@ -249,7 +270,7 @@ static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_er
     pass->act = act;
     MOX_TRY(quantize2(run, pass, error));
     MOX_TRY(multiply(run, pass, MOX_W2, error));
-    return mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error);
+    return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error) : MOXIE_OK;
 }
 
 moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *error)

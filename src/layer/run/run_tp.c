@@ -52,7 +52,7 @@ static void unpack_pair(void *context, int64_t pair, int32_t worker)
 {
     (void)worker;
     const gather *g = context;
-    for (int32_t r = 0; r < mox_tp_size(&g->plan->config); r++) {
+    for (int32_t r = 0; r < mox_config_tp_ranks(&g->plan->config); r++) {
         const mox_tp_rows part = mox_tp_columns(g->plan, g->projection, r);
         const char *from = g->recv + (g->recv_at[r] + pair * mox_tp_pieces(part.count)) * g->piece_bytes;
         float *to = g->out + pair * g->cols + part.first;
@@ -71,11 +71,11 @@ static void unpack_pair(void *context, int64_t pair, int32_t worker)
 static moxie_comm_rows plan_rows(const gather *g, int64_t *space)
 {
     const moxie_layer_config *c = &g->plan->config;
-    const int32_t ranks = mox_comm_ranks(g->plan->comm), first = c->ep_rank * mox_tp_size(c);
+    const int32_t ranks = mox_comm_ranks(g->plan->ranks->comm), first = c->ep_rank * mox_config_tp_ranks(c);
     int64_t *send_rows = space, *send_at = space + ranks, *recv_rows = send_at + ranks, *recv_at = recv_rows + ranks;
     int64_t at = 0;
     memset(space, 0, 4 * (size_t)ranks * sizeof *space);
-    for (int32_t r = 0; r < mox_tp_size(c); r++) {
+    for (int32_t r = 0; r < mox_config_tp_ranks(c); r++) {
         send_rows[first + r] = g->pairs * mox_tp_pieces(g->own.count);
         recv_rows[first + r] = g->pairs * mox_tp_pieces(mox_tp_columns(g->plan, g->projection, r).count);
         recv_at[first + r] = at;
@@ -107,12 +107,83 @@ moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, in
                  .recv = run->space + plan->space.tp_recv };
     g.piece_bytes = MOX_TP_UNIT * mox_dtype_bytes(g.dtype);
     const moxie_comm_rows rows = plan_rows(&g, MOX_RUN_AT(run, int64_t, tp_rows));
-    g.recv_at = rows.recv_at + c->ep_rank * mox_tp_size(c);
+    g.recv_at = rows.recv_at + c->ep_rank * mox_config_tp_ranks(c);
     mox_comm_request request;
     if (g.own.count > 0)
         mox_parallel(run->queue.executor, pairs, pack_pair, &g);
-    MOX_TRY(mox_comm_start_alltoallv(plan->comm, &rows, &request, error));
-    MOX_TRY(mox_comm_wait(plan->comm, request, error));
+    MOX_TRY(mox_comm_start_alltoallv(plan->ranks->comm, &rows, &request, error));
+    MOX_TRY(mox_comm_wait(plan->ranks->comm, request, error));
     mox_parallel(run->queue.executor, pairs, unpack_pair, &g);
     return MOXIE_OK;
+}
+
+bool mox_run_tp_gathers_y(const mox_run *run)
+{
+    return run->own == NULL || run->plan->kernels.expert_norm != NULL;
+}
+
+moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    mox_comm_request request;
+    *passes = mox_ceil_div(rows, run->plan->pass_tokens);
+    if (!run->plan->experts[MOX_ROUTED].shape.cut || x->groups == 1)
+        return MOXIE_OK;
+    MOX_TRY(mox_comm_start_allreduce(x->comm, passes, 1, MOXIE_COMM_MAX_I64, &request, error));
+    return mox_comm_wait(x->comm, request, error);
+}
+
+/* ---- y -------------------------------------------------------------------------------------------- */
+
+typedef struct column_copy {
+    const float *from;
+    float *to;
+    int64_t from_cols, to_cols, first, to_first, count; /* columns [first, first + count) of each row */
+} column_copy;
+
+static void copy_columns(void *context, int64_t row, int32_t worker)
+{
+    (void)worker;
+    const column_copy *c = context;
+    memcpy(c->to + row * c->to_cols + c->to_first, c->from + row * c->from_cols + c->first,
+           (size_t)c->count * sizeof *c->to);
+}
+
+void mox_run_tp_own_columns(mox_run *run)
+{
+    const moxie_plan *plan = run->plan;
+    if (!plan->experts[MOX_ROUTED].shape.cut)
+        return;
+    const mox_tp_rows own = mox_tp_columns(plan, MOX_W2, plan->config.tp_rank);
+    float *mine = MOX_RUN_AT(run, float, tp_y);
+    column_copy copy = { .from = run->y,
+                         .to = mine,
+                         .from_cols = plan->config.hidden,
+                         .to_cols = own.count,
+                         .first = own.first,
+                         .count = own.count };
+    if (mox_run_tp_gathers_y(run))
+        mox_parallel(run->queue.executor, run->permutation.offsets[plan->layer->slots], copy_columns, &copy);
+    run->y = mine;
+}
+
+/* The results of group g are in one block of columns for each of its ranks. */
+const float *mox_run_tp_join(const mox_run *run)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t hidden = run->plan->config.hidden;
+    const float *returned = (const float *)(run->space + x->space.returned);
+    float *whole = (float *)(run->space + x->space.whole);
+    for (int32_t r = 0; r < x->count; r++) {
+        const int64_t *col = &x->col[r % x->tp_size], pairs = x->counts.pairs[r];
+        const int64_t at = x->counts.pairs_at[r] * hidden;
+        column_copy copy = { .from = returned + at + pairs * col[0],
+                             .to = whole + at,
+                             .from_cols = col[1] - col[0],
+                             .to_cols = hidden,
+                             .to_first = col[0],
+                             .count = col[1] - col[0] };
+        mox_parallel(run->queue.executor, pairs, copy_columns, &copy);
+    }
+    return whole;
 }

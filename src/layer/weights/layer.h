@@ -73,6 +73,7 @@ struct moxie_layer {
     mox_dense_matrix router, shared_gate;      /* weight NULL when absent */
     mox_dense_matrix router_norm, expert_norm; /* [1, N], the same */
     bool prepared;
+    bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */
     mox_device device; /* where records and arrays are */
     mox_layer_arrays arrays;
 };

@@ -87,10 +87,12 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     moxie_options read;
     MOX_TRY(mox_config_read(config, &checked, error));
     MOX_TRY(mox_options_read(options, &read, error));
+    MOX_TRY(mox_config_check_comm(&checked, &read, error));
     moxie_layer *layer = mox_calloc(1, sizeof *layer);
     if (layer == NULL)
         return mox_layer_no_memory(&checked, error);
     layer->config = checked;
+    layer->has_comm = read.comm != NULL;
     moxie_status status = mox_config_own_arrays(&layer->config, &layer->config_arrays, error);
     layer->whole_shape = mox_config_routed_shape(&checked);
     layer->routed_shape = mox_tp_shape(&checked);
