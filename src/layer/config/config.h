@@ -45,7 +45,7 @@ moxie_status mox_config_map_experts(const moxie_layer_config *config, int32_t *s
 /* The activation of one kind of expert. Per-expert arrays of the shared expert's are not for it. */
 const moxie_activation *mox_config_activation(const moxie_layer_config *config, mox_expert_kind kind);
 
-/* What fixes the form of a record: of a routed expert, of the shared expert. */
+/* What fixes the form of a record: of a whole routed expert (tp_slice.h cuts it), of the shared expert. */
 mox_record_shape mox_config_routed_shape(const moxie_layer_config *config);
 mox_record_shape mox_config_shared_shape(const moxie_layer_config *config);
 

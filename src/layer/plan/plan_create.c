@@ -9,6 +9,7 @@
 
 #include "base/sizes.h"
 #include "layer/config/struct_size.h"
+#include "layer/config/tp_slice.h"
 #include "layer/plan/plan_product.h"
 #include "layer/plan/plan_ranks.h"
 #include "layer/plan/workspace.h"
@@ -21,18 +22,19 @@ static bool depends_on_batch(const mox_expert_plan *experts)
 static void set_experts(moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
-    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_config_routed_shape(c), .act = { c->a13, c->a2 } };
+    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_tp_shape(c), .act = { c->a13, c->a2 } };
     plan->experts[MOX_SHARED_EXPERT] =
         (mox_expert_plan) { .shape = mox_config_shared_shape(c), .act = { c->shared.a13, c->shared.a2 } };
     for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
         mox_expert_plan *experts = &plan->experts[k];
         experts->kernels = plan->kernels.experts[k];
         experts->activation = *mox_config_activation(c, (mox_expert_kind)k);
-        experts->n13 = experts->shape.intermediate * (experts->shape.gated ? 2 : 1);
+        experts->n13 = mox_shape_rows13(&experts->shape) * (experts->shape.gated ? 2 : 1);
     }
 }
 
-/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads. */
+/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads. Not
+ * with a part of the rows alone: then other ranks have the other activations. */
 static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
@@ -40,7 +42,8 @@ static void set_fused(moxie_plan *plan, mox_expert_kind kind)
                                   second = mox_plan_problem(plan, kind, MOX_W2);
     const mox_expert_kernels *k = &experts->kernels;
     experts->fused =
-        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_kernel *)k->glu)->tile != NULL &&
+        !experts->shape.cut && plan->backend->experts != NULL && k->glu != NULL &&
+        ((const mox_glu_kernel *)k->glu)->tile != NULL &&
         mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_kernel *)k->product[0],
                                &first) &&
         mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_kernel *)k->product[1], &second);

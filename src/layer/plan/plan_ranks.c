@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/sizes.h"
+#include "layer/config/tp_slice.h"
 #include "layer/plan/exchange_message.h"
 
 /* ---- placement ------------------------------------------------------------------------------------- */
@@ -78,15 +79,28 @@ static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
                 "a plan of the %s back end cannot exchange rows with other ranks yet: use the cpu back end, or "
                 "exchange rows between moxie_plan_experts and moxie_plan_combine",
                 plan->backend->name);
-    MOX_FAIL_IF(mox_config_tp_ranks(&plan->config) > 1, MOXIE_ERR_UNSUPPORTED, error,
-                "tp_size is %d, but ranks cannot share the rows of an expert yet: set tp_size to 1",
-                (int)plan->config.tp_size);
     return MOXIE_OK;
+}
+
+/* The columns of y of each rank of a group: the rows of W2 that it has. */
+static void set_columns(const moxie_layer_config *c, mox_ranks *x)
+{
+    x->col[x->tp_size] = x->unit = c->hidden;
+    for (int32_t r = 0; r < x->tp_size; r++) {
+        const mox_tp_rows rows = mox_tp_rows2(c, r);
+        x->col[r] = rows.first;
+        x->unit = mox_common_divisor(x->unit, rows.count);
+    }
 }
 
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error)
 {
     const moxie_layer_config *c = &plan->config;
+    MOX_FAIL_IF(
+        options->comm == NULL && plan->layer != NULL && mox_config_tp_ranks(c) > 1, MOXIE_ERR_ARGUMENT, error,
+        "the layer is tensor parallel rank %d of %d and has a part of every expert, but options.comm is NULL: give "
+        "the comm of all ranks",
+        (int)c->tp_rank, (int)c->tp_size);
     if (options->comm == NULL)
         return MOXIE_OK;
     MOX_TRY(mox_config_check_comm(c, options, error));
@@ -103,7 +117,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->layout = (moxie_token_layout)options->token_layout;
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
-    x->col[x->tp_size] = x->unit = c->hidden;
+    set_columns(c, x);
     return place(c, x, error);
 }
 

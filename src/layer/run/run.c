@@ -18,6 +18,7 @@
 #include "layer/run/run_pass.h"
 #include "layer/run/run_ranks.h"
 #include "layer/run/run_route.h"
+#include "layer/run/run_tp.h"
 
 /* ---- the four calls ------------------------------------------------------------------------------ */
 
@@ -36,11 +37,14 @@ static moxie_status run_whole(mox_run *run, moxie_error *error)
 /* moxie_plan_experts. */
 static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
 {
-    for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
-        MOX_TRY(mox_run_begin_pass(run, t, error));
+    const moxie_layer_config *c = &run->plan->config;
+    int64_t passes;
+    MOX_TRY(mox_run_tp_passes(run, run->args.tokens, &passes, error));
+    for (int64_t i = 0; i < passes; i++) {
+        MOX_TRY(mox_run_begin_pass(run, mox_min_i64(i * run->plan->pass_tokens, run->args.tokens), error));
         MOX_TRY(mox_run_pass(run, false, error));
-        MOX_TRY(mox_run_scatter(run, run->permutation.position, run->tokens * run->plan->config.top_k,
-                                rows + run->first * run->plan->config.top_k * run->plan->config.hidden, error));
+        MOX_TRY(mox_run_scatter(run, run->permutation.position, run->tokens * c->top_k, c->hidden,
+                                rows + run->first * c->top_k * c->hidden, error));
     }
     return MOXIE_OK;
 }
@@ -90,7 +94,8 @@ moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const mo
         MOX_TRY(use_device(&run, error));
     if (together)
         return mox_run_ranks(&run, error);
-    if (run.args.tokens == 0)
+    const bool waits = call == MOX_RUN_EXPERTS && plan->experts[MOX_ROUTED].shape.cut; /* others wait for this rank */
+    if (run.args.tokens == 0 && !waits)
         return MOXIE_OK;
     switch (call) {
     case MOX_RUN_WHOLE: return run_whole(&run, error);

@@ -16,6 +16,7 @@
 
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
+#include "layer/run/run_tp.h"
 #include "layer/weights/layer_arrays.h"
 
 /* ---- the pass ------------------------------------------------------------------------------------ */
@@ -199,7 +200,7 @@ static mox_glu_args activation(const mox_run *run, const mox_expert_pass *pass)
                             .expert_of = pass->expert_of,
                             .max_pairs = pass->pairs,
                             .h = pass->h,
-                            .intermediate = pass->experts->shape.intermediate,
+                            .intermediate = mox_shape_rows13(&pass->experts->shape),
                             .out = pass->act };
 }
 
@@ -240,6 +241,8 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     const uint32_t fuses = b->fuses(kernel);
     const mox_glu_args glu = activation(run, pass);
     mox_expert_gemm_args args = product(run, pass, p, fuses);
+    if (args.n_out == 0) /* a tensor parallel rank without rows of this matrix */
+        return MOXIE_OK;
     if (fuses != 0) {
         args.glu = &glu;
         args.next = &pass->a[MOX_W2];
@@ -253,10 +256,29 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     return b->product(&run->queue, kernel, &args, error);
 }
 
+/* The same with the part of an expert's rows that this tensor parallel rank has. */
+static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_error *error)
+{
+    float *const act = pass->act, *const y = pass->y;
+    const int64_t pairs = pass->offsets[pass->slots];
+    pass->act = MOX_RUN_AT(run, float, tp_act);
+    pass->y = MOX_RUN_AT(run, float, tp_y);
+    MOX_TRY(quantize13(run, pass, error));
+    MOX_TRY(multiply(run, pass, MOX_W13, error));
+    MOX_TRY(activate(run, pass, error));
+    MOX_TRY(mox_run_tp_gather(run, MOX_W13, pairs, pass->act, act, error));
+    pass->act = act;
+    MOX_TRY(quantize2(run, pass, error));
+    MOX_TRY(multiply(run, pass, MOX_W2, error));
+    return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error) : MOXIE_OK;
+}
+
 moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *error)
 {
     mox_expert_pass pass = kind == MOX_ROUTED ? routed_pass(run) : shared_pass(run);
     place_all(run, &pass);
+    if (pass.experts->shape.cut)
+        return run_part(run, &pass, error);
     MOX_TRY(quantize13(run, &pass, error));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, &pass, error));
     MOX_TRY(multiply(run, &pass, MOX_W13, error));

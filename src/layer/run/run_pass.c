@@ -143,13 +143,13 @@ moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
     return combined ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : mox_run_combine(run, &args, error);
 }
 
-moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, float *rows,
+moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols, float *rows,
                              moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const mox_combine_args args = { .tokens = count,
                                     .top_k = 1,
-                                    .hidden = plan->config.hidden,
+                                    .hidden = cols,
                                     .position = position,
                                     .y = run->y,
                                     .out = rows,

@@ -8,6 +8,7 @@
 #include "layer/run/exchange_agree.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
+#include "layer/run/run_tp.h"
 
 static void *at(const mox_run *run, uint64_t offset)
 {
@@ -73,12 +74,15 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     run.args.hidden = at(own, x->space.recv_x);
     run.ids = at(own, x->space.recv_ids);
     run.weights = plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
-    for (int64_t first = 0; first < rows || (x->one_chunk && first == 0); first += plan->pass_tokens) {
-        MOX_TRY(mox_run_begin_pass(&run, first, error));
+    int64_t passes;
+    MOX_TRY(mox_run_tp_passes(own, rows, &passes, error));
+    for (int64_t i = 0; i < passes || (x->one_chunk && i == 0); i++) {
+        MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), error));
         MOX_TRY(mox_run_pass(&run, false, error));
         int64_t *order = at(own, x->space.order);
         const int64_t count = order_of(&run, order);
-        MOX_TRY(mox_run_scatter(&run, order, count, results, error));
+        mox_run_tp_own_columns(&run);
+        MOX_TRY(mox_run_scatter(&run, order, count, cols, results, error));
         results += count * cols;
     }
     return MOXIE_OK;
@@ -130,7 +134,8 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     const mox_ranks *x = run->plan->ranks;
     if (run->tokens == 0)
         return MOXIE_OK;
-    mox_combine_args args = mox_run_combine_args(run, at(run, x->space.returned), at(run, x->space.position));
+    const float *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
+    mox_combine_args args = mox_run_combine_args(run, rows, at(run, x->space.position));
     args.out = output_of(run);
     return mox_run_combine(run, &args, error);
 }

@@ -58,6 +58,7 @@ struct moxie_layer {
     moxie_layer_config config; /* its arrays are in config_arrays */
     mox_arena config_arrays;
     mox_record_shape routed_shape, shared_shape;
+    mox_record_shape whole_shape;                /* of a routed expert with the rows of all tensor parallel ranks */
     const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
     int32_t slots;
     int32_t *slot_of;   /* [E] */
