@@ -549,7 +549,8 @@ typedef struct moxie_expert {
 } moxie_expert;
 
 /* One layer's weights: views that own nothing. Of an expert that another rank owns (ep_size, ep_rank) only the static
- * scales are read; its views may be absent. */
+ * scales are read; its views may be absent. In a layer that was created with options.comm, zero points and the order of
+ * columns are read too, where views are present: all ranks must choose one layout, or plans refuse (MISMATCH). */
 typedef struct moxie_weights {
     uint32_t struct_size;
     int64_t n_experts;           /* all E, whatever the rank */
