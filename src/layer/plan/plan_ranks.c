@@ -167,8 +167,15 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     const int64_t own = mox_max_i64(max_own(plan), 1);
     x->one_chunk = one_chunk;
     x->chunk_tokens = one_chunk ? own : mox_min_i64(own, mox_max_i64(MOX_EXCHANGE_BYTES / token, 1));
-    if (!one_chunk)
-        x->chunk_tokens = mox_min_i64(x->chunk_tokens, MOX_PASS_TOKENS);
+    x->max_rows = x->count * x->chunk_tokens;
+}
+
+void mox_plan_ranks_fit_chunk(moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    x->chunk_tokens = mox_min_i64(x->chunk_tokens, plan->pass_tokens);
     x->max_rows = x->count * x->chunk_tokens;
 }
 

@@ -65,4 +65,10 @@ typedef struct mox_ranks {
     mox_arena arena;
 } mox_ranks;
 
+/* Of tokens that all ranks have: the first that `rank` owns. */
+static inline int64_t mox_ranks_first_token(const mox_ranks *x, int64_t tokens, int32_t rank)
+{
+    return rank * tokens / x->count;
+}
+
 #endif
