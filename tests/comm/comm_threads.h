@@ -13,7 +13,7 @@ typedef struct comm_thread {
     moxie_comm *comm;
     int32_t ranks, rank;
     void *user;         /* the same for all ranks */
-    char failure[1024]; /* what is wrong; empty: nothing. Threads do not assert */
+    char failure[1536]; /* what is wrong; empty: nothing. Threads do not assert */
 } comm_thread;
 
 typedef void comm_thread_fn(comm_thread *self);
