@@ -31,7 +31,11 @@ moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_com
     NEED(out);
     MOX_TRY(mox_struct_read(transport, &known, MOX_STRUCT(moxie_transport), error));
     MOX_TRY(mox_comm_check_transport(&known, error));
-    MOX_TRY(read_options(options, &deadline_ms, error));
+    const moxie_status status = read_options(options, &deadline_ms, error);
+    if (status != MOXIE_OK) {
+        known.destroy(known.self); /* from here on it is ours */
+        return status;
+    }
     return mox_comm_create(&known, deadline_ms, out, error);
 }
 
