@@ -334,6 +334,24 @@ static void a_transport_that_fails_or_sleeps_breaks_the_comm(void **state)
     assert_int_equal(destroyed, 1);
 }
 
+static void transports_are_listed(void **state)
+{
+    (void)state;
+    moxie_transport_info info = MOXIE_TRANSPORT_INFO_INIT;
+    int32_t n = 0;
+    assert_int_equal(moxie_transport_at(0, NULL), 0);
+    assert_int_equal(moxie_transport_at(-1, &info), 0);
+    for (; moxie_transport_at(n, &info); n++) {
+        assert_true(info.usable == (info.missing[0] == 0));
+        assert_non_null(info.ranks);
+        if (n == 0)
+            assert_true(info.usable && strcmp(info.name, "local") == 0);
+    }
+    assert_true(n >= 1);
+    info.struct_size = 6;
+    assert_int_equal(moxie_transport_at(0, &info), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +361,7 @@ int main(void)
         cmocka_unit_test(local_comms_need_ranks_and_memory),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(wrong_rows_are_refused),
+        cmocka_unit_test(transports_are_listed),
         cmocka_unit_test(a_transport_that_fails_or_sleeps_breaks_the_comm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
