@@ -86,6 +86,19 @@ typedef struct moxie_transport {
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
 
+/* A transport that libmoxie brings. */
+typedef struct moxie_transport_info {
+    uint32_t struct_size;
+    int32_t usable;    /* 0: `missing` says why it is not, here and now */
+    const char *name;  /* "local", "mpi", ...; static */
+    const char *ranks; /* what its ranks are: "threads of one process"; static */
+    char missing[512]; /* "" when it is usable */
+} moxie_transport_info;
+#define MOXIE_TRANSPORT_INFO_INIT MOXIE_INIT(moxie_transport_info)
+/* Fills `out` with transport `index`, counted from 0. Returns 0 behind the last one, or when `out` is NULL. It may open
+ * the transport's library. Thread-safe. */
+MOXIE_API int moxie_transport_at(int32_t index, moxie_transport_info *out);
+
 /* ------------------------------------------------------------------------------------------- */
 /* Comms                                                                                       */
 /* ------------------------------------------------------------------------------------------- */
