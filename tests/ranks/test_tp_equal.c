@@ -169,7 +169,9 @@ static void try_layer(uint64_t seed, const test_layer_limits *limits, int32_t si
 static void test_random(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    const uint64_t configs =
+        (uint64_t)test_env("MOXIE_TEST_CONFIGS", 300 / (test_quick() ? 4 : test_one_in(10, "layers")));
+    for (uint64_t seed = 0; seed < configs; seed++) {
         test_layer_limits limits = any_limits;
         limits.features = seed % 2 == 1;
         try_layer(test_seed(26048000) + seed, &limits, sizes[seed % SIZES]);
