@@ -9,6 +9,7 @@
 #include "base/sizes.h"
 #include "layer/config/tp_slice.h"
 #include "layer/plan/exchange_message.h"
+#include "layer/plan/plan_tp.h"
 
 /* ---- placement ------------------------------------------------------------------------------------- */
 
@@ -264,6 +265,11 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks",
                  (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size);
         MOX_TRY(add_step(plan, "dispatch", text, error));
+    }
+    if (x->tp_size > 1) {
+        snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
+                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+        MOX_TRY(add_step(plan, "act", text, error));
     }
     snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", h * 4,
              h * 4 * (long long)plan->config.top_k);
