@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "layer/plan/plan.h"
+#include "layer/plan/plan_ranks.h"
 
 typedef struct rank_thread {
     const test_layer *layer;
@@ -68,8 +68,6 @@ static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_a
 {
     test_ranks_spec *spec = t->spec;
     moxie_status status = MOXIE_OK;
-    if (spec->chunk > 0 && !plan->ranks->one_chunk && plan->ranks->chunk_tokens > spec->chunk)
-        plan->ranks->chunk_tokens = spec->chunk;
     args->workspace_bytes = moxie_plan_workspace_bytes(plan);
     args->workspace = aligned_alloc(64, args->workspace_bytes > 0 ? args->workspace_bytes : 64);
     memset(args->workspace, 0xa5, args->workspace_bytes);
@@ -153,6 +151,7 @@ moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void
     moxie_error error;
     moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
     const size_t bytes = test_layer_output_bytes(layer);
+    mox_plan_ranks_test_chunk = spec->chunk;
     options.deadline_ms = spec->deadline_ms > 0 ? spec->deadline_ms : 60000;
     assert_ok(moxie_comm_local_create(spec->ranks, &options, comms, &error), &error);
     for (int32_t r = 0; r < spec->ranks; r++) {
@@ -165,6 +164,7 @@ moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void
         pthread_join(threads[r].thread, NULL);
         status = status == MOXIE_OK ? results[r].status : status;
     }
+    mox_plan_ranks_test_chunk = 0;
     for (int32_t r = 1; r < spec->ranks && spec->layout == MOXIE_TOKENS_REPLICATED; r++) {
         if (status == MOXIE_OK && memcmp(output, threads[r].output, bytes) != 0)
             fail_msg("rank %d's output differs from rank 0's: %s", (int)r, layer->text);
