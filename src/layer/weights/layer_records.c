@@ -110,9 +110,9 @@ static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int
     return false;
 }
 
-/* Whole experts are asked about, not the rows of this rank: all tensor parallel ranks must use one layout, since another
- * one is read by kernels that may sum in another order. For the same reason ranks that compute a batch together ask about
- * all experts. Those whose views are missing are accepted. */
+/* Whole experts are asked about, not the rows of this rank: all tensor parallel ranks must use one layout, since
+ * another one is read by kernels that may sum in another order. For the same reason ranks that compute a batch together
+ * ask about all experts. Those whose views are missing are accepted. */
 static bool accepts_all(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights)
 {
     for (int64_t e = 0; e < layer->config.experts; e++)
