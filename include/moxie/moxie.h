@@ -82,7 +82,7 @@ typedef enum moxie_status {
     MOXIE_ERR_IO = 4,          /* the system refused to open, read, write or rename a file */
     MOXIE_ERR_FORMAT = 5,      /* a file's content is malformed or contradicts itself */
     MOXIE_ERR_MISMATCH = 6,    /* two things that must agree do not: shape, dtype, checksum */
-    MOXIE_ERR_TIMEOUT = 7      /* a callback of the caller's (progress, visit) ended the call */
+    MOXIE_ERR_TIMEOUT = 7      /* a callback of the caller's ended the call, or another rank is late or dead */
 } moxie_status;
 
 /* What went wrong: what was asked, what was found, which limit failed, what to try. `file` is empty and `offset` is -1
@@ -440,6 +440,18 @@ typedef enum moxie_expert_map_kind { MOXIE_MAP_LINEAR = 0, MOXIE_MAP_ROUND_ROBIN
 MOXIE_API moxie_status moxie_expert_map(moxie_expert_map_kind kind, int32_t experts, int32_t ranks, int32_t rank,
                                         int32_t *local, int32_t *count, moxie_error *error);
 
+/* Where every expert lies, with replicas: slot p of the P = `slots` slots of all ranks holds expert expert_of[p], or none
+ * where that is -1; rank r has the slots [first_slot[r], first_slot[r + 1]). Every expert has one slot at least, and at
+ * most one on a rank. All ranks must have the same map. Its makers are in moxie_parallel.h. */
+typedef struct moxie_slot_map {
+    uint32_t struct_size;
+    int32_t ranks, experts, slots;
+    const int32_t *expert_of;  /* [slots] */
+    const int32_t *first_slot; /* [ranks + 1] */
+    uint64_t generation;       /* counts the maps of a layer; ranks whose maps differ answer MOXIE_ERR_MISMATCH */
+} moxie_slot_map;
+#define MOXIE_SLOT_MAP_INIT MOXIE_INIT(moxie_slot_map)
+
 /* ------------------------------------------------------------------------------------------- */
 /* Norms                                                                                       */
 /* ------------------------------------------------------------------------------------------- */
@@ -505,6 +517,13 @@ typedef struct moxie_layer_config {
     moxie_row_norm expert_norm;    /* of each routed expert's result, before its routing weight multiplies it */
     int32_t has_shared_activation; /* 1: the shared expert's activation is shared_activation; ignored without one */
     moxie_activation shared_activation; /* its per-expert arrays are NULL */
+    /* Tensor parallel inside an expert parallel rank; sizes 0 and 1 mean none. Of the tp_size ranks that share experts
+     * this is number tp_rank: it holds a part of W13's rows and a part of W2's rows (moxie_tp_slice, docs/ranks.md), and
+     * the whole shared expert. moxie_layer_prepare gets views of whole experts. Rank ep_rank * tp_size + tp_rank of the
+     * comm is this one. Plans need options.comm and run on the host; moxie_plan_experts is collective as well, and all
+     * ranks of a group pass it the same tokens. */
+    int32_t tp_size, tp_rank;
+    const moxie_slot_map *slot_map; /* of ep_size ranks; NULL: ep_map's. moxie_layer_create copies it */
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
 
@@ -532,7 +551,8 @@ typedef struct moxie_expert {
 } moxie_expert;
 
 /* One layer's weights: views that own nothing. Of an expert that another rank owns (ep_size, ep_rank) only the static
- * scales are read; its views may be absent. */
+ * scales are read; its views may be absent. In a layer that was created with options.comm, zero points and the order of
+ * columns are read too, where views are present: all ranks must choose one layout, or plans refuse (MISMATCH). */
 typedef struct moxie_weights {
     uint32_t struct_size;
     int64_t n_experts;           /* all E, whatever the rank */
@@ -608,6 +628,16 @@ typedef struct moxie_plan moxie_plan;
  * Non-zero cancels: the call returns MOXIE_ERR_TIMEOUT. */
 typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 
+/* Whose tokens a run with a comm has. Rank r of R.
+ *     SHARDED      each rank has tokens of its own, as many as it likes; it gets their outputs
+ *     REPLICATED   all ranks have the same T tokens, ids and weights; each gets all outputs
+ *     SCATTERED    the same, but rank r gets only the outputs of tokens [r T / R, (r+1) T / R), at row 0 of `output` */
+typedef enum moxie_token_layout {
+    MOXIE_TOKENS_SHARDED = 0,
+    MOXIE_TOKENS_REPLICATED = 1,
+    MOXIE_TOKENS_SCATTERED = 2
+} moxie_token_layout;
+
 /* Wherever a function takes `moxie_options *`, NULL means all defaults. */
 typedef struct moxie_options {
     uint32_t struct_size;
@@ -626,6 +656,11 @@ typedef struct moxie_options {
      * of that class, which this machine need not be. Then where device memory comes from; NULL: the CUDA runtime. */
     const char *device;
     const struct moxie_cuda_allocator *device_memory;
+    /* Of a plan: the ranks that compute the layer together, ep_size * tp_size of them (moxie_comm.h); it must outlive
+     * the plan. NULL: this rank alone, whose output is its experts' share. moxie_plan_create then is collective, and
+     * moxie_plan_run as well: every rank makes the same calls in the same order, with the same max_tokens. */
+    struct moxie_comm *comm;
+    int32_t token_layout; /* moxie_token_layout; read with a comm */
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
@@ -770,7 +805,7 @@ typedef struct moxie_check_report moxie_check_report;
 /* Runs `plan` on `args` and compares every element of every stage with the oracle: double precision, from the inputs
  * that the stage's kernel had, straight from the checkpoint views in `weights` (never from packed records). MOXIE_OK
  * means that it ran; moxie_check_report_worst() says whether it is right. It is slow, and allocates room for every
- * stage. One-thread-at-a-time per plan. */
+ * stage. MOXIE_ERR_UNSUPPORTED for a plan with options.comm. One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                                         moxie_check_report **out, moxie_error *error);
 /* The largest worst_ratio of all stages: up to 1 every element is within its bound. Immutable. */

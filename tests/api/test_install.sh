@@ -47,6 +47,8 @@ cat >"$tmp/main.c" <<'END'
 #include <moxie/moxie_scheme.h>
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_lint.h>
+#include <moxie/moxie_parallel.h>
+#include <moxie/moxie_comm.h>
 #include <stdio.h>
 int main(void)
 {

@@ -3,8 +3,10 @@
  * struct_types.c - where the fields of public structs begin and end, from public_structs.def.
  */
 #include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_comm.h>
 #include <moxie/moxie_cuda.h>
 #include <moxie/moxie_lint.h>
+#include <moxie/moxie_parallel.h>
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * moxie_comm.h - ranks: what carries rows of tokens between processes, threads or devices.
+ *
+ *     transport   a table of functions that move bytes: local, mpi, nccl, or an engine's own
+ *     comm        a transport with a deadline; one for each rank, the same kind on all of them
+ *
+ *     moxie_comm_local_create, moxie_comm_mpi_create, moxie_comm_create (a transport of your own)
+ *         -> options.comm                     -> moxie_plan_create, moxie_plan_run: tokens go to the ranks that own
+ *                                                their experts, results come back
+ *         -> moxie_comm_wait, ...             -> the same operations for the caller's own use
+ *
+ * The output bytes of N ranks equal those of one: a row leaves its owner once for each destination, results come back
+ * as one row for each choice, unweighted, and the owner sums them in slot order (docs/ranks.md).
+ *
+ * The rules of moxie.h about calls, threads and structs hold here too.
+ */
+#ifndef MOXIE_COMM_H
+#define MOXIE_COMM_H
+
+#include <moxie/moxie.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The largest number of ranks. */
+#define MOXIE_MAX_RANKS 1024
+
+/* ------------------------------------------------------------------------------------------- */
+/* Transports                                                                                  */
+/* ------------------------------------------------------------------------------------------- */
+
+/* Rows to and from every rank. For rank r: rows [send_at[r], send_at[r] + send_rows[r]) of `send` go there, and
+ * recv_rows[r] rows come from there to row recv_at[r] of `recv`. Each array has one number a rank. Both sides know the
+ * numbers of rows; they must agree. Ranks that exchange no rows need not wait for each other. The own rank's rows are
+ * copied. Sent ranges may overlap each other, received ones may not, and `send` may not overlap `recv`. */
+typedef struct moxie_comm_rows {
+    const void *send;
+    void *recv;
+    uint64_t row_bytes; /* of each row, 1 or more; row i begins at byte i * row_bytes */
+    const int64_t *send_rows, *send_at, *recv_rows, *recv_at;
+    uint32_t reserved[4]; /* zero */
+} moxie_comm_rows;
+
+typedef enum moxie_comm_sum { MOXIE_COMM_SUM_I64 = 0, MOXIE_COMM_MAX_I64 = 1, MOXIE_COMM_MAX_F32 = 2 } moxie_comm_sum;
+
+/* What moves the bytes. Fill one to bring a network of your own. `self` is the first argument of every function.
+ *
+ * The five operations start and return at once; *request gets a number that progress() accepts. All pointers stay valid
+ * and unchanged until the request is done. Every rank starts the same operations in the same order; up to 8 requests
+ * may be open at a time. An operation may also finish before it returns.
+ *
+ * A failure is MOXIE_ERR_TIMEOUT when another rank is dead or was cancelled, and its text names the rank. After one
+ * failure every further call but cancel() and destroy() may fail. `error` is never NULL. Functions of one transport are
+ * called one-thread-at-a-time; transports of different ranks work at the same time. Sizes are checked before: numbers
+ * are not negative, bytes fit 63 bits, pointers are there where rows are. */
+typedef struct moxie_transport {
+    uint32_t struct_size;
+    int32_t ranks, rank;
+    const char *name; /* "local", "mpi", ...; lives as long as the transport */
+    void *self;
+    /* All-to-all of `each` numbers: send[r * each ..] goes to rank r, recv[r * each ..] came from there. */
+    moxie_status (*counts)(void *self, const int64_t *send, int64_t *recv, int64_t each, int64_t *request,
+                           moxie_error *error);
+    moxie_status (*alltoallv)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
+    /* As alltoallv, but send_rows[0] rows from send_at[0] go to every rank; the other entries are not read. */
+    moxie_status (*allgatherv)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
+    /* Sums f32 rows of all ranks in rank order: from `send`, [rows of all ranks, cols], rank r gets the recv_rows[r]
+     * rows from row recv_at[r] on, summed, to row 0 of its `recv`. Both arrays are the same on all ranks. send_rows and
+     * send_at are not read; row_bytes is 4 cols. It rounds once a rank, so it serves mode FAST only. */
+    moxie_status (*reduce_scatter)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
+    /* Replaces values[n] by their sum or maximum over all ranks, in rank order; the type is `how`'s. A sum wraps around
+     * where it does not fit. NaN is below every number. */
+    moxie_status (*allreduce)(void *self, void *values, int64_t n, moxie_comm_sum how, int64_t *request,
+                              moxie_error *error);
+    moxie_status (*barrier)(void *self, int64_t *request, moxie_error *error);
+    /* Works on open requests without blocking. *done: 1 when `request` is done; then its number is free again. */
+    moxie_status (*progress)(void *self, int64_t request, int32_t *done, moxie_error *error);
+    /* The lowest rank that `request` still waits for, or -1 when that is unknown. */
+    int32_t (*late)(void *self, int64_t request);
+    /* Gives up all open requests: after it no memory of theirs is touched. Other ranks that wait for this one fail. */
+    void (*cancel)(void *self);
+    void (*destroy)(void *self); /* frees `self`; no request is open */
+    /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
+    void (*wait)(void *self, int64_t request, int32_t ms);
+} moxie_transport;
+#define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
+
+/* A transport that libmoxie brings. */
+typedef struct moxie_transport_info {
+    uint32_t struct_size;
+    int32_t usable;    /* 0: `missing` says why it is not, here and now */
+    const char *name;  /* "local", "mpi", ...; static */
+    const char *ranks; /* what its ranks are: "threads of one process"; static */
+    char missing[512]; /* "" when it is usable */
+} moxie_transport_info;
+#define MOXIE_TRANSPORT_INFO_INIT MOXIE_INIT(moxie_transport_info)
+/* Fills `out` with transport `index`, counted from 0. Returns 0 behind the last one, or when `out` is NULL. It may open
+ * the transport's library. Thread-safe. */
+MOXIE_API int moxie_transport_at(int32_t index, moxie_transport_info *out);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Comms                                                                                       */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_comm moxie_comm;
+
+typedef struct moxie_comm_options {
+    uint32_t struct_size;
+    int32_t deadline_ms; /* how long a rank waits for others in one operation, no other work included; 0: 30000 */
+} moxie_comm_options;
+#define MOXIE_COMM_OPTIONS_INIT MOXIE_INIT(moxie_comm_options)
+
+/* A comm over a transport of the caller's. Copies the struct; the comm calls destroy() in the end, also when this call
+ * fails after checking the struct. `options` may be NULL. Thread-safe. */
+MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_comm_options *options,
+                                         moxie_comm **out, moxie_error *error);
+
+/* `ranks` comms in this process, out[r] for rank r; each is used by a thread of its own, and destroyed once. They share
+ * memory that the last destroyed one frees. A thread that waits sleeps; rows are copied once, from the sender's memory
+ * to the receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
+MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,
+                                               moxie_error *error);
+
+/* A comm over MPI. libmoxie does not link MPI: it opens libmoxie_openmpi.so or libmoxie_mpich.so, the one that fits the
+ * MPI library in this process; the environment variable MOXIE_MPI_LIBRARY names another file. `communicator` points to
+ * an MPI_Comm, or is NULL for MPI_COMM_WORLD; it is duplicated. MPI must be initialised: MOXIE_ERR_ARGUMENT otherwise.
+ * Collective over the communicator. Thread-safe as far as MPI is (MPI_THREAD_SERIALIZED is enough for one comm a
+ * process). */
+MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options,
+                                             moxie_comm **out, moxie_error *error);
+
+/* After its plans. Ranks that still wait for this one fail. One-thread-at-a-time. */
+MOXIE_API void moxie_comm_destroy(moxie_comm *comm);
+
+/* Immutable. */
+MOXIE_API int32_t moxie_comm_ranks(const moxie_comm *comm);
+MOXIE_API int32_t moxie_comm_rank(const moxie_comm *comm);
+MOXIE_API const char *moxie_comm_name(const moxie_comm *comm);
+
+/* The transport's operations, each to its end. Memory is the caller's and is not touched after the call. Failures:
+ *
+ *     MOXIE_ERR_TIMEOUT    a rank is dead, has left, or is late past the deadline; the text names it
+ *     MOXIE_ERR_MISMATCH   ranks disagree: about the operation, numbers of rows, row_bytes; the text names two ranks and
+ *                          both numbers. Transports that see it report it; local does, on all ranks that take part
+ *     MOXIE_ERR_ARGUMENT   NULL, negative or too large numbers: nothing was started, and the comm works on
+ *
+ * After any other failure than MOXIE_ERR_ARGUMENT the comm is broken, received memory may be partly written, and further
+ * calls fail with the first text: destroy it and its plans, and make new ones. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_comm_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
+                                         moxie_error *error);
+MOXIE_API moxie_status moxie_comm_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error);
+MOXIE_API moxie_status moxie_comm_allgatherv(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error);
+MOXIE_API moxie_status moxie_comm_reduce_scatter(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error);
+MOXIE_API moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
+                                            moxie_error *error);
+MOXIE_API moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
