@@ -82,7 +82,7 @@ typedef enum moxie_status {
     MOXIE_ERR_IO = 4,          /* the system refused to open, read, write or rename a file */
     MOXIE_ERR_FORMAT = 5,      /* a file's content is malformed or contradicts itself */
     MOXIE_ERR_MISMATCH = 6,    /* two things that must agree do not: shape, dtype, checksum */
-    MOXIE_ERR_TIMEOUT = 7      /* a callback of the caller's (progress, visit) ended the call */
+    MOXIE_ERR_TIMEOUT = 7      /* a callback of the caller's (progress, visit) ended the call; or a rank is late or dead */
 } moxie_status;
 
 /* What went wrong: what was asked, what was found, which limit failed, what to try. `file` is empty and `offset` is -1

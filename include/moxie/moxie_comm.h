@@ -65,11 +65,12 @@ typedef struct moxie_transport {
     moxie_status (*alltoallv)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
     /* As alltoallv, but send_rows[0] rows from send_at[0] go to every rank; the other entries are not read. */
     moxie_status (*allgatherv)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
-    /* Sums f32 rows of all ranks in rank order: from `send`, [rows of all ranks, cols], this rank gets the
-     * recv_rows[rank] rows from row recv_at[rank] on, summed, to row 0 of `recv`. send_rows and send_at are not read;
-     * row_bytes is 4 cols. It rounds once a rank, so it serves mode FAST only. */
+    /* Sums f32 rows of all ranks in rank order: from `send`, [rows of all ranks, cols], rank r gets the recv_rows[r]
+     * rows from row recv_at[r] on, summed, to row 0 of its `recv`. Both arrays are the same on all ranks. send_rows and
+     * send_at are not read; row_bytes is 4 cols. It rounds once a rank, so it serves mode FAST only. */
     moxie_status (*reduce_scatter)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
-    /* Replaces values[n] by their sum or maximum over all ranks, in rank order; the type is `how`'s. */
+    /* Replaces values[n] by their sum or maximum over all ranks, in rank order; the type is `how`'s. A sum that does not
+     * fit wraps around. NaN is below every number. */
     moxie_status (*allreduce)(void *self, void *values, int64_t n, moxie_comm_sum how, int64_t *request,
                               moxie_error *error);
     moxie_status (*barrier)(void *self, int64_t *request, moxie_error *error);
@@ -80,6 +81,8 @@ typedef struct moxie_transport {
     /* Gives up all open requests: after it no memory of theirs is touched. Other ranks that wait for this one fail. */
     void (*cancel)(void *self);
     void (*destroy)(void *self); /* frees `self`; no request is open */
+    /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
+    void (*wait)(void *self, int64_t request, int32_t ms);
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
 
