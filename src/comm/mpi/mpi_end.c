@@ -189,17 +189,8 @@ static void leave(mox_mpi_transport *t)
     (void)all_done(1, &t->hearing);
 }
 
-void mox_mpi_destroy(void *self)
+void mox_mpi_free(mox_mpi_transport *t)
 {
-    mox_mpi_transport *t = self;
-    int ended = 0;
-    (void)MPI_Finalized(&ended);
-    if (!ended && !t->cancelled)
-        leave(t);
-    if (!ended && !all_done(t->ranks, t->telling))
-        return; /* MPI still reads t->told: a few bytes remain until the process ends */
-    if (!ended && t->hearing != MPI_REQUEST_NULL)
-        return;
     for (int i = 0; i < MOX_COMM_OPEN; i++) {
         mox_mpi_release(t, &t->open[i]);
         t->host.release(t->open[i].scratch);
@@ -207,4 +198,16 @@ void mox_mpi_destroy(void *self)
     t->host.release(t->telling);
     t->host.release(t->others);
     t->host.release(t);
+}
+
+void mox_mpi_destroy(void *self)
+{
+    mox_mpi_transport *t = self;
+    int ended = 0;
+    (void)MPI_Finalized(&ended);
+    if (!ended && !t->cancelled)
+        leave(t);
+    /* Where MPI still reads or writes a notice, a few bytes remain until the process ends. */
+    if (ended || (all_done(t->ranks, t->telling) && t->hearing == MPI_REQUEST_NULL))
+        mox_mpi_free(t);
 }

@@ -87,15 +87,6 @@ static moxie_status allocate(mox_mpi_transport *t, moxie_error *error)
     return MOXIE_OK;
 }
 
-static void release_all(mox_mpi_transport *t)
-{
-    for (int i = 0; i < MOX_COMM_OPEN; i++)
-        mox_mpi_release(t, &t->open[i]);
-    t->host.release(t->telling);
-    t->host.release(t->others);
-    t->host.release(t);
-}
-
 /* All that can fail on one rank alone comes before the first message. */
 static moxie_status create(const void *communicator, const mox_mpi_options *options, moxie_transport *out,
                            moxie_error *error)
@@ -119,7 +110,7 @@ static moxie_status create(const void *communicator, const mox_mpi_options *opti
         status = mox_mpi_listen(t, error);
     if (status != MOXIE_OK) {
         if (status != MOXIE_ERR_TIMEOUT) /* else MPI still writes to t->comm */
-            release_all(t);
+            mox_mpi_free(t);
         return status;
     }
     *out = (moxie_transport) { .struct_size = sizeof *out, .ranks = t->ranks, .rank = t->rank, .name = "mpi", .self = t };

@@ -118,6 +118,7 @@ moxie_status mox_mpi_listen(mox_mpi_transport *t, moxie_error *error);
 moxie_status mox_mpi_check_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, moxie_error *error);
 void mox_mpi_cancel(void *self);
 void mox_mpi_destroy(void *self);
+void mox_mpi_free(mox_mpi_transport *t); /* its memory alone */
 double mox_mpi_now(void); /* seconds */
 
 #endif
