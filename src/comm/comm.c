@@ -167,20 +167,22 @@ static moxie_status too_late(moxie_comm *comm, const open_request *r, int64_t wa
 
 /* ---- requests ----------------------------------------------------------------------------------------- */
 
-/* A free place for a request; the comm works and has one. */
-static moxie_status find_place(moxie_comm *comm, mox_comm_kind kind, open_request **out, moxie_error *error)
+/* A place for a request of a comm that works; NULL, and *status set, when there is none. */
+static open_request *find_place(moxie_comm *comm, mox_comm_kind kind, moxie_status *status, moxie_error *error)
 {
-    if (comm->broken.code != MOXIE_OK)
-        return say_broken(comm, error);
+    if (comm->broken.code != MOXIE_OK) {
+        *status = say_broken(comm, error);
+        return NULL;
+    }
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         if (!comm->open[i].used) {
-            *out = &comm->open[i];
-            **out = (open_request) { .kind = kind, .operation = comm->operations + 1, .since = -1 };
-            return MOXIE_OK;
+            comm->open[i] = (open_request) { .kind = kind, .operation = comm->operations + 1, .since = -1 };
+            return &comm->open[i];
         }
-    return mox_fail(MOXIE_ERR_ARGUMENT, error,
-                    "%s: %d requests of this comm are open, which is the limit; wait for one", mox_comm_kind_name(kind),
-                    MOX_COMM_OPEN);
+    *status = mox_fail(MOXIE_ERR_ARGUMENT, error,
+                       "%s: %d requests of this comm are open, which is the limit; wait for one of them",
+                       mox_comm_kind_name(kind), MOX_COMM_OPEN);
+    return NULL;
 }
 
 /* The transport answered `status` to the start of the request. */
@@ -201,11 +203,13 @@ moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_
                                    mox_comm_request *request, moxie_error *error)
 {
     moxie_error reason = UNSAID;
-    open_request *place;
+    moxie_status status;
     const moxie_transport *t = &comm->transport;
-    MOX_TRY(find_place(comm, MOX_COMM_COUNTS, &place, error));
+    open_request *place = find_place(comm, MOX_COMM_COUNTS, &status, error);
+    if (!place)
+        return status;
     MOX_TRY(mox_comm_check_counts(send, recv, each, t->ranks, error));
-    const moxie_status status = t->counts(t->self, send, recv, each, &place->number, &reason);
+    status = t->counts(t->self, send, recv, each, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
@@ -215,11 +219,13 @@ static moxie_status start_rows(moxie_comm *comm, mox_comm_kind kind, rows_functi
                                mox_comm_request *request, moxie_error *error)
 {
     moxie_error reason = UNSAID;
-    open_request *place;
+    moxie_status status;
     const moxie_transport *t = &comm->transport;
-    MOX_TRY(find_place(comm, kind, &place, error));
+    open_request *place = find_place(comm, kind, &status, error);
+    if (!place)
+        return status;
     MOX_TRY(mox_comm_check_rows(kind, rows, t->rank, t->ranks, error));
-    const moxie_status status = start(t->self, rows, &place->number, &reason);
+    status = start(t->self, rows, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
@@ -245,21 +251,25 @@ moxie_status mox_comm_start_allreduce(moxie_comm *comm, void *values, int64_t n,
                                       mox_comm_request *request, moxie_error *error)
 {
     moxie_error reason = UNSAID;
-    open_request *place;
+    moxie_status status;
     const moxie_transport *t = &comm->transport;
-    MOX_TRY(find_place(comm, MOX_COMM_ALLREDUCE, &place, error));
+    open_request *place = find_place(comm, MOX_COMM_ALLREDUCE, &status, error);
+    if (!place)
+        return status;
     MOX_TRY(mox_comm_check_allreduce(values, n, how, error));
-    const moxie_status status = t->allreduce(t->self, values, n, how, &place->number, &reason);
+    status = t->allreduce(t->self, values, n, how, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
 moxie_status mox_comm_start_barrier(moxie_comm *comm, mox_comm_request *request, moxie_error *error)
 {
     moxie_error reason = UNSAID;
-    open_request *place;
+    moxie_status status;
     const moxie_transport *t = &comm->transport;
-    MOX_TRY(find_place(comm, MOX_COMM_BARRIER, &place, error));
-    const moxie_status status = t->barrier(t->self, &place->number, &reason);
+    open_request *place = find_place(comm, MOX_COMM_BARRIER, &status, error);
+    if (!place)
+        return status;
+    status = t->barrier(t->self, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
