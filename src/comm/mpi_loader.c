@@ -105,8 +105,8 @@ static moxie_status open_module(const mox_module_name *name, const mox_mpi_table
         return MOXIE_OK;
     }
     if (table == NULL)
-        (void)mox_fail(MOXIE_ERR_UNSUPPORTED, error, "%s has no " MOX_MPI_TABLE_SYMBOL ": it is no %s", module.path,
-                       name->file);
+        (void)mox_fail(MOXIE_ERR_UNSUPPORTED, error, "%s has no " MOX_MPI_TABLE_SYMBOL ": it is no MPI module of moxie",
+                       module.path);
     else
         (void)mox_fail(MOXIE_ERR_UNSUPPORTED, error,
                        "%s has table %u of %u bytes, this libmoxie needs %u of %u: install both from one build",
@@ -171,7 +171,7 @@ moxie_status mox_mpi_open_for_launch(const mox_mpi_table **out, moxie_error *err
 moxie_status mox_comm_mpi_create(const void *communicator, int32_t deadline_ms, uint64_t part_bytes, moxie_comm **out,
                                  moxie_error *error)
 {
-    const mox_mpi_table *table;
+    const mox_mpi_table *table = NULL;
     moxie_transport transport;
     MOX_TRY(mox_mpi_open(&table, error));
     const mox_mpi_options options = { .alloc = mox_alloc,
@@ -184,7 +184,7 @@ moxie_status mox_comm_mpi_create(const void *communicator, int32_t deadline_ms, 
 
 moxie_status mox_comm_mpi_launch(moxie_error *error)
 {
-    const mox_mpi_table *table;
+    const mox_mpi_table *table = NULL;
     MOX_TRY(mox_mpi_open_for_launch(&table, error));
     return table->launch(error);
 }

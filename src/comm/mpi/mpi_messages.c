@@ -15,12 +15,8 @@ void mox_mpi_release(mox_mpi_transport *t, mox_mpi_operation *operation)
 {
     t->host.release(operation->messages);
     t->host.release(operation->requests);
-    t->host.release(operation->finished);
-    t->host.release(operation->statuses);
     operation->messages = NULL;
     operation->requests = NULL;
-    operation->finished = NULL;
-    operation->statuses = NULL;
     operation->capacity = 0;
 }
 
@@ -32,9 +28,7 @@ moxie_status mox_mpi_reserve(mox_mpi_transport *t, mox_mpi_operation *operation,
     mox_mpi_operation larger = *operation;
     larger.messages = t->host.alloc(n * sizeof(mox_mpi_message));
     larger.requests = t->host.alloc(n * sizeof(MPI_Request));
-    larger.finished = t->host.alloc(n * sizeof(int));
-    larger.statuses = t->host.alloc(n * sizeof(MPI_Status));
-    if (!larger.messages || !larger.requests || !larger.finished || !larger.statuses) {
+    if (!larger.messages || !larger.requests) {
         mox_mpi_release(t, &larger);
         return mox_fail(MOXIE_ERR_MEMORY, error, "mpi: no memory for %d messages of one operation", capacity);
     }
@@ -144,23 +138,24 @@ static moxie_status check_bytes(const mox_mpi_transport *t, const mox_mpi_operat
     return MOXIE_OK;
 }
 
+/* Not MPI_Testsome: MPICH reports its errors to MPI_COMM_WORLD, whose handler ends the process. */
 moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
-    int n = 0;
-    if (operation->left == 0)
-        return MOXIE_OK;
-    const int code = MPI_Testsome(operation->n, operation->requests, &n, operation->finished, operation->statuses);
-    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS)
-        return mox_mpi_failed(t, code, "MPI_Testsome", -1, error);
-    for (int i = 0; n != MPI_UNDEFINED && i < n; i++) {
-        mox_mpi_message *m = &operation->messages[operation->finished[i]];
-        const MPI_Status *status = &operation->statuses[i];
+    for (int32_t i = 0; i < operation->n; i++) {
+        mox_mpi_message *m = &operation->messages[i];
+        MPI_Status status;
+        int done = 0;
+        if (m->done)
+            continue;
+        const int code = MPI_Test(&operation->requests[i], &done, &status);
+        if (code != MPI_SUCCESS)
+            return mox_mpi_failed(t, code, m->receive ? "a receive" : "a send", m->peer, error);
+        if (!done)
+            continue;
         m->done = true;
         operation->left--;
-        if (code == MPI_ERR_IN_STATUS && status->MPI_ERROR != MPI_SUCCESS)
-            return mox_mpi_failed(t, status->MPI_ERROR, m->receive ? "a receive" : "a send", m->peer, error);
         if (m->receive)
-            MOX_TRY(check_bytes(t, operation, m, status, error));
+            MOX_TRY(check_bytes(t, operation, m, &status, error));
     }
     return MOXIE_OK;
 }

@@ -3,7 +3,7 @@
  * mpi_transport.h - a transport over MPI: operations made of messages between two ranks each.
  *
  *     start an operation -> MPI_Irecv and MPI_Isend for each rank that sends or gets bytes   (mpi_operations.c)
- *     progress()         -> MPI_Testsome, never a call that waits                            (mpi_messages.c)
+ *     progress()         -> MPI_Test for each, never a call that waits               (mpi_messages.c)
  *     all are done       -> values and sums are combined, in rank order
  *     cancel(), destroy()-> the other ranks are told                                         (mpi_end.c)
  *
@@ -50,8 +50,6 @@ typedef struct mox_mpi_operation {
     /* Before posting: whole messages, at most 2 a rank. After: their parts, with a request each. */
     mox_mpi_message *messages;
     MPI_Request *requests;
-    int *finished;        /* of MPI_Testsome: positions, */
-    MPI_Status *statuses; /* and how they ended */
     int32_t n, left, capacity;
     void *scratch; /* what other ranks sent, [ranks] pieces; kept for the next operation */
     uint64_t scratch_bytes;
