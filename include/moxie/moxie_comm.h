@@ -118,7 +118,8 @@ MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_o
  *
  * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery. Then the
  * others fail at their deadline. A program whose comm has failed frees its plans' memory last and ends without
- * MPI_Finalize, which may wait for the dead one: MPI cannot withdraw a message that was sent, and may still read it. */
+ * MPI_Finalize, which may wait for the dead one: MPI cannot withdraw a message that was sent, and may still read it.
+ * MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its default ends the process. */
 MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options,
                                              moxie_comm **out, moxie_error *error);
 

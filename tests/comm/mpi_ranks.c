@@ -279,6 +279,7 @@ static void odd(void)
     CHECK(mox_comm_mpi_create(&none, 0, 0, &comm, &error) == MOXIE_ERR_ARGUMENT && strstr(error.text, "MPI_COMM_NULL"),
           "%s", error.text);
     CHECK(mox_comm_mpi_launch(&error) == MOXIE_ERR_ARGUMENT, "%s", error.text);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* MPICH reports broken messages there */
     FINE(mox_comm_mpi_create(NULL, 5000, 0, &comm, &error));
     const moxie_status status = moxie_comm_allreduce(comm, values, 3 + rank, MOXIE_COMM_SUM_I64, &error);
     CHECK(status == MOXIE_ERR_MISMATCH || status == MOXIE_ERR_TIMEOUT, "status %d", status);

@@ -138,7 +138,8 @@ static moxie_status check_bytes(const mox_mpi_transport *t, const mox_mpi_operat
     return MOXIE_OK;
 }
 
-/* Not MPI_Testsome: MPICH reports its errors to MPI_COMM_WORLD, whose handler ends the process. */
+/* MPICH reports failed messages to the error handler of MPI_COMM_WORLD, which is the caller's; only MPI_ERRORS_RETURN
+ * there lets them come back here. */
 moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
     for (int32_t i = 0; i < operation->n; i++) {

@@ -131,6 +131,7 @@ static moxie_status launch(moxie_error *error)
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     MOX_FAIL_IF(code != MPI_SUCCESS, MOXIE_ERR_IO, error, "moxie_comm_mpi_launch: MPI_Init_thread (" BUILT ") failed: %d",
                 code);
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     return MOXIE_OK;
 }
 
