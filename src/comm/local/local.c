@@ -45,24 +45,41 @@ void mox_local_less(mox_local_rank *rank, mox_local_op *op)
         mox_local_wake(rank);
 }
 
-moxie_status mox_local_missing(const mox_local_rank *rank, const mox_local_op *op, const mox_local_rank *other,
+/* `other` has gone, and `rank` needs it. The text names the rank with which it began. */
+static moxie_status fail_gone(mox_local_rank *rank, const mox_local_op *op, const mox_local_rank *other,
+                              moxie_error *error)
+{
+    char why[64] = "it failed, was cancelled or was destroyed";
+    if (other->fault.code != MOXIE_OK) {
+        rank->fault = other->fault;
+        if (error)
+            *error = rank->fault;
+        return rank->fault.code;
+    }
+    rank->culprit = other->culprit >= 0 ? other->culprit : other->rank;
+    if (other->culprit >= 0)
+        snprintf(why, sizeof why, "it waited for rank %d in vain", other->culprit);
+    return mox_fail(
+        MOXIE_ERR_TIMEOUT, error,
+        "%s: rank %d of %d gave up (%s), and rank %d needs it; make comms and plans anew without rank %d if "
+        "it is dead",
+        mox_comm_kind_name(op->kind), other->rank, rank->group->ranks, why, rank->rank, rank->culprit);
+}
+
+moxie_status mox_local_missing(mox_local_rank *rank, const mox_local_op *op, const mox_local_rank *other,
                                moxie_error *error)
 {
-    const char *kind = mox_comm_kind_name(op->kind);
-    if (other->gone) {
-        char why[64] = "it failed, was cancelled or was destroyed";
-        if (other->culprit >= 0)
-            snprintf(why, sizeof why, "it waited for rank %d in vain", other->culprit);
-        return mox_fail(MOXIE_ERR_TIMEOUT, error,
-                        "%s: rank %d of %d gave up (%s), and rank %d needs it; make comms and plans anew, without the "
-                        "rank that is dead",
-                        kind, other->rank, rank->group->ranks, why, rank->rank);
-    }
-    MOX_FAIL_IF(other->started >= op->number, MOXIE_ERR_MISMATCH, error,
-                "%s: rank %d exchanges rows with rank %d in operation %llu, which rank %d has finished without: all "
-                "ranks must make the same calls in the same order, and both sides state the same numbers of rows",
-                kind, rank->rank, other->rank, (unsigned long long)op->number, other->rank);
-    return MOXIE_OK;
+    if (other->gone)
+        return fail_gone(rank, op, other, error);
+    if (other->started < op->number)
+        return MOXIE_OK;
+    (void)mox_fail(MOXIE_ERR_MISMATCH, &rank->fault,
+                   "%s: rank %d exchanges rows with rank %d in operation %llu, which rank %d has finished without: all "
+                   "ranks must make the same calls in the same order, and both sides state the same numbers of rows",
+                   mox_comm_kind_name(op->kind), rank->rank, other->rank, (unsigned long long)op->number, other->rank);
+    if (error)
+        *error = rank->fault;
+    return MOXIE_ERR_MISMATCH;
 }
 
 moxie_status mox_local_mismatch(mox_local_rank *a, mox_local_rank *b, moxie_error *error, const char *format, ...)
@@ -241,7 +258,8 @@ static void local_cancel(void *self)
         for (int i = 0; i < MOX_COMM_OPEN; i++)
             if (rank->ops[i].left > 0 && (!oldest || rank->ops[i].number < oldest->number))
                 oldest = &rank->ops[i];
-        rank->culprit = oldest && rank->fault.code == MOXIE_OK ? late_of(rank, oldest) : -1;
+        if (oldest && rank->culprit < 0)
+            rank->culprit = late_of(rank, oldest);
         go(rank);
     }
     for (int i = 0; i < MOX_COMM_OPEN; i++) {

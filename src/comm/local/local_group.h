@@ -54,7 +54,7 @@ typedef struct mox_local_rank {
     int32_t culprit;   /* whom it waited for when it went, or -1 */
     bool woken;        /* something happened since the last wait */
     uint64_t started;  /* operations */
-    moxie_error fault; /* set by another rank that saw a mismatch; code MOXIE_OK: none */
+    moxie_error fault; /* a mismatch that this or another rank saw; code MOXIE_OK: none */
     pthread_cond_t changed;
     mox_local_op ops[MOX_COMM_OPEN];
     mox_local_op **all; /* [ranks]: the operations of a joint one, while this thread computes it */
@@ -74,7 +74,7 @@ typedef struct mox_local_group {
 mox_local_op *mox_local_find(mox_local_rank *rank, uint64_t number);
 void mox_local_wake(mox_local_rank *rank);
 /* `rank` needs `other` for `op`, where `other` has no open operation of this number. Fails when it never will. */
-moxie_status mox_local_missing(const mox_local_rank *rank, const mox_local_op *op, const mox_local_rank *other,
+moxie_status mox_local_missing(mox_local_rank *rank, const mox_local_op *op, const mox_local_rank *other,
                                moxie_error *error);
 /* MOXIE_ERR_MISMATCH for both ranks, with one text. */
 moxie_status mox_local_mismatch(mox_local_rank *a, mox_local_rank *b, moxie_error *error, const char *format, ...)
