@@ -41,11 +41,12 @@ moxie_status mox_module_open(const mox_module_name *name, mox_module *out, moxie
                     dlerror(), name->instead);
         return MOXIE_OK;
     }
-    MOX_FAIL_IF(!(beside(name->file, path, sizeof path) && try_path(path, out)) && !try_path(name->file, out),
-                MOXIE_ERR_UNSUPPORTED, error,
-                "%s needs %s, which is neither beside libmoxie nor on the loader's path (%s): build it with %s, name it "
-                "in %s, or %s",
-                name->needed_by, name->file, dlerror(), name->build, name->variable, name->instead);
+    MOX_FAIL_IF(
+        !(beside(name->file, path, sizeof path) && try_path(path, out)) && !try_path(name->file, out),
+        MOXIE_ERR_UNSUPPORTED, error,
+        "%s needs %s, which is neither beside libmoxie nor on the loader's path (%s): build it with %s, name it "
+        "in %s, or %s",
+        name->needed_by, name->file, dlerror(), name->build, name->variable, name->instead);
     return MOXIE_OK;
 }
 

@@ -20,7 +20,7 @@
 #include "comm/comm.h"
 
 #define VARIABLE "MOXIE_MPI_LIBRARY"
-#define INSTEAD "use another transport"
+#define INSTEAD  "use another transport"
 
 typedef struct flavour {
     const char *library;  /* the MPI library */
@@ -160,10 +160,11 @@ moxie_status mox_mpi_open_for_launch(const mox_mpi_table **out, moxie_error *err
     for (int i = 0; i < FLAVOURS; i++)
         if (getenv(flavours[i].launched) != NULL)
             return open_once(i, &flavours[i].module, out, error);
-    return mox_fail(MOXIE_ERR_ARGUMENT, error,
-                    "moxie_comm_mpi_launch: no launcher started this process: neither %s (Open MPI) nor %s (MPICH) is in "
-                    "its environment; start it with mpirun -n N, or name a module in " VARIABLE,
-                    flavours[0].launched, flavours[1].launched);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "moxie_comm_mpi_launch: no launcher started this process: neither %s (Open MPI) nor %s (MPICH) is in "
+        "its environment; start it with mpirun -n N, or name a module in " VARIABLE,
+        flavours[0].launched, flavours[1].launched);
 }
 
 /* ---- the calls ---------------------------------------------------------------------------------------- */

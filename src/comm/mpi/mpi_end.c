@@ -38,8 +38,8 @@ moxie_status mox_mpi_listen(mox_mpi_transport *t, moxie_error *error)
     t->hearing = MPI_REQUEST_NULL;
     if (t->others_gone == t->ranks - 1)
         return MOXIE_OK;
-    const int code = MPI_Irecv(&t->heard, (int)sizeof t->heard, MPI_BYTE, MPI_ANY_SOURCE, MOX_MPI_NOTICE_TAG, t->comm,
-                               &t->hearing);
+    const int code =
+        MPI_Irecv(&t->heard, (int)sizeof t->heard, MPI_BYTE, MPI_ANY_SOURCE, MOX_MPI_NOTICE_TAG, t->comm, &t->hearing);
     return code == MPI_SUCCESS ? MOXIE_OK : mox_mpi_failed(t, code, "MPI_Irecv", -1, error);
 }
 
@@ -71,10 +71,11 @@ static moxie_status say_gone(mox_mpi_transport *t, const mox_mpi_operation *oper
     const int32_t culprit = (int32_t)notice->culprit;
     t->culprit = culprit >= 0 && culprit != t->rank ? culprit : peer;
     if (culprit >= 0)
-        return mox_fail(MOXIE_ERR_TIMEOUT, error,
-                        "%s: rank %d of %d gave up (it waited for rank %d in vain), and rank %d needs it; make comms and "
-                        "plans anew, without the rank that is dead",
-                        kind, peer, t->ranks, culprit, t->rank);
+        return mox_fail(
+            MOXIE_ERR_TIMEOUT, error,
+            "%s: rank %d of %d gave up (it waited for rank %d in vain), and rank %d needs it; make comms and "
+            "plans anew, without the rank that is dead",
+            kind, peer, t->ranks, culprit, t->rank);
     return mox_fail(MOXIE_ERR_TIMEOUT, error,
                     "%s: rank %d of %d gave up (it %s after %lld operations), and rank %d needs it for operation %llu; "
                     "make comms and plans anew, without that rank",

@@ -48,8 +48,7 @@ void mox_mpi_add_send(mox_mpi_operation *operation, int32_t peer, const void *fr
 
 void mox_mpi_add_receive(mox_mpi_operation *operation, int32_t peer, void *to, uint64_t bytes)
 {
-    operation->messages[operation->n++] =
-        (mox_mpi_message) { .to = to, .bytes = bytes, .peer = peer, .receive = true };
+    operation->messages[operation->n++] = (mox_mpi_message) { .to = to, .bytes = bytes, .peer = peer, .receive = true };
 }
 
 static uint64_t parts_of(const mox_mpi_message *message, uint64_t part)
@@ -64,9 +63,10 @@ static moxie_status split(mox_mpi_transport *t, mox_mpi_operation *operation, mo
     uint64_t total = 0;
     for (int32_t i = 0; i < operation->n; i++)
         total += parts_of(&operation->messages[i], part);
-    MOX_FAIL_IF(total > INT_MAX, MOXIE_ERR_UNSUPPORTED, error,
-                "mpi: %s has %llu messages of at most %llu bytes; at most %d are possible: exchange fewer rows at a time",
-                mox_comm_kind_name(operation->kind), (unsigned long long)total, (unsigned long long)part, INT_MAX);
+    MOX_FAIL_IF(
+        total > INT_MAX, MOXIE_ERR_UNSUPPORTED, error,
+        "mpi: %s has %llu messages of at most %llu bytes; at most %d are possible: exchange fewer rows at a time",
+        mox_comm_kind_name(operation->kind), (unsigned long long)total, (unsigned long long)part, INT_MAX);
     MOX_TRY(mox_mpi_reserve(t, operation, (int32_t)total, error));
     int32_t to = (int32_t)total;
     for (int32_t i = operation->n; i-- > 0;) {
@@ -94,9 +94,9 @@ moxie_status mox_mpi_post(mox_mpi_transport *t, mox_mpi_operation *operation, mo
     for (int32_t i = 0; i < operation->n; i++) {
         const mox_mpi_message *m = &operation->messages[i];
         const int bytes = (int)m->bytes;
-        const int code =
-            m->receive ? MPI_Irecv(m->to, bytes, MPI_BYTE, m->peer, tag, t->comm, &operation->requests[i])
-                       : MPI_Isend(m->from, bytes, MPI_BYTE, m->peer, tag, t->comm, &operation->requests[i]);
+        const int code = m->receive
+                             ? MPI_Irecv(m->to, bytes, MPI_BYTE, m->peer, tag, t->comm, &operation->requests[i])
+                             : MPI_Isend(m->from, bytes, MPI_BYTE, m->peer, tag, t->comm, &operation->requests[i]);
         if (code != MPI_SUCCESS)
             return mox_mpi_failed(t, code, m->receive ? "MPI_Irecv" : "MPI_Isend", m->peer, error);
     }
@@ -130,11 +130,12 @@ static moxie_status check_bytes(const mox_mpi_transport *t, const mox_mpi_operat
     const int code = MPI_Get_count(status, MPI_BYTE, &bytes);
     if (code != MPI_SUCCESS)
         return mox_mpi_failed(t, code, "MPI_Get_count", m->peer, error);
-    MOX_FAIL_IF((uint64_t)bytes != m->bytes, MOXIE_ERR_MISMATCH, error,
-                "%s, operation %llu: rank %d sent %d bytes, and rank %d expects %llu: all ranks must make the same calls "
-                "in the same order, with numbers that agree",
-                mox_comm_kind_name(operation->kind), (unsigned long long)operation->number, m->peer, bytes, t->rank,
-                (unsigned long long)m->bytes);
+    MOX_FAIL_IF(
+        (uint64_t)bytes != m->bytes, MOXIE_ERR_MISMATCH, error,
+        "%s, operation %llu: rank %d sent %d bytes, and rank %d expects %llu: all ranks must make the same calls "
+        "in the same order, with numbers that agree",
+        mox_comm_kind_name(operation->kind), (unsigned long long)operation->number, m->peer, bytes, t->rank,
+        (unsigned long long)m->bytes);
     return MOXIE_OK;
 }
 

@@ -10,7 +10,7 @@
 #include "comm/mpi/mpi_transport.h"
 
 #define WORDS_(x) #x
-#define WORDS(x) WORDS_(x)
+#define WORDS(x)  WORDS_(x)
 #ifdef OPEN_MPI
 #define BUILT "Open MPI " WORDS(OMPI_MAJOR_VERSION) "." WORDS(OMPI_MINOR_VERSION) "." WORDS(OMPI_RELEASE_VERSION)
 #else
@@ -25,7 +25,8 @@ static moxie_status check_started(moxie_error *error)
     (void)MPI_Initialized(&started);
     (void)MPI_Finalized(&ended);
     MOX_FAIL_IF(!started || ended, MOXIE_ERR_ARGUMENT, error,
-                "moxie_comm_mpi_create: MPI (" BUILT ") %s in this process; call %s first, or moxie_comm_mpi_launch in a "
+                "moxie_comm_mpi_create: MPI (" BUILT
+                ") %s in this process; call %s first, or moxie_comm_mpi_launch in a "
                 "program that does not use MPI itself",
                 ended ? "has been finalized" : "is not initialised", ended ? "this function" : "MPI_Init_thread");
     return MOXIE_OK;
@@ -57,10 +58,11 @@ static moxie_status duplicate(mox_mpi_transport *t, MPI_Comm from, moxie_error *
     while (code == MPI_SUCCESS && !done) {
         code = MPI_Test(&request, &done, &status);
         const double waited = 1000 * (mox_mpi_now() - begin);
-        MOX_FAIL_IF(!done && waited > t->host.deadline_ms, MOXIE_ERR_TIMEOUT, error,
-                    "moxie_comm_mpi_create: not all of the communicator's %d ranks called it within %d ms (deadline_ms); "
-                    "MPI does not say which did not; every rank must call it",
-                    t->ranks, t->host.deadline_ms);
+        MOX_FAIL_IF(
+            !done && waited > t->host.deadline_ms, MOXIE_ERR_TIMEOUT, error,
+            "moxie_comm_mpi_create: not all of the communicator's %d ranks called it within %d ms (deadline_ms); "
+            "MPI does not say which did not; every rank must call it",
+            t->ranks, t->host.deadline_ms);
         if (!done && waited < 2)
             sched_yield();
         else if (!done)
@@ -113,7 +115,8 @@ static moxie_status create(const void *communicator, const mox_mpi_options *opti
             mox_mpi_free(t);
         return status;
     }
-    *out = (moxie_transport) { .struct_size = sizeof *out, .ranks = t->ranks, .rank = t->rank, .name = "mpi", .self = t };
+    *out =
+        (moxie_transport) { .struct_size = sizeof *out, .ranks = t->ranks, .rank = t->rank, .name = "mpi", .self = t };
     mox_mpi_operations(out);
     out->cancel = mox_mpi_cancel;
     out->destroy = mox_mpi_destroy;
@@ -129,8 +132,8 @@ static moxie_status launch(moxie_error *error)
     MOX_FAIL_IF(started, MOXIE_ERR_ARGUMENT, error,
                 "moxie_comm_mpi_launch: MPI (" BUILT ") is initialised already in this process, and may be only once");
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
-    MOX_FAIL_IF(code != MPI_SUCCESS, MOXIE_ERR_IO, error, "moxie_comm_mpi_launch: MPI_Init_thread (" BUILT ") failed: %d",
-                code);
+    MOX_FAIL_IF(code != MPI_SUCCESS, MOXIE_ERR_IO, error,
+                "moxie_comm_mpi_launch: MPI_Init_thread (" BUILT ") failed: %d", code);
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     return MOXIE_OK;
 }

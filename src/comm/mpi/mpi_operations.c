@@ -106,8 +106,7 @@ static moxie_status mpi_alltoallv(void *self, const moxie_comm_rows *rows, int64
     for (int32_t i = 1; i < t->ranks; i++) {
         const int32_t to = turn(t, i);
         if (rows->send_rows[to] > 0)
-            mox_mpi_add_send(o, to, sent_row(rows, rows->send_at[to]),
-                             (uint64_t)rows->send_rows[to] * rows->row_bytes);
+            mox_mpi_add_send(o, to, sent_row(rows, rows->send_at[to]), (uint64_t)rows->send_rows[to] * rows->row_bytes);
     }
     return post(t, o, request, error);
 }
@@ -139,8 +138,7 @@ static moxie_status mpi_reduce_scatter(void *self, const moxie_comm_rows *rows, 
     for (int32_t i = 1; i < t->ranks; i++) {
         const int32_t to = turn(t, i);
         if (rows->recv_rows[to] > 0)
-            mox_mpi_add_send(o, to, sent_row(rows, rows->recv_at[to]),
-                             (uint64_t)rows->recv_rows[to] * rows->row_bytes);
+            mox_mpi_add_send(o, to, sent_row(rows, rows->recv_at[to]), (uint64_t)rows->recv_rows[to] * rows->row_bytes);
     }
     if (own > 0)
         memcpy((char *)o->scratch + (uint64_t)t->rank * own, sent_row(rows, rows->recv_at[t->rank]), own);

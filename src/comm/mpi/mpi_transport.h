@@ -117,6 +117,6 @@ moxie_status mox_mpi_check_gone(mox_mpi_transport *t, const mox_mpi_operation *o
 void mox_mpi_cancel(void *self);
 void mox_mpi_destroy(void *self);
 void mox_mpi_free(mox_mpi_transport *t); /* its memory alone */
-double mox_mpi_now(void); /* seconds */
+double mox_mpi_now(void);                /* seconds */
 
 #endif
