@@ -139,7 +139,11 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
     MOX_TRY(mox_struct_read(weights, &read, MOX_STRUCT(moxie_weights), error));
     MOX_FAIL_IF(plan->layer == NULL, MOXIE_ERR_ARGUMENT, error,
                 "this plan explains a configuration and has no weights: make one with moxie_plan_create to check");
-    MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, error));
+    MOX_FAIL_IF(plan->experts[MOX_ROUTED].shape.cut, MOXIE_ERR_UNSUPPORTED, error,
+                "the plan is tensor parallel rank %d of %d, whose products have a part of the rows: check a plan with "
+                "tp_size 1, whose output has the same bytes",
+                (int)plan->config.tp_rank, (int)plan->config.tp_size);
+    MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, plan->layer->has_comm, error));
     mox_checker checker = { .plan = plan, .weights = &read, .executor = &plan->executor };
     const mox_probe probe = { &checker, after_stage };
     moxie_check_report *report = mox_calloc(1, sizeof *report);
