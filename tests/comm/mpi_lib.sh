@@ -6,6 +6,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 module=$build/libmoxie_$flavour.so
 ranks=$build/tests/mpi_ranks_$flavour
+layers=$build/tests/mpi_layers_$flavour
 [ -e "$module" ] || { echo "skipped: $module was not built (no mpicc.$flavour, or -DMOXIE_MPI=OFF)"; exit 77; }
 command -v "mpirun.$flavour" >/dev/null || { echo "skipped: no mpirun.$flavour"; exit 77; }
 grep -q "MOXIE_SANITIZE:STRING=thread" "$build/CMakeCache.txt" && { echo "skipped: MPI libraries are not built for TSan"; exit 77; }

@@ -8,6 +8,7 @@ expect 1 1 -- "$ranks" exchange
 expect 2 2 -- "$ranks" exchange
 expect 2 2 -- "$ranks" exchange 1000
 expect 2 2 -- "$ranks" early
+expect 2 2 -- "$layers" 12
 expect 2 2 -disable-auto-cleanup -- "$ranks" odd
 for mode in late leaves breaks; do
     expect 3 3 -disable-auto-cleanup -- "$ranks" "$mode"
