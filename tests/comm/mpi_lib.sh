@@ -15,7 +15,7 @@ export MOXIE_MPI_LIBRARY="$module"
 # A container may forbid what Open MPI's shared memory uses best, and root must say twice that it means it.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 export TMPDIR="$tmp" # for Open MPI's session folder; a long path would not do
-failures=0
+failures=0 inside= limit=60
 
 fail() {
     echo "FAILED: $*"
@@ -36,8 +36,8 @@ start() {
         shift
     done
     shift
-    # shellcheck disable=SC2086 # options
-    timeout 60 "mpirun.$flavour" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
+    # shellcheck disable=SC2086 # options; a network namespace, or none
+    timeout -k 2 $limit $inside "mpirun.$flavour" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
 }
 
 # expect N FINE OPTION... -- PROGRAM...: FINE of N ranks end well, and none says that anything is wrong.
