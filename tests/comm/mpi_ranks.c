@@ -3,7 +3,8 @@
  * mpi_ranks.c - one rank of tests/comm/test_mpi_*.sh: a program of mpirun that uses a comm over MPI.
  *
  *     mpi_ranks exchange [PART_BYTES]   what every transport must do (comm_conformance.h), on several comms
- *     mpi_ranks late | stopped | killed rank 1 takes no part any more: the others must fail in time and name it
+ *     mpi_ranks late | stopped          rank 1 takes no part any more: the others must fail in time and name it
+ *     mpi_ranks killed [MICROSECONDS]   the same, at any moment of an exchange
  *     mpi_ranks cut                     somebody takes the network away: every rank must fail in time and name another
  *     mpi_ranks leaves | breaks         rank 1 says that it goes: the others must fail at once and name it
  *     mpi_ranks odd                     ranks state different numbers; a wrong communicator
@@ -18,6 +19,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <sys/time.h>
 
 #include <mpi.h>
 
@@ -82,7 +85,25 @@ static void exchange(uint64_t part_bytes)
 
 /* ---- faults ------------------------------------------------------------------------------------------- */
 
-/* Exchanges a number until that fails, `most` seconds after it last went well, within `limit` seconds. The failure must
+/* Rows that are too long to be sent before the receiver takes them, and a number. */
+static moxie_status exchange_once(moxie_comm *comm)
+{
+    enum { ROW = 150000 };
+    static char send[ROW], recv[64 * ROW];
+    int64_t one[64], at[64], from[64], value = rank;
+    for (int r = 0; r < ranks; r++) {
+        one[r] = 1;
+        at[r] = r;
+        from[r] = 0;
+    }
+    const moxie_comm_rows rows = {
+        .send = send, .recv = recv, .row_bytes = ROW, .send_rows = one, .send_at = from, .recv_rows = one, .recv_at = at
+    };
+    const moxie_status status = moxie_comm_alltoallv(comm, &rows, &error);
+    return status ? status : moxie_comm_allreduce(comm, &value, 1, MOXIE_COMM_MAX_I64, &error);
+}
+
+/* Exchanges until that fails, `most` seconds after it last went well, within `limit` seconds. The failure must
  * name rank 1, or `any` rank. */
 static void expect_failure(moxie_comm *comm, double most, double limit, bool any)
 {
@@ -90,10 +111,9 @@ static void expect_failure(moxie_comm *comm, double most, double limit, bool any
     moxie_status status = MOXIE_OK;
     double last = seconds();
     const double begin = last;
-    int64_t value = rank;
     while (status == MOXIE_OK && last - begin < limit) {
         last = seconds();
-        status = moxie_comm_allreduce(comm, &value, 1, MOXIE_COMM_MAX_I64, &error);
+        status = exchange_once(comm);
     }
     const double waited = seconds() - last;
     snprintf(name, sizeof name, "rank 1 of %d", ranks);
@@ -105,13 +125,22 @@ static void expect_failure(moxie_comm *comm, double most, double limit, bool any
     moxie_comm_destroy(comm);
 }
 
-/* What rank 1 does. */
-static void be_faulty(const char *mode, moxie_comm *comm)
+static void kill_this(int signal_number)
+{
+    (void)signal_number;
+    kill(getpid(), SIGKILL);
+}
+
+/* What rank 1 does. `moment`: of its death, in microseconds. */
+static void be_faulty(const char *mode, moxie_comm *comm, int moment)
 {
     const moxie_error reason = { .code = MOXIE_ERR_MISMATCH, .text = "a reason of its own" };
-    if (strcmp(mode, "killed") == 0)
-        raise(SIGKILL);
-    else if (strcmp(mode, "stopped") == 0)
+    if (strcmp(mode, "killed") == 0) {
+        signal(SIGALRM, kill_this);
+        setitimer(ITIMER_REAL, &(struct itimerval) { .it_value.tv_usec = 1 + moment }, NULL);
+        while (exchange_once(comm) == MOXIE_OK)
+            continue;
+    } else if (strcmp(mode, "stopped") == 0)
         raise(SIGSTOP); /* until rank 0 kills it */
     else if (strcmp(mode, "late") == 0)
         usleep((DEADLINE + 1200) * 1000);
@@ -121,23 +150,24 @@ static void be_faulty(const char *mode, moxie_comm *comm)
         moxie_comm_destroy(comm);
 }
 
-static void fault(const char *mode)
+static void fault(const char *mode, int moment)
 {
-    moxie_comm *comm;
+    moxie_comm *comm, *first;
     int64_t pid = getpid(), send[64], pids[64];
     const bool tells = strcmp(mode, "leaves") == 0 || strcmp(mode, "breaks") == 0;
-    FINE(mox_comm_mpi_create(NULL, tells ? 30000 : DEADLINE, 0, &comm, &error));
+    FINE(mox_comm_mpi_create(NULL, 0, 0, &first, &error));
     for (int r = 0; r < ranks; r++)
         send[r] = pid;
-    conform(comm, 1, 3);
-    FINE(moxie_comm_counts(comm, send, pids, 1, &error));
+    conform(first, 1, 3);
+    FINE(moxie_comm_counts(first, send, pids, 1, &error));
+    FINE(mox_comm_mpi_create(NULL, tells ? 30000 : DEADLINE, 0, &comm, &error));
     if (strcmp(mode, "cut") == 0) {
         printf("rank %d: ready\n", rank);
         expect_failure(comm, DEADLINE / 1000.0 + 1, 20, true);
     } else if (rank == 1) {
-        be_faulty(mode, comm);
+        be_faulty(mode, comm, moment);
     } else {
-        expect_failure(comm, tells ? 1 : DEADLINE / 1000.0 + 1, 4, false);
+        expect_failure(comm, tells ? 3 : DEADLINE / 1000.0 + 1, 4, false);
     }
     if (rank == 0 && strcmp(mode, "stopped") == 0) {
         usleep(300000); /* the others end meanwhile */
@@ -187,7 +217,7 @@ int main(int argc, char **argv)
     else if (strcmp(mode, "odd") == 0)
         odd();
     else if (strcmp(mode, "early") != 0)
-        fault(mode);
+        fault(mode, argc > 2 ? atoi(argv[2]) : 0);
     if (failures == 0)
         printf("rank %d: fine\n", rank);
     fflush(stdout);

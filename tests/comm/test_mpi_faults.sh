@@ -10,8 +10,9 @@ for mode in late leaves breaks; do
 done
 expect 2 2 --enable-recovery -- "$ranks" odd
 expect 4 3 --enable-recovery -- "$ranks" stopped
-expect 4 3 --enable-recovery -- "$ranks" killed
-expect 4 3 --enable-recovery --mca btl self,tcp -- "$ranks" killed
+moment=$(($$ % 90 * 1000)) # another one each time
+expect 4 3 --enable-recovery -- "$ranks" killed $moment
+expect 4 3 --enable-recovery --mca btl self,tcp -- "$ranks" killed $moment
 
 start 3 -- "$ranks" killed && fail "the launcher says that all is well, though a rank was killed"
 finish
