@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "comm/combine.h"
+#include "comm/combine_values.h"
 #include "comm/local/local_group.h"
 
 void mox_local_joint_begin(mox_local_rank *rank, mox_local_op *op)

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "comm/combine.h"
+#include "comm/combine_values.h"
 #include "comm/mpi/mpi_transport.h"
 
 /* ---- start -------------------------------------------------------------------------------------------- */

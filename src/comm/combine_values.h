@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * combine.h - how values of two ranks become one (moxie_comm.h, allreduce). A sum wraps around; NaN is below every
+ * combine_values.h - how values of two ranks become one (moxie_comm.h, allreduce). A sum wraps around; NaN is below every
  * number. Applied in rank order: `b` is of the higher rank.
  */
-#ifndef MOX_COMM_COMBINE_H
-#define MOX_COMM_COMBINE_H
+#ifndef MOX_COMM_COMBINE_VALUES_H
+#define MOX_COMM_COMBINE_VALUES_H
 
 #include <math.h>
 
