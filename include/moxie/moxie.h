@@ -82,7 +82,7 @@ typedef enum moxie_status {
     MOXIE_ERR_IO = 4,          /* the system refused to open, read, write or rename a file */
     MOXIE_ERR_FORMAT = 5,      /* a file's content is malformed or contradicts itself */
     MOXIE_ERR_MISMATCH = 6,    /* two things that must agree do not: shape, dtype, checksum */
-    MOXIE_ERR_TIMEOUT = 7      /* a callback of the caller's (progress, visit) ended the call; or a rank is late or dead */
+    MOXIE_ERR_TIMEOUT = 7      /* a callback of the caller's ended the call, or another rank is late or dead */
 } moxie_status;
 
 /* What went wrong: what was asked, what was found, which limit failed, what to try. `file` is empty and `offset` is -1
@@ -628,7 +628,7 @@ typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 /* Whose tokens a run with a comm has. Rank r of R.
  *     SHARDED      each rank has tokens of its own, as many as it likes; it gets their outputs
  *     REPLICATED   all ranks have the same T tokens, ids and weights; each gets all outputs
- *     SCATTERED    the same, but rank r gets the outputs of tokens [r T / R, (r+1) T / R) alone, at row 0 of `output` */
+ *     SCATTERED    the same, but rank r gets only the outputs of tokens [r T / R, (r+1) T / R), at row 0 of `output` */
 typedef enum moxie_token_layout {
     MOXIE_TOKENS_SHARDED = 0,
     MOXIE_TOKENS_REPLICATED = 1,

@@ -8,8 +8,19 @@
 #include "comm/comm.h"
 #include "comm/comm_check.h"
 #include "comm/mpi_loader.h"
+#include "comm/transport_list.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
+
+int moxie_transport_at(int32_t index, moxie_transport_info *out)
+{
+    moxie_transport_info known = MOXIE_TRANSPORT_INFO_INIT;
+    if (!out || mox_struct_check(out, MOX_STRUCT(moxie_transport_info), NULL) != MOXIE_OK ||
+        !mox_transport_at(index, &known))
+        return 0;
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_transport_info));
+    return 1;
+}
 
 /* *deadline_ms: the option's, or 0. */
 static moxie_status read_options(const moxie_comm_options *options, int32_t *deadline_ms, moxie_error *error)
@@ -32,7 +43,11 @@ moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_com
     NEED(out);
     MOX_TRY(mox_struct_read(transport, &known, MOX_STRUCT(moxie_transport), error));
     MOX_TRY(mox_comm_check_transport(&known, error));
-    MOX_TRY(read_options(options, &deadline_ms, error));
+    const moxie_status status = read_options(options, &deadline_ms, error);
+    if (status != MOXIE_OK) {
+        known.destroy(known.self); /* from here on it is ours */
+        return status;
+    }
     return mox_comm_create(&known, deadline_ms, out, error);
 }
 

@@ -5,10 +5,10 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool try_path(const char *path, mox_module *out)
 {
@@ -48,6 +48,20 @@ moxie_status mox_module_open(const mox_module_name *name, mox_module *out, moxie
         "in %s, or %s",
         name->needed_by, name->file, dlerror(), name->build, name->variable, name->instead);
     return MOXIE_OK;
+}
+
+bool mox_module_exists(const mox_module_name *name)
+{
+    const char *wanted = secure_getenv(name->variable);
+    char path[1024];
+    if (wanted != NULL && *wanted != '\0')
+        return access(wanted, R_OK) == 0;
+    if (beside(name->file, path, sizeof path) && access(path, R_OK) == 0)
+        return true;
+    void *handle = dlopen(name->file, RTLD_LAZY | RTLD_LOCAL);
+    if (handle != NULL)
+        dlclose(handle);
+    return handle != NULL;
 }
 
 const void *mox_module_table(const mox_module *module, const char *symbol)

@@ -9,6 +9,7 @@
 #ifndef MOX_BASE_MODULE_H
 #define MOX_BASE_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -26,6 +27,9 @@ typedef struct mox_module {
 
 /* Opens the file; or MOXIE_ERR_UNSUPPORTED, with where it was searched and why that failed. Thread-safe. */
 moxie_status mox_module_open(const mox_module_name *name, mox_module *out, moxie_error *error);
+
+/* True where mox_module_open would find a file. It is not opened if it lies where it should. Thread-safe. */
+bool mox_module_exists(const mox_module_name *name);
 
 /* What `symbol`, a function without arguments, returns; NULL when the module has no such symbol. */
 const void *mox_module_table(const mox_module *module, const char *symbol);

@@ -142,8 +142,11 @@ void mox_comm_break(moxie_comm *comm, const moxie_error *reason)
 static moxie_status transport_failed(moxie_comm *comm, const char *kind, uint64_t operation, int64_t waited,
                                      moxie_error *reason, moxie_error *error)
 {
-    (void)mox_fail_context(reason->code, reason, "%s, operation %llu of rank %d, waited %lld of at most %d ms", kind,
-                           (unsigned long long)operation, comm->transport.rank, (long long)waited, comm->deadline);
+    const char *remedy =
+        reason->code == MOXIE_ERR_TIMEOUT ? "; if a rank is dead, make comms and plans anew without it" : "";
+    (void)mox_fail_context(reason->code, reason, "%s, operation %llu of rank %d, waited %lld of at most %d ms%s", kind,
+                           (unsigned long long)operation, comm->transport.rank, (long long)waited, comm->deadline,
+                           remedy);
     mox_comm_break(comm, reason);
     return say_broken(comm, error);
 }

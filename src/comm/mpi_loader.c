@@ -167,6 +167,19 @@ moxie_status mox_mpi_open_for_launch(const mox_mpi_table **out, moxie_error *err
         flavours[0].launched, flavours[1].launched);
 }
 
+moxie_status mox_mpi_find(moxie_error *error)
+{
+    for (int i = 0; i < FLAVOURS; i++)
+        if (mox_module_exists(&flavours[i].module))
+            return MOXIE_OK;
+    MOX_FAIL_IF(is_named(), MOXIE_ERR_UNSUPPORTED, error, VARIABLE " is %s, which is no readable file",
+                secure_getenv(VARIABLE));
+    return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
+                    "neither %s nor %s is beside libmoxie or on the loader's path: build it with %s, or name it "
+                    "in " VARIABLE,
+                    flavours[0].module.file, flavours[1].module.file, flavours[0].module.build);
+}
+
 /* ---- the calls ---------------------------------------------------------------------------------------- */
 
 moxie_status mox_comm_mpi_create(const void *communicator, int32_t deadline_ms, uint64_t part_bytes, moxie_comm **out,

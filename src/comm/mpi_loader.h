@@ -16,6 +16,9 @@ moxie_status mox_mpi_open(const mox_mpi_table **out, moxie_error *error);
 /* The same for a process that has no MPI yet: the module of the launcher that started it. */
 moxie_status mox_mpi_open_for_launch(const mox_mpi_table **out, moxie_error *error);
 
+/* MOXIE_OK when there is a module to open; it is not opened. */
+moxie_status mox_mpi_find(moxie_error *error);
+
 /* Body of moxie_comm_mpi_create. part_bytes: of mox_mpi_options; 0 but in tests. */
 moxie_status mox_comm_mpi_create(const void *communicator, int32_t deadline_ms, uint64_t part_bytes, moxie_comm **out,
                                  moxie_error *error);

@@ -185,9 +185,12 @@ static void cancelled_memory_is_not_touched(void **state)
 /* Destroying a comm gives up what it has open. */
 static void leave_open(comm_thread *self)
 {
+    atomic_int *opened = self->user;
     mox_comm_request request;
     moxie_error error = { 0 };
     int64_t values[4] = { 0 };
+    while (self->rank == 1 && atomic_load(opened) == 0)
+        sleep_ms(1);
     for (int i = 0; i < MOX_COMM_OPEN && self->rank == 0; i++)
         COMM_EXPECT(self, mox_comm_start_allreduce(self->comm, values, 4, MOXIE_COMM_SUM_I64, &request, &error) == 0,
                     "%s", error.text);
@@ -196,13 +199,15 @@ static void leave_open(comm_thread *self)
                     mox_comm_start_barrier(self->comm, &request, &error) == MOXIE_ERR_ARGUMENT &&
                         strstr(error.text, "8 requests"),
                     "%s", error.text);
+    atomic_store(opened, 1);
     moxie_comm_destroy(self->comm);
 }
 
 static void open_requests_end_with_the_comm(void **state)
 {
     (void)state;
-    comm_run_threads(2, 1000, leave_open, NULL);
+    atomic_int opened = 0;
+    comm_run_threads(2, 1000, leave_open, &opened);
 }
 
 /* ---- ranks that disagree ------------------------------------------------------------------------------ */

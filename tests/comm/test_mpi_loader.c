@@ -63,12 +63,35 @@ static void wrong_files(void **state)
     assert_non_null(strstr(error.text, "libmoxie_mpich.so, which is neither beside libmoxie nor on the loader's path"));
 }
 
+static moxie_transport_info mpi_row(void)
+{
+    moxie_transport_info row = MOXIE_TRANSPORT_INFO_INIT;
+    for (int32_t i = 0; moxie_transport_at(i, &row); i++)
+        if (strcmp(row.name, "mpi") == 0)
+            return row;
+    fail_msg("no transport is called mpi");
+    return row;
+}
+
+static void the_list_says_what_is_missing(void **state)
+{
+    (void)state;
+    setenv("MOXIE_MPI_LIBRARY", "/nowhere/module.so", 1);
+    moxie_transport_info row = mpi_row();
+    assert_int_equal(row.usable, 0);
+    assert_non_null(strstr(row.missing, "MOXIE_MPI_LIBRARY is /nowhere/module.so"));
+    unsetenv("MOXIE_MPI_LIBRARY");
+    row = mpi_row(); /* nothing is beside this program */
+    assert_true(row.usable || strstr(row.missing, "neither libmoxie_openmpi.so nor libmoxie_mpich.so"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_mpi),
         cmocka_unit_test(without_a_launcher),
         cmocka_unit_test(wrong_files),
+        cmocka_unit_test(the_list_says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

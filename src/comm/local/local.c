@@ -59,11 +59,8 @@ static moxie_status fail_gone(mox_local_rank *rank, const mox_local_op *op, cons
     rank->culprit = other->culprit >= 0 ? other->culprit : other->rank;
     if (other->culprit >= 0)
         snprintf(why, sizeof why, "it waited for rank %d in vain", other->culprit);
-    return mox_fail(
-        MOXIE_ERR_TIMEOUT, error,
-        "%s: rank %d of %d gave up (%s), and rank %d needs it; make comms and plans anew without rank %d if "
-        "it is dead",
-        mox_comm_kind_name(op->kind), other->rank, rank->group->ranks, why, rank->rank, rank->culprit);
+    return mox_fail(MOXIE_ERR_TIMEOUT, error, "%s: rank %d of %d gave up (%s), and rank %d needs it",
+                    mox_comm_kind_name(op->kind), other->rank, rank->group->ranks, why, rank->rank);
 }
 
 moxie_status mox_local_missing(mox_local_rank *rank, const mox_local_op *op, const mox_local_rank *other,

@@ -161,16 +161,3 @@ moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, mo
     }
     return MOXIE_OK;
 }
-
-int32_t mox_mpi_late(const mox_mpi_operation *operation)
-{
-    int32_t from = INT32_MAX, to = INT32_MAX;
-    for (int32_t i = 0; i < operation->n; i++) {
-        const mox_mpi_message *m = &operation->messages[i];
-        int32_t *lowest = m->receive ? &from : &to;
-        if (!m->done && m->peer < *lowest)
-            *lowest = m->peer;
-    }
-    const int32_t late = from != INT32_MAX ? from : to;
-    return late != INT32_MAX ? late : -1;
-}

@@ -78,12 +78,13 @@ static moxie_status duplicate(mox_mpi_transport *t, MPI_Comm from, moxie_error *
 static moxie_status allocate(mox_mpi_transport *t, moxie_error *error)
 {
     const uint64_t ranks = (uint64_t)t->ranks;
-    t->telling = t->host.alloc(ranks * sizeof(MPI_Request));
-    t->others = t->host.alloc(ranks * sizeof(mox_mpi_gone));
-    MOX_FAIL_IF(!t->telling || !t->others, MOXIE_ERR_MEMORY, error, "moxie_comm_mpi_create: no memory for %d ranks",
-                t->ranks);
+    t->waits.requests = t->host.alloc(ranks * sizeof(MPI_Request));
+    t->ends.requests = t->host.alloc(ranks * sizeof(MPI_Request));
+    t->others = t->host.alloc(ranks * sizeof(mox_mpi_other));
+    MOX_FAIL_IF(!t->waits.requests || !t->ends.requests || !t->others, MOXIE_ERR_MEMORY, error,
+                "moxie_comm_mpi_create: no memory for %d ranks", t->ranks);
     for (int32_t r = 0; r < t->ranks; r++)
-        t->telling[r] = MPI_REQUEST_NULL;
+        t->waits.requests[r] = t->ends.requests[r] = MPI_REQUEST_NULL;
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         MOX_TRY(mox_mpi_reserve(t, &t->open[i], 2 * t->ranks, error));
     return MOXIE_OK;

@@ -24,6 +24,7 @@ static moxie_status begin(mox_mpi_transport *t, mox_comm_kind kind, mox_mpi_oper
         o->n = o->left = 0;
         o->target = NULL;
         o->values = 0;
+        o->since = 0;
         *out = o;
         return MOXIE_OK;
     }
@@ -234,7 +235,7 @@ static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, mox
     mox_mpi_operation *o = &t->open[request];
     MOX_TRY(mox_mpi_test(t, o, error));
     if (o->left > 0)
-        MOX_TRY(mox_mpi_check_gone(t, o, error));
+        MOX_TRY(mox_mpi_unfinished(t, o, error));
     *done = o->left == 0;
     if (*done) {
         combine(o, t->ranks);
@@ -246,7 +247,7 @@ static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, mox
 static int32_t mpi_late(void *self, int64_t request)
 {
     const mox_mpi_transport *t = self;
-    return mox_mpi_late(&t->open[request]);
+    return mox_mpi_late(t, &t->open[request]);
 }
 
 void mox_mpi_operations(moxie_transport *table)

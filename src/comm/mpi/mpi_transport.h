@@ -14,7 +14,8 @@
  * Operation number n of one rank belongs to operation n of every other, and its messages carry n in their tag.
  *
  * A rank that is cancelled or destroyed sends a notice to all others: how many operations it took part in, and whom it
- * waited for. A rank that needs more than that of it fails at once, and names it.
+ * waited for. A rank that needs more than that of it fails at once, and names it. A rank that waits long says so by a
+ * notice, too, since it may be late because another is: late() names a rank that is silent.
  *
  * What MPI cannot promise after cancel():
  *   - A receive that was not matched is withdrawn: its memory is free. One that has begun cannot be withdrawn.
@@ -47,6 +48,7 @@ typedef struct mox_mpi_operation {
     bool used;
     mox_comm_kind kind;
     uint64_t number; /* from 1 */
+    double since;    /* when it was first found unfinished, or this rank last said that it waits; 0: not yet */
     /* Before posting: whole messages, at most 2 a rank. After: their parts, with a request each. */
     mox_mpi_message *messages;
     MPI_Request *requests;
@@ -58,16 +60,26 @@ typedef struct mox_mpi_operation {
     moxie_comm_sum how;
 } mox_mpi_operation;
 
+typedef enum mox_mpi_news { MOX_MPI_WAITS, MOX_MPI_CANCELLED, MOX_MPI_DESTROYED } mox_mpi_news;
+
 typedef struct mox_mpi_notice {
-    int64_t operations; /* the sender took part in operations 1 to this */
-    int64_t cancelled;  /* 1; 0: destroyed */
-    int64_t culprit;    /* whom it waited for, or -1 */
+    int64_t news;
+    int64_t operations; /* the sender took part in operations 1 to this; not of WAITS */
+    int64_t culprit;    /* whom it waits or waited for, or -1 */
 } mox_mpi_notice;
 
-typedef struct mox_mpi_gone {
-    bool gone;
+/* Notices to all other ranks. */
+typedef struct mox_mpi_telling {
     mox_mpi_notice notice;
-} mox_mpi_gone;
+    MPI_Request *requests; /* [ranks] */
+} mox_mpi_telling;
+
+/* What is known of another rank. */
+typedef struct mox_mpi_other {
+    bool gone;
+    mox_mpi_notice last; /* its last notice */
+    double waits;        /* when it last said that it waits, as seen here; 0: never */
+} mox_mpi_other;
 
 typedef struct mox_mpi_transport {
     MPI_Comm comm;
@@ -76,10 +88,10 @@ typedef struct mox_mpi_transport {
     uint64_t operations; /* started */
     int32_t culprit;     /* named by another rank that gave up; or -1 */
     bool cancelled;
-    mox_mpi_notice told, heard; /* this rank's notice; where the next one arrives */
-    MPI_Request hearing;        /* MPI_REQUEST_NULL once all others have gone */
-    MPI_Request *telling;       /* [ranks] */
-    mox_mpi_gone *others;       /* [ranks] */
+    mox_mpi_telling waits, ends; /* this rank's notices */
+    mox_mpi_notice heard;        /* where the next one arrives */
+    MPI_Request hearing;         /* MPI_REQUEST_NULL once all others have gone */
+    mox_mpi_other *others;       /* [ranks] */
     int32_t others_gone;
     mox_mpi_operation open[MOX_COMM_OPEN];
 } mox_mpi_transport;
@@ -96,8 +108,6 @@ void mox_mpi_add_receive(mox_mpi_operation *operation, int32_t peer, void *to, u
 moxie_status mox_mpi_post(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error);
 /* Marks messages that are done; operation->left says how many are not. */
 moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error);
-/* The lowest rank with an unfinished receive, or else with an unfinished send; or -1. */
-int32_t mox_mpi_late(const mox_mpi_operation *operation);
 moxie_status mox_mpi_reserve(mox_mpi_transport *t, mox_mpi_operation *operation, int32_t capacity, moxie_error *error);
 void mox_mpi_release(mox_mpi_transport *t, mox_mpi_operation *operation);
 /* "what: MPI's text" with the status that the error class deserves; `peer` may be -1. */
@@ -108,12 +118,22 @@ moxie_status mox_mpi_failed(const mox_mpi_transport *t, int code, const char *wh
 /* Fills in counts .. progress and late. */
 void mox_mpi_operations(moxie_transport *table);
 
-/* ---- mpi_end.c ---- */
+/* ---- mpi_notices.c ---- */
 
 /* Awaits the notices of the other ranks. */
 moxie_status mox_mpi_listen(mox_mpi_transport *t, moxie_error *error);
-/* Fails if the operation needs a rank that has gone before it. */
-moxie_status mox_mpi_check_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, moxie_error *error);
+/* Of an unfinished operation: fails if it needs a rank that has gone before it; tells the others if it takes long. */
+moxie_status mox_mpi_unfinished(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error);
+/* The lowest silent rank with an unfinished receive, or else with an unfinished send. Where all of them say that they
+ * wait: the one that the lowest waits for. -1: none. */
+int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operation);
+/* Takes in all notices that have come. */
+moxie_status mox_mpi_hear(mox_mpi_transport *t, moxie_error *error);
+void mox_mpi_tell(mox_mpi_transport *t, mox_mpi_telling *telling, mox_mpi_notice notice);
+bool mox_mpi_all_done(int n, MPI_Request *requests);
+
+/* ---- mpi_end.c ---- */
+
 void mox_mpi_cancel(void *self);
 void mox_mpi_destroy(void *self);
 void mox_mpi_free(mox_mpi_transport *t); /* its memory alone */
