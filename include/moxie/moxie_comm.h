@@ -125,11 +125,25 @@ MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_o
 
 /* A comm over MPI. libmoxie does not link MPI: it opens libmoxie_openmpi.so or libmoxie_mpich.so, the one that fits the
  * MPI library in this process; the environment variable MOXIE_MPI_LIBRARY names another file. `communicator` points to
- * an MPI_Comm, or is NULL for MPI_COMM_WORLD; it is duplicated. MPI must be initialised: MOXIE_ERR_ARGUMENT otherwise.
- * Collective over the communicator. Thread-safe as far as MPI is (MPI_THREAD_SERIALIZED is enough for one comm a
- * process). */
+ * an MPI_Comm, or is NULL for MPI_COMM_WORLD; it is duplicated, which takes at most deadline_ms. MPI must be
+ * initialised: MOXIE_ERR_ARGUMENT otherwise. MOXIE_ERR_UNSUPPORTED when there is no such module.
+ *
+ * Collective over the communicator, and so is destroying it: that waits up to one second for the other ranks. Comms are
+ * destroyed before MPI_Finalize. Thread-safe as far as MPI is (MPI_THREAD_SERIALIZED is enough for one comm a process).
+ *
+ * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery. Then the
+ * others fail at their deadline. A program whose comm has failed frees its plans' memory last and ends without
+ * MPI_Finalize, which may wait for the dead one: MPI cannot withdraw a message that was sent, and may still read it.
+ * MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its default ends the process. */
 MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options,
                                              moxie_comm **out, moxie_error *error);
+
+/* Starts MPI in a program that does not call MPI itself, as moxie's tool under mpirun: opens the module of the launcher's
+ * MPI library, or the one that MOXIE_MPI_LIBRARY names, and calls MPI_Init_thread. MOXIE_ERR_ARGUMENT when no mpirun
+ * started this process, or MPI is initialised already. By the main thread, once. */
+MOXIE_API moxie_status moxie_comm_mpi_launch(moxie_error *error);
+/* MPI_Finalize for moxie_comm_mpi_launch, after all comms are destroyed. Not after a comm has failed: see above. */
+MOXIE_API void moxie_comm_mpi_finish(void);
 
 /* After its plans. Ranks that still wait for this one fail. One-thread-at-a-time. */
 MOXIE_API void moxie_comm_destroy(moxie_comm *comm);

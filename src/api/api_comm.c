@@ -7,6 +7,7 @@
 #include "api/api_need.h"
 #include "comm/comm.h"
 #include "comm/comm_check.h"
+#include "comm/mpi_loader.h"
 #include "comm/transport_list.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
@@ -59,6 +60,25 @@ moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *op
                 "moxie_comm_local_create: %d ranks; 1 to %d are possible", ranks, MOXIE_MAX_RANKS);
     MOX_TRY(read_options(options, &deadline_ms, error));
     return mox_comm_local_create(ranks, deadline_ms, out, error);
+}
+
+moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options, moxie_comm **out,
+                                   moxie_error *error)
+{
+    int32_t deadline_ms;
+    NEED(out);
+    MOX_TRY(read_options(options, &deadline_ms, error));
+    return mox_comm_mpi_create(communicator, deadline_ms, 0, out, error);
+}
+
+moxie_status moxie_comm_mpi_launch(moxie_error *error)
+{
+    return mox_comm_mpi_launch(error);
+}
+
+void moxie_comm_mpi_finish(void)
+{
+    mox_comm_mpi_finish();
 }
 
 void moxie_comm_destroy(moxie_comm *comm)

@@ -16,8 +16,6 @@
 #include "comm/comm_check.h"
 #include "comm/local/local.h"
 
-enum { DEFAULT_DEADLINE = 30000 };
-
 /* For a transport that fails without a text. */
 #define UNSAID                                                                                                         \
     {                                                                                                                  \
@@ -59,7 +57,7 @@ moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_
                         (unsigned long long)sizeof *comm);
     }
     comm->transport = *transport;
-    comm->deadline = deadline_ms > 0 ? deadline_ms : DEFAULT_DEADLINE;
+    comm->deadline = deadline_ms > 0 ? deadline_ms : MOX_COMM_DEADLINE;
     *out = comm;
     return MOXIE_OK;
 }

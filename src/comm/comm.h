@@ -19,6 +19,8 @@
 
 #include "comm/operation.h"
 
+enum { MOX_COMM_DEADLINE = 30000 }; /* ms; the default */
+
 /* Takes over transport->self: destroys it in the end, also when it fails. deadline_ms: 0 means 30000. */
 moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_ms, moxie_comm **out,
                              moxie_error *error);

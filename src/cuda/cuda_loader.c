@@ -7,81 +7,39 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define LIBRARY "libmoxie_cuda.so"
+#include "base/module.h"
+
+static const mox_module_name name = { .file = "libmoxie_cuda.so",
+                                      .variable = "MOXIE_CUDA_LIBRARY",
+                                      .needed_by = "the cuda back end",
+                                      .build = "-DMOXIE_CUDA=ON",
+                                      .instead = "use backend cpu" };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const mox_cuda_table *found, *replaced;
-static char library[1024];
+static mox_module library;
 static moxie_error failure;
 
-/* The table of an open library; or NULL, and `failure` says why. */
-static const mox_cuda_table *table_of(void *handle)
+/* The table of the open library. */
+static moxie_status take_table(void)
 {
-    mox_cuda_table_fn get;
-    void *symbol = dlsym(handle, MOX_CUDA_TABLE_SYMBOL);
-    if (symbol == NULL) {
-        mox_fail(MOXIE_ERR_UNSUPPORTED, &failure, "%s has no " MOX_CUDA_TABLE_SYMBOL ": it is no libmoxie_cuda",
-                 library);
-        return NULL;
-    }
-    memcpy(&get, &symbol, sizeof get); /* C has no cast from object to function pointers */
-    const mox_cuda_table *table = get();
-    if (table->version == MOX_CUDA_TABLE_VERSION && table->bytes == sizeof *table + MOX_CUDA_ARGS_BYTES)
-        return table;
-    mox_fail(MOXIE_ERR_UNSUPPORTED, &failure,
-             "%s has launch table %u of %u bytes, this libmoxie needs %u of %u: install both from one build", library,
-             (unsigned)table->version, (unsigned)table->bytes, (unsigned)MOX_CUDA_TABLE_VERSION,
-             (unsigned)(sizeof *table + MOX_CUDA_ARGS_BYTES));
-    return NULL;
-}
-
-static bool try_path(const char *path)
-{
-    snprintf(library, sizeof library, "%s", path);
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL)
-        return false;
-    found = table_of(handle);
-    if (found == NULL)
-        dlclose(handle);
-    return true;
-}
-
-/* Writes the path of LIBRARY in the folder of the file that this code was loaded from. */
-static bool beside(char *path, size_t size)
-{
-    Dl_info info;
-    if (!dladdr((const void *)&once, &info) || info.dli_fname == NULL)
-        return false;
-    const char *slash = strrchr(info.dli_fname, '/');
-    if (slash == NULL)
-        return false;
-    const int length = (int)(slash - info.dli_fname);
-    return snprintf(path, size, "%.*s/" LIBRARY, length, info.dli_fname) < (int)size;
+    const mox_cuda_table *table = mox_module_table(&library, MOX_CUDA_TABLE_SYMBOL);
+    MOX_FAIL_IF(table == NULL, MOXIE_ERR_UNSUPPORTED, &failure,
+                "%s has no " MOX_CUDA_TABLE_SYMBOL ": it is no libmoxie_cuda", library.path);
+    MOX_FAIL_IF(table->version != MOX_CUDA_TABLE_VERSION || table->bytes != sizeof *table + MOX_CUDA_ARGS_BYTES,
+                MOXIE_ERR_UNSUPPORTED, &failure,
+                "%s has launch table %u of %u bytes, this libmoxie needs %u of %u: install both from one build",
+                library.path, (unsigned)table->version, (unsigned)table->bytes, (unsigned)MOX_CUDA_TABLE_VERSION,
+                (unsigned)(sizeof *table + MOX_CUDA_ARGS_BYTES));
+    found = table;
+    return MOXIE_OK;
 }
 
 static void find(void)
 {
-    /* secure_getenv: in a set-user-ID program, its caller must not choose code to load. */
-    const char *wanted = secure_getenv("MOXIE_CUDA_LIBRARY");
-    char path[1024];
-    if (wanted != NULL && *wanted != '\0') {
-        if (!try_path(wanted))
-            mox_fail(MOXIE_ERR_UNSUPPORTED, &failure,
-                     "MOXIE_CUDA_LIBRARY is %s, which cannot be opened: %s; correct it, unset it, or use backend cpu",
-                     wanted, dlerror());
-        return;
-    }
-    if ((beside(path, sizeof path) && try_path(path)) || try_path(LIBRARY))
-        return;
-    mox_fail(MOXIE_ERR_UNSUPPORTED, &failure,
-             "the cuda back end needs " LIBRARY ", which is neither beside libmoxie nor on the loader's path (%s): "
-             "build it with -DMOXIE_CUDA=ON, name it in MOXIE_CUDA_LIBRARY, or use backend cpu",
-             dlerror());
+    if (mox_module_open(&name, &library, &failure) == MOXIE_OK && take_table() != MOXIE_OK)
+        dlclose(library.handle);
 }
 
 moxie_status mox_cuda_open(const mox_cuda_table **out, moxie_error *error)
@@ -102,7 +60,7 @@ moxie_status mox_cuda_open(const mox_cuda_table **out, moxie_error *error)
 
 const char *mox_cuda_library(void)
 {
-    return found != NULL ? library : "";
+    return found != NULL ? library.path : "";
 }
 
 moxie_status mox_cuda_any_device(const mox_cuda_table *table, int32_t ordinal, mox_cuda_features *out,

@@ -19,7 +19,11 @@ tool=$build/moxie
 [ -e "$tool" ] || { echo "skipped: $tool was not built"; exit 77; }
 cuda=$build/libmoxie_cuda.so
 [ -e "$cuda" ] || cuda=
-for file in "$tool" "$build/libmoxie.so" $cuda; do
+modules=
+for file in "$build/libmoxie_openmpi.so" "$build/libmoxie_mpich.so"; do
+    [ ! -e "$file" ] || modules="$modules $file"
+done
+for file in "$tool" "$build/libmoxie.so" $cuda $modules; do
     name=$(basename "$file")
     readelf -dW "$file" >"$tmp/dynamic"
     readelf -lW "$file" >"$tmp/segments"

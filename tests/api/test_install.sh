@@ -33,6 +33,9 @@ done
 for file in libmoxie.so libmoxie.a pkgconfig/moxie.pc cmake/moxie/moxieConfig.cmake; do
     [ -e "$libdir/$file" ] || { echo "$file was not installed"; exit 1; }
 done
+for module in libmoxie_openmpi.so libmoxie_mpich.so; do
+    [ ! -e "$build/$module" ] || [ -e "$libdir/$module" ] || { echo "$module was not installed"; exit 1; }
+done
 grep -q "MOXIE_HELP2MAN:FILEPATH=.*NOTFOUND" "$build/CMakeCache.txt" || [ -f "$there/share/man/man1/moxie-run.1" ] ||
     { echo "no man pages were installed"; exit 1; }
 if grep -rIl -e "$tmp" -e "/opt/a b" -e "$build" "$there"; then echo "these name the folder they were installed in"; exit 1; fi

@@ -144,6 +144,21 @@ static void *output_of(const test_layer *layer, const test_ranks_spec *spec, int
     return rank == 0 ? output : malloc((size_t)(tokens * row) + 1);
 }
 
+moxie_status test_ranks_run_one(const test_layer *layer, test_ranks_spec *spec, moxie_comm *comm, void *output,
+                                moxie_error *error)
+{
+    const int32_t rank = moxie_comm_rank(comm);
+    const bool replicated = spec->layout == MOXIE_TOKENS_REPLICATED;
+    const rank_thread alone = {
+        .layer = layer,
+        .spec = spec,
+        .rank = rank,
+        .comm = comm,
+        .output = replicated ? output : output_of(layer, spec, rank, output),
+    };
+    return run_rank(&alone, error);
+}
+
 moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void *output, test_rank_result *results)
 {
     moxie_comm *comms[TEST_MAX_RANKS];

@@ -3,9 +3,9 @@
  * local_joint.c - operations of a local transport that begin when all ranks have come: barrier, allreduce,
  * reduce_scatter (local_group.h). Values are combined in rank order, so results are the same every time.
  */
-#include <math.h>
 #include <string.h>
 
+#include "comm/combine_values.h"
 #include "comm/local/local_group.h"
 
 void mox_local_joint_begin(mox_local_rank *rank, mox_local_op *op)
@@ -62,18 +62,11 @@ static moxie_status gather(mox_local_rank *rank, mox_local_op *op, bool *all, mo
 
 /* ---- the sums ----------------------------------------------------------------------------------------- */
 
-static int64_t combine_i64(int64_t a, int64_t b, moxie_comm_sum how)
-{
-    if (how == MOXIE_COMM_SUM_I64)
-        return (int64_t)((uint64_t)a + (uint64_t)b);
-    return a > b ? a : b;
-}
-
 static void reduce_i64(mox_local_op *const *all, int32_t ranks, int64_t i, moxie_comm_sum how)
 {
     int64_t sum = ((const int64_t *)all[0]->values)[i];
     for (int32_t r = 1; r < ranks; r++)
-        sum = combine_i64(sum, ((const int64_t *)all[r]->values)[i], how);
+        sum = mox_comm_combine_i64(sum, ((const int64_t *)all[r]->values)[i], how);
     for (int32_t r = 0; r < ranks; r++)
         ((int64_t *)all[r]->values)[i] = sum;
 }
@@ -81,10 +74,8 @@ static void reduce_i64(mox_local_op *const *all, int32_t ranks, int64_t i, moxie
 static void reduce_f32(mox_local_op *const *all, int32_t ranks, int64_t i)
 {
     float largest = ((const float *)all[0]->values)[i];
-    for (int32_t r = 1; r < ranks; r++) {
-        const float value = ((const float *)all[r]->values)[i];
-        largest = value > largest || isnan(largest) ? value : largest;
-    }
+    for (int32_t r = 1; r < ranks; r++)
+        largest = mox_comm_larger_f32(largest, ((const float *)all[r]->values)[i]);
     for (int32_t r = 0; r < ranks; r++)
         ((float *)all[r]->values)[i] = largest;
 }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shared by the tests over MPI. Sourced with the build folder as $1 and flavour set to openmpi or mpich.
+set -eu
+build=$1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+module=$build/libmoxie_$flavour.so
+ranks=$build/tests/mpi_ranks_$flavour
+layers=$build/tests/mpi_layers_$flavour
+[ -e "$module" ] || { echo "skipped: $module was not built (no mpicc.$flavour, or -DMOXIE_MPI=OFF)"; exit 77; }
+command -v "mpirun.$flavour" >/dev/null || { echo "skipped: no mpirun.$flavour"; exit 77; }
+grep -q "MOXIE_SANITIZE:STRING=thread" "$build/CMakeCache.txt" && { echo "skipped: MPI libraries are not built for TSan"; exit 77; }
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI libraries leak
+export MOXIE_MPI_LIBRARY="$module"
+# A container may forbid what Open MPI's shared memory uses best, and root must say twice that it means it.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export TMPDIR="$tmp" # for Open MPI's session folder; a long path would not do
+failures=0 inside= limit=60
+
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# start N OPTION... -- PROGRAM...: mpirun without bonds to processors, of which there may be fewer than ranks.
+start() {
+    number=$1
+    shift
+    case $flavour in
+    openmpi) set -- --oversubscribe --bind-to none "$@" ;;
+    esac
+    # The first "--" ends mpirun's options.
+    options="" 
+    while [ "$1" != -- ]; do
+        options="$options $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # options; a network namespace, or none
+    timeout -k 2 $limit $inside "mpirun.$flavour" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
+}
+
+# expect N FINE OPTION... -- PROGRAM...: FINE of N ranks end well, and none says that anything is wrong.
+expect() {
+    number=$1 fine=$2
+    shift 2
+    start "$number" "$@" || true
+    [ "$(grep -c '^rank [0-9]*: fine$' "$tmp/out")" = "$fine" ] && ! grep -q '^rank [0-9]*, line' "$tmp/out" ||
+        fail "$number ranks, $flavour: $* -- $(tail -n 20 "$tmp/out" "$tmp/err")"
+}
+
+finish() {
+    [ "$failures" = 0 ] && exit 0
+    echo "$failures failures"
+    exit 1
+}

@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Ranks on two machines: two network namespaces with one cable between them. The transport, layers, and the cable cut.
+flavour=openmpi
+. "$(dirname "$0")/mpi_lib.sh"
+a=moxie$$a b=moxie$$b
+command -v ip >/dev/null || { echo "skipped: no ip (package iproute2)"; exit 77; }
+# What runs in a namespace belongs to this test.
+trap 'for name in $a $b; do ip netns pids $name 2>/dev/null | xargs -r kill -9; done
+    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"' EXIT
+{ ip netns add $a && ip netns add $b && ip link add veth0 netns $a type veth peer name veth0 netns $b; } 2>"$tmp/err" ||
+    { echo "skipped: no network namespaces here: $(head -1 "$tmp/err")"; exit 77; }
+number=1
+for name in $a $b; do
+    ip -n $name addr add 10.77.0.$number/24 dev veth0
+    ip -n $name link set veth0 up
+    ip -n $name link set lo up
+    number=2
+done
+# In the place of ssh: HOST COMMAND...
+cat >"$tmp/agent" <<END
+#!/bin/sh
+shift
+exec ip netns exec $b sh -c "\$*"
+END
+chmod +x "$tmp/agent"
+network="--mca plm_rsh_agent $tmp/agent --mca btl self,tcp --mca btl_tcp_if_include 10.77.0.0/24"
+network="$network --mca oob_tcp_if_include 10.77.0.0/24 --host 10.77.0.1:2,10.77.0.2:2"
+inside="ip netns exec $a"
+
+# shellcheck disable=SC2086 # options
+expect 4 4 $network -- "$ranks" exchange
+# shellcheck disable=SC2086
+expect 4 4 $network -- "$layers" 12 82000
+
+# Cut while all ranks exchange. They end in time, each naming another; their words come when the cable is back. The
+# launcher does not end by itself.
+limit=9
+# shellcheck disable=SC2086
+start 4 --enable-recovery $network -- "$ranks" cut &
+job=$!
+for try in $(seq 50); do
+    [ "$(grep -c ready "$tmp/out" 2>/dev/null)" != 4 ] || break
+    sleep 0.1
+done
+sleep 0.3
+ip -n $a link set veth0 down
+sleep 3.5
+ip -n $a link set veth0 up
+wait $job || true
+[ "$(grep -c '^rank [0-9]*: fine$' "$tmp/out")" = 4 ] && ! grep -q ', line' "$tmp/out" || fail "a cut cable: $(cat "$tmp/out" "$tmp/err")"
+finish
