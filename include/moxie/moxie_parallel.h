@@ -91,7 +91,7 @@ typedef struct moxie_eplb_config {
  * Computed in double precision, with these rules for ties. Where the original takes the sizes (experts % groups, ranks %
  * nodes and slots % ranks are 0) and no two loads tie, the maps are its own, unless `distinct` is set. Other sizes: the
  * first groups, nodes and ranks get one more; a node's load counts per rank; exchanges of two replicas follow while
- * they lower the largest load of a rank. Where groups do not fit the nodes' slots, the layer is global.
+ * they lower the largest load of a rank, and a slot stays empty where any replica would raise it. Where groups do not fit the nodes' slots, the layer is global.
  *
  * expert_of [layers, slots]; first_slot [ranks + 1]; hierarchical [layers] or NULL gets 1 where a layer is. */
 MOXIE_API moxie_status moxie_eplb_balance(const moxie_eplb_config *config, const double *loads, int32_t *expert_of,

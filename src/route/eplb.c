@@ -15,6 +15,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -105,13 +106,14 @@ typedef struct balancer {
     double *weight, *slot_load, *load, *rank_load, *share;
     heavy *sorted;
     int32_t *node_of, *group_order, *group_need; /* [groups] */
+    int32_t *first_try;                          /* [slots] */
 } balancer;
 
 static void balancer_free(balancer *b)
 {
-    void *const blocks[] = { b->rank_first, b->group_first, b->expert,      b->pack_of,   b->order,     b->count,
-                             b->room,       b->weight,      b->slot_load,   b->load,      b->rank_load, b->share,
-                             b->sorted,     b->node_of,     b->group_order, b->group_need };
+    void *const blocks[] = { b->rank_first, b->group_first, b->expert,      b->pack_of,    b->order,     b->count,
+                             b->room,       b->weight,      b->slot_load,   b->load,       b->rank_load, b->share,
+                             b->sorted,     b->node_of,     b->group_order, b->group_need, b->first_try };
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         mox_free(blocks[i]);
 }
@@ -119,8 +121,9 @@ static void balancer_free(balancer *b)
 static moxie_status balancer_alloc(balancer *b, moxie_error *error)
 {
     const uint64_t most = (uint64_t)b->c.slots + (uint64_t)b->c.ranks + (uint64_t)b->c.groups + 1;
-    int32_t **const numbers[] = { &b->rank_first, &b->group_first, &b->expert,  &b->pack_of,     &b->order,
-                                  &b->count,      &b->room,        &b->node_of, &b->group_order, &b->group_need };
+    int32_t **const numbers[] = { &b->rank_first,  &b->group_first, &b->expert,   &b->pack_of,
+                                  &b->order,       &b->count,       &b->room,     &b->node_of,
+                                  &b->group_order, &b->group_need,  &b->first_try };
     double **const reals[] = { &b->weight, &b->slot_load, &b->load, &b->rank_load, &b->share };
     bool fine = (b->sorted = mox_calloc(most, sizeof *b->sorted)) != NULL;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -236,17 +239,17 @@ static void replicate(balancer *b, const double *loads, int32_t n, int32_t slots
     }
 }
 
-/* The experts in b->expert, n of them, onto the ranks of a node. */
-static void fill_node(balancer *b, const double *loads, int32_t n, int32_t node, int32_t *expert_of)
+/* The n experts in b->expert onto the ranks of a node, `most` slots a rank at most; slots past them stay empty. */
+static void pack_node(balancer *b, const double *loads, int32_t n, int32_t node, int32_t most, int32_t *expert_of)
 {
     const int32_t first = b->rank_first[node], last = b->rank_first[node + 1];
-    const int32_t *first_slot = b->first_slot;
-    const int32_t slots = first_slot[last] - first_slot[first];
-    int32_t with_slots = 0;
+    int32_t slots = 0, with_slots = 0;
     for (int32_t r = first; r < last; r++) {
-        b->room[r - first] = first_slot[r + 1] - first_slot[r];
+        const int32_t own = b->first_slot[r + 1] - b->first_slot[r];
+        b->room[r - first] = own < most ? own : most;
         b->load[r - first] = 0;
-        with_slots += b->room[r - first] > 0;
+        slots += b->room[r - first];
+        with_slots += own > 0;
     }
     replicate(b, loads, n, slots, b->c.distinct ? with_slots : INT32_MAX);
     packing p = { .n = slots,
@@ -259,19 +262,56 @@ static void fill_node(balancer *b, const double *loads, int32_t n, int32_t node,
                   .sorted = b->sorted };
     pack_items(&p);
     for (int32_t r = first; r < last; r++) {
-        b->count[r - first] = first_slot[r]; /* the next free slot */
+        b->count[r - first] = b->first_slot[r]; /* the next free slot */
         b->rank_load[r] = b->load[r - first];
+    }
+    for (int32_t slot = b->first_slot[first]; slot < b->first_slot[last]; slot++) {
+        expert_of[slot] = -1;
+        b->slot_load[slot] = 0;
     }
     for (int32_t i = 0; i < slots; i++) {
         const int32_t slot = b->count[b->pack_of[b->order[i]]]++;
         expert_of[slot] = b->expert[b->order[i]];
         b->slot_load[slot] = b->weight[b->order[i]];
     }
-    const mox_exchange x = { first_slot, first, last, expert_of, b->slot_load, b->rank_load, b->c.distinct != 0 };
+}
+
+/* One try: packed, then improved. Returns the largest load of a rank. */
+static double try_node(balancer *b, const double *loads, int32_t n, int32_t node, int32_t most, int32_t *expert_of)
+{
+    const mox_exchange x = { .first_slot = b->first_slot,
+                             .first = b->rank_first[node],
+                             .last = b->rank_first[node + 1],
+                             .expert_of = expert_of,
+                             .slot_load = b->slot_load,
+                             .rank_load = b->rank_load,
+                             .distinct = b->c.distinct != 0 };
+    double max = 0;
+    pack_node(b, loads, n, node, most, expert_of);
+    mox_exchange_fill(&x, loads, b->expert, n);
     if (b->c.distinct)
         mox_exchange_duplicates(&x);
     if (b->c.distinct || !b->even)
         mox_exchange_largest(&x);
+    for (int32_t r = x.first; r < x.last; r++)
+        max = b->rank_load[r] > max ? b->rank_load[r] : max;
+    return max;
+}
+
+/* The n experts in b->expert onto the ranks of a node. Where some ranks have a slot more than others, a second try packs
+ * as if they had not, as the original would, and then fills the rest: it is never worse than the original with fewer
+ * slots, which one greedy pass over all slots can be. */
+static void fill_node(balancer *b, const double *loads, int32_t n, int32_t node, int32_t *expert_of)
+{
+    const int32_t first = b->rank_first[node], last = b->rank_first[node + 1];
+    const int32_t slots = b->first_slot[last] - b->first_slot[first], at = b->first_slot[first];
+    const int32_t least = slots / (last - first); /* a rank's slots without the one more */
+    const double one_pass = try_node(b, loads, n, node, INT32_MAX, expert_of);
+    if (least * (last - first) == slots || least * (last - first) < n)
+        return;
+    memcpy(b->first_try, expert_of + at, (size_t)slots * sizeof *expert_of);
+    if (try_node(b, loads, n, node, least, expert_of) >= one_pass)
+        memcpy(expert_of + at, b->first_try, (size_t)slots * sizeof *expert_of);
 }
 
 static void balance_layer(balancer *b, const double *loads, int32_t *expert_of)
