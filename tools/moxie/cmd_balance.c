@@ -314,7 +314,7 @@ static void print_table(const arguments *args, const work *w)
         cli_table_add(&table, "%.4f", ratio(w->before + 2 * l, 1));
         cli_table_add(&table, "%.4f", ratio(w->after + 2 * l, 1));
         cli_table_add(&table, "%d", changed(w, l));
-        cli_table_add(&table, "%s", w->hierarchical[l] ? "groups onto nodes" : "globally");
+        cli_table_add(&table, "%s", args->nodes > 1 && w->hierarchical[l] ? "groups onto nodes" : "globally");
     }
     cli_table_print(&table);
     cli_table_free(&table);
