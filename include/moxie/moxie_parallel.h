@@ -55,9 +55,9 @@ MOXIE_API moxie_status moxie_slot_map_replicas(const moxie_slot_map *map, int32_
                                                int32_t *slots, moxie_error *error);
 
 /* Which slot serves each choice of T tokens that rank `source` owns; -1 for ids outside [0, E). An expert on `source`
- * itself is served there, by its lowest slot. Else replica (first_token + t + j) % replicas of the ascending ones serves
- * choice j of token t, or the lowest slot of that replica's rank that has the expert. first_token: the number of token 0
- * in the whole batch. source -1: no rank is near. ids, slots [T,K]; they may be the same array. Bits of results do not
+ * itself is served there, by its lowest slot. Else replica (first_token + t + j) % replicas, in ascending order, serves
+ * choice j of token t; where its rank has the expert twice, the lower slot does. first_token: the number of token 0 in
+ * the whole batch. source -1: no rank is near. ids, slots [T,K]; they may be the same array. Bits of results do not
  * depend on it, loads do. */
 MOXIE_API moxie_status moxie_slot_map_serve(const moxie_slot_map *map, int32_t source, int64_t first_token,
                                             const int32_t *ids, int64_t tokens, int64_t top_k, int32_t *slots,
@@ -75,7 +75,7 @@ MOXIE_API double moxie_balancedness(const double *rank_loads, int32_t ranks);
 typedef struct moxie_eplb_config {
     uint32_t struct_size;
     int32_t layers, experts, slots, ranks; /* slots of all ranks, at least `experts`, shared out evenly */
-    int32_t nodes;                         /* of near ranks, the first ones of which get one rank more; 0: 1 */
+    int32_t nodes;                         /* each of near ranks; the first nodes get one rank more; 0: 1 */
     int32_t groups;                        /* equal runs of experts whose tokens go together; 0: 1 */
     int32_t distinct; /* 1: a rank gets an expert twice only where no exchange avoids it; 0: as DeepSeek's */
 } moxie_eplb_config;
@@ -85,13 +85,14 @@ typedef struct moxie_eplb_config {
  *
  * With groups % nodes == 0 (hierarchical): groups are packed onto nodes, experts replicated within each node, replicas
  * packed onto its ranks. Else (global) the last two steps, over all ranks.
- *     replicate   one more replica for the expert with the largest load / replicas, the first of equals, until P
- *     pack        heaviest first, the first of equals first, each onto the lightest rank with room, the lowest of equals
+ *     replicate   one more replica for the expert with the largest load / replicas, until P
+ *     pack        heaviest first, each onto the lightest rank with room
+ * Of equals, the first one is taken. Computed in double precision.
  *
- * Computed in double precision, with these rules for ties. Where the original takes the sizes (experts % groups, ranks %
- * nodes and slots % ranks are 0) and no two loads tie, the maps are its own, unless `distinct` is set. Other sizes: the
- * first groups, nodes and ranks get one more; a node's load counts per rank; exchanges of two replicas follow while
- * they lower the largest load of a rank, and a slot stays empty where any replica would raise it. Where groups do not fit the nodes' slots, the layer is global.
+ * Where the original takes the sizes (experts % groups, ranks % nodes, slots % ranks are 0) and no two loads tie, the
+ * maps are its own, unless `distinct` is set. Other sizes: the first groups, nodes and ranks get one more; a node's load
+ * counts per rank; exchanges of two replicas follow while they lower the largest load of a rank; a slot stays empty
+ * where any replica would raise it. Where groups do not fit the nodes' slots, the layer is global.
  *
  * expert_of [layers, slots]; first_slot [ranks + 1]; hierarchical [layers] or NULL gets 1 where a layer is. */
 MOXIE_API moxie_status moxie_eplb_balance(const moxie_eplb_config *config, const double *loads, int32_t *expert_of,
@@ -114,8 +115,8 @@ typedef struct moxie_eplb_moves {
  * [layers, slots] are valid maps of `config`'s sizes and shares; expert_of is changed in place and stays valid.
  *
  * A move overwrites a replica that is not the expert's last, or two slots exchange experts, which is two moves; so
- * max_moves 1 is MOXIE_ERR_ARGUMENT. The move that lowers a layer's largest load of a rank most comes first; equal ones:
- * by the sum of squares of the ranks' loads, then the lowest layer and slot. Repeated steps reach the target. Where
+ * max_moves 1 is MOXIE_ERR_ARGUMENT. The move that lowers a layer's largest load of a rank most comes first; of equals,
+ * the one that lowers the sum of squares of the ranks' loads most, then the lowest layer and slot. Repeated steps reach the target. Where
  * nothing differs, nothing moves. loads as above. `moves` may be NULL. */
 MOXIE_API moxie_status moxie_eplb_step(const moxie_eplb_config *config, const double *loads, const int32_t *target,
                                        int64_t max_moves, int32_t *expert_of, moxie_eplb_moves *moves,
@@ -135,7 +136,7 @@ MOXIE_API moxie_status moxie_load_window_add(moxie_load_window *window, int32_t 
                                              int64_t tokens, int64_t top_k, moxie_error *error);
 /* Ends the step; the oldest leaves a full window. Runs that are no real work (warm-up, padding) need no step. */
 MOXIE_API moxie_status moxie_load_window_end_step(moxie_load_window *window, moxie_error *error);
-/* counts [layers, experts] over the whole window, the current step included; *steps (may be NULL): ended steps in it. */
+/* counts [layers, experts] over the whole window with the current step; *steps (may be NULL): ended steps in it. */
 MOXIE_API moxie_status moxie_load_window_counts(const moxie_load_window *window, int64_t *counts, int32_t *steps,
                                                 moxie_error *error);
 

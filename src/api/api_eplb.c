@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_eplb.c - the second part of moxie_parallel.h: slot maps, EPLB, load windows. Checks pointers, sizes of structs and
- * maps, then calls src/route.
+ * api_eplb.c - the second part of moxie_parallel.h: slot maps, EPLB, load windows. Checks pointers, structs and maps,
+ * then calls src/route.
  */
 #include <math.h>
 

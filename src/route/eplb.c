@@ -298,9 +298,9 @@ static double try_node(balancer *b, const double *loads, int32_t n, int32_t node
     return max;
 }
 
-/* The n experts in b->expert onto the ranks of a node. Where some ranks have a slot more than others, a second try packs
- * as if they had not, as the original would, and then fills the rest: it is never worse than the original with fewer
- * slots, which one greedy pass over all slots can be. */
+/* The n experts in b->expert onto the ranks of a node. Where some ranks have a slot more than others, a second try
+ * leaves those slots empty, packs as the original would, and then fills them. It is never worse than the original with
+ * fewer slots; one greedy pass over all slots can be. */
 static void fill_node(balancer *b, const double *loads, int32_t n, int32_t node, int32_t *expert_of)
 {
     const int32_t first = b->rank_first[node], last = b->rank_first[node + 1];

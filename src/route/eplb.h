@@ -28,7 +28,8 @@ typedef struct mox_exchange {
     double *rank_load;  /* [ranks] */
     bool distinct;      /* no exchange may give a rank an expert twice */
 } mox_exchange;
-/* Gives each empty slot the replica of one of `experts` [n] that leaves the largest load lowest; a slot whose filling would raise it stays empty. Changes counts of replicas, hence slot_load of others. loads [E]. */
+/* Gives each empty slot the replica of one of `experts` [n] that leaves the largest load of a rank lowest; a slot stays
+ * empty where any would raise it. Changes counts of replicas, hence slot_load of others. loads [E]. */
 void mox_exchange_fill(const mox_exchange *x, const double *loads, const int32_t *experts, int32_t n);
 /* Exchanges replicas that lie twice on a rank for others of a similar load. */
 void mox_exchange_duplicates(const mox_exchange *x);

@@ -85,7 +85,7 @@ void mox_exchange_fill(const mox_exchange *x, const double *loads, const int32_t
 
 /* ---- exchanges --------------------------------------------------------------------------------------- */
 
-/* Whether p of rank r and q of rank s may change places without a rank that gets what it has. */
+/* Whether p of rank r and q of rank s may change places: neither rank may have the expert that it gets. */
 static bool stays_distinct(const mox_exchange *x, int32_t p, int32_t r, int32_t q, int32_t s)
 {
     return x->expert_of[p] != x->expert_of[q] && held(x, s, x->expert_of[p]) == 0 && held(x, r, x->expert_of[q]) == 0;

@@ -5,9 +5,9 @@
  *     today   0 1 | 2 0        overwrite   slot 3: expert 0 has another replica, so 2 may take its place
  *     target  2 1 | 0 3        exchange    slots 0 and 2: each holds what the other one wants
  *
- * Each operation puts at least one slot right and none wrong, and every expert keeps a replica. There always is one: if
- * no wrong slot can be overwritten, each holds its expert's only replica, so the targets of the wrong slots are the same
- * experts in another order, and an exchange exists. Hence repeated steps reach the target.
+ * Each operation puts at least one slot right and none wrong, and every expert keeps a replica. There always is one.
+ * Where no wrong slot can be overwritten, each holds its expert's only replica. Then the targets of the wrong slots are
+ * the same experts in another order, and an exchange exists. Hence repeated steps reach the target.
  *
  * Source of keep_slots: vLLM's preserve_intragpu_slots.
  */

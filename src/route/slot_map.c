@@ -180,7 +180,7 @@ moxie_status mox_replicas_create(const moxie_slot_map *map, int32_t source, mox_
     for (int32_t e = 0; e < map->experts; e++) {
         near[e] = source < 0 ? -1 : mox_slot_map_find(map, source, e);
         made.first[e + 1] = made.first[e] + (near[e] < 0 ? count[e] : 1);
-        count[e] = 0; /* from here on, those that are in made.slots */
+        count[e] = 0; /* now counts those in made.slots */
         if (near[e] >= 0)
             made.slots[made.first[e]] = near[e];
     }

@@ -41,9 +41,10 @@ echo '[3, 1, 2]' >"$tmp/one.json"
 expect 0 "1 layer, 5 slots" "$moxie" balance "$tmp/one.json" --ranks 2 --slots 5 --distinct -o "$tmp/one-map.json"
 
 # Ids of a run.
-expect 0 "" "$moxie" run --preset qwen3-30b-a3b --experts 16 --hidden 64 --intermediate 64 --tokens 20 -o "$tmp/run.safetensors" || true
+synth qwen3-30b-a3b bf16 "$tmp/model"
+expect 0 "run" "$moxie" run "$tmp/model" --tokens 20 -o "$tmp/run.safetensors"
 expect 0 "globally" "$moxie" balance "$tmp/run.safetensors" --ranks 4
-"$moxie" run --preset qwen3-30b-a3b --experts 16 --hidden 64 --intermediate 64 --tokens 20 --json >"$tmp/run.json"
+"$moxie" run "$tmp/model" --tokens 20 --json >"$tmp/run.json"
 "$moxie" balance "$tmp/run.safetensors" --ranks 4 --format vllm -o "$tmp/a.json" >/dev/null
 "$moxie" balance "$tmp/run.json" --ranks 4 --format vllm -o "$tmp/b.json" >/dev/null
 cmp -s "$tmp/a.json" "$tmp/b.json" || fail "ids of safetensors and of JSON give different maps"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_balance.c - `moxie balance LOADS --ranks N -o MAP.json`: which expert lies in which slot of which rank, so that
- * the ranks have equal loads (EPLB), and how far they are from it before and after.
+ * cmd_balance.c - `moxie balance LOADS --ranks N -o MAP.json`: a map of experts to slots that gives ranks equal loads
+ * (EPLB), and the balance before and after.
  *
  *     loads ---------------------> moxie_eplb_balance -> target -> [--max-moves: one step from the old map] -> MAP.json
  *     --map OLD.json, or linear -> balance before                                                           -> after
