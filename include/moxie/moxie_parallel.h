@@ -90,9 +90,9 @@ typedef struct moxie_eplb_config {
  * Of equals, the first one is taken. Computed in double precision.
  *
  * Where the original takes the sizes (experts % groups, ranks % nodes, slots % ranks are 0) and no two loads tie, the
- * maps are its own, unless `distinct` is set. Other sizes: the first groups, nodes and ranks get one more; a node's load
- * counts per rank; exchanges of two replicas follow while they lower the largest load of a rank; a slot stays empty
- * where any replica would raise it. Where groups do not fit the nodes' slots, the layer is global.
+ * maps are its own, unless `distinct` is set. Other sizes: the first groups, nodes and ranks get one more; a node's
+ * load counts per rank; exchanges of two replicas follow while they lower the largest load of a rank; a slot stays
+ * empty where any replica would raise it. Where groups do not fit the nodes' slots, the layer is global.
  *
  * expert_of [layers, slots]; first_slot [ranks + 1]; hierarchical [layers] or NULL gets 1 where a layer is. */
 MOXIE_API moxie_status moxie_eplb_balance(const moxie_eplb_config *config, const double *loads, int32_t *expert_of,
@@ -116,8 +116,8 @@ typedef struct moxie_eplb_moves {
  *
  * A move overwrites a replica that is not the expert's last, or two slots exchange experts, which is two moves; so
  * max_moves 1 is MOXIE_ERR_ARGUMENT. The move that lowers a layer's largest load of a rank most comes first; of equals,
- * the one that lowers the sum of squares of the ranks' loads most, then the lowest layer and slot. Repeated steps reach the target. Where
- * nothing differs, nothing moves. loads as above. `moves` may be NULL. */
+ * the one that lowers the sum of squares of the ranks' loads most, then the lowest layer and slot. Repeated steps reach
+ * the target. Where nothing differs, nothing moves. loads as above. `moves` may be NULL. */
 MOXIE_API moxie_status moxie_eplb_step(const moxie_eplb_config *config, const double *loads, const int32_t *target,
                                        int64_t max_moves, int32_t *expert_of, moxie_eplb_moves *moves,
                                        moxie_error *error);

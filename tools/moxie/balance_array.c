@@ -4,7 +4,7 @@
  *
  *     [1, 2, 3]                one row
  *     [[1, 2, 3], ...]         a row for each layer
- *     [[[1, 2, 3], ...], ...]  the sum over the first dimension: SGLang's recorder dumps loads as [steps, layers, experts]
+ *     [[[1, 2, 3], ...], ...]  the sum over the first dimension: [steps, layers, experts] of SGLang's recorder
  */
 #include "balance.h"
 
