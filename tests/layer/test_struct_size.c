@@ -151,6 +151,13 @@ static void calls_reject_cut_structs(void **state)
     CUT(moxie_weights_difference, MOXIE_WEIGHTS_DIFFERENCE_INIT,
         moxie_weights_compare(&config, &(moxie_weights)MOXIE_WEIGHTS_INIT, &(moxie_weights)MOXIE_WEIGHTS_INIT, &s,
                               &error));
+    CUT(moxie_slot_map, MOXIE_SLOT_MAP_INIT, moxie_slot_map_check(&s, &error));
+    const double load = 1;
+    int32_t slot = 0, first_slot[2];
+    moxie_eplb_config eplb = MOXIE_EPLB_CONFIG_INIT;
+    eplb.layers = eplb.experts = eplb.slots = eplb.ranks = 1;
+    CUT(moxie_eplb_config, MOXIE_EPLB_CONFIG_INIT, moxie_eplb_balance(&s, &load, &slot, first_slot, NULL, &error));
+    CUT(moxie_eplb_moves, MOXIE_EPLB_MOVES_INIT, moxie_eplb_step(&eplb, &load, &slot, 0, &slot, &s, &error));
     CUT(moxie_scheme, MOXIE_SCHEME_INIT,
         moxie_scheme_make("fp8_w8a8", &(moxie_scheme_args)MOXIE_SCHEME_ARGS_INIT, &s, &error));
 }

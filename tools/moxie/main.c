@@ -24,6 +24,7 @@ static const command commands[] = {
     { "run", cmd_run, "run one layer on random or given hidden states" },
     { "bench", cmd_bench, "time one layer for several batch sizes, against the floor that this machine sets" },
     { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
+    { "balance", cmd_balance, "which expert lies on which rank, with replicas, so that ranks have equal loads" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
