@@ -64,7 +64,7 @@ static void test_docstring(void **state)
         }
 }
 
-/* PCP lies between DP and TP: device (dp 1, pcp 2, tp 0) of 2 x 3 x 2 is 1 * 6 + 2 * 2 + 0. */
+/* PCP lies between DP and TP: device (dp 1, pcp 1, tp 1) of 2 x 3 x 2 is 1 * 6 + 1 * 2 + 1. */
 static void test_flattened_with_pcp(void **state)
 {
     (void)state;
@@ -74,13 +74,14 @@ static void test_flattened_with_pcp(void **state)
     args.dp_size = 2;
     args.dp_rank = 1;
     args.pcp_size = 3;
-    args.pcp_rank = 2;
+    args.pcp_rank = 1;
     args.tp_size = 2;
+    args.tp_rank = 1;
     args.enable_expert_parallel = args.enable_eplb = 1;
     assert_ok(moxie_parallel_make(&args, &p, &error), &error);
     assert_int_equal(p.ep_size, 12);
-    assert_int_equal(p.ep_rank, 10);
-    assert_int_equal(p.pcp_rank, 2);
+    assert_int_equal(p.ep_rank, 9);
+    assert_int_equal(p.pcp_rank, 1);
     assert_int_equal(p.sp_size, 2); /* sequence parallel: expert parallel with TP and DP */
     assert_int_equal(p.enable_eplb, 1);
     args.sp_size = 1;
