@@ -11,6 +11,7 @@
  *     bench_plot.c       the lines under the machine's roof            -> picture
  *     bench_limits.c     the machine's limits around each line
  *     bench_report.c     table or JSON
+ *     bench_simulate.c   many ranks on paper (bench_simulate.h)
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
@@ -39,6 +40,8 @@ typedef struct bench_routing {
     bench_routing_kind kind;
     const char *name; /* "uniform", ..., or the file's */
     int64_t experts, top_k;
+    int64_t spread; /* uniform: over so many experts, all of them at first */
+    bool skips;     /* uniform: every choice is skipped */
     uint64_t seed, draws;
     double *cumulative;     /* zipf: [experts] */
     int32_t *file_ids;      /* [file_tokens, top_k]; negative: skipped */
@@ -65,6 +68,12 @@ moxie_status bench_routing_reserve(bench_routing *routing, int64_t tokens, moxie
 /* Draws one batch. The kind of routing decides which tokens share an expert. Age decides which experts those are: the
  * ones that were read longest ago, in random order. last_read [experts] says when each was read last (0: never). */
 void bench_routing_draw(bench_routing *routing, int64_t tokens, const uint64_t *last_read);
+
+/* Draws a pattern of ids alone: popular experts have low ids, and no expert is chosen for its age. A file's ids are those
+ * of its tokens from number `first` on, and from the first again past the last. */
+void bench_routing_pattern(bench_routing *routing, int64_t tokens, int64_t first);
+/* Fills `used` with all experts in a random order that depends on the seed alone. */
+void bench_routing_shuffle(bench_routing *routing);
 
 /* ---- the layer (bench_model.c) ------------------------------------------------------------------- */
 
@@ -187,8 +196,10 @@ moxie_status bench_plot_write(const char *path, const bench_picture *picture, mo
 typedef struct bench_arguments {
     cli_layer_options layer;
     preset_choice preset; /* without a name: a directory's layer */
-    const char *routing, *limits_file, *plot;
-    cli_sizes tokens; /* none: the usual ones */
+    const char *routing, *limits_file, *plot, *trace;
+    cli_sizes ranks;           /* to simulate; none: the layer is timed here */
+    double link_gb_s, link_us; /* below 0: not given */
+    cli_sizes tokens;          /* none: the usual ones */
     int32_t repeats;
     uint64_t seed;
 } bench_arguments;
@@ -222,6 +233,10 @@ typedef struct bench {
     char plan[256];
 } bench;
 
+/* The options of the plan that runs: of b->tokens. */
+moxie_options bench_options(const bench *b);
+/* --simulate-ranks: b's layer is opened; prints what it finds (bench_simulate.c). */
+moxie_status bench_simulate(bench *b, moxie_error *error);
 /* Times line i, then measures the limits again unless they come from a file. *before: the limits measured last
  * (bench_limits.c). */
 moxie_status bench_time_line(bench *b, int i, moxie_limits *before, moxie_error *error);

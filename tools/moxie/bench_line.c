@@ -114,7 +114,7 @@ static void draw_batch(runs *r, bench_model *model, bench_routing *routing, int6
         bench_routing_draw(routing, tokens, copy->last_read);
         memcpy(r->ids + (size_t)i * choices, routing->ids, choices * sizeof *r->ids);
         memcpy(r->weights + (size_t)i * choices, routing->weights, choices * sizeof *r->weights);
-        memcpy(r->used + i * routing->experts, routing->used, (size_t)routing->touched * sizeof *r->used);
+        memcpy(r->used + i * model->config.experts, routing->used, (size_t)routing->touched * sizeof *r->used);
         r->copy[i] = copy;
         r->batch.plan[i] = copy->plan;
         r->touched[i] = routing->touched;

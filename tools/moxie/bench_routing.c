@@ -107,15 +107,24 @@ static void draw_token(const bench_routing *g, rng *r, int32_t *ranks)
             continue;
         }
         do
-            ranks[j] = g->kind == BENCH_ZIPF ? zipf_rank(g, r) : (int32_t)below(r, g->experts);
+            ranks[j] = g->kind == BENCH_ZIPF ? zipf_rank(g, r) : (int32_t)below(r, g->spread);
         while (among(ranks, j, ranks[j]));
     }
 }
 
-static void draw_pattern(bench_routing *g, rng *r, int64_t tokens)
+/* Token t of a file is row (first + t) mod file_tokens. */
+static void take_rows(bench_routing *g, int64_t tokens, int64_t first)
+{
+    const size_t row = (size_t)g->top_k;
+    for (int64_t t = 0; t < tokens; t++)
+        memcpy(g->ids + (size_t)t * row, g->file_ids + (size_t)((first + t) % g->file_tokens) * row,
+               row * sizeof *g->ids);
+}
+
+static void draw_pattern(bench_routing *g, rng *r, int64_t tokens, int64_t first)
 {
     if (g->kind == BENCH_FILE) {
-        memcpy(g->ids, g->file_ids, (size_t)(tokens * g->top_k) * sizeof *g->ids);
+        take_rows(g, tokens, first);
         return;
     }
     const double offset = g->kind == BENCH_SKEWED ? unit(r) : 0;
@@ -126,6 +135,8 @@ static void draw_pattern(bench_routing *g, rng *r, int64_t tokens)
         else
             draw_token(g, r, ranks);
     }
+    for (int64_t i = 0; i < tokens * g->top_k && g->skips; i++)
+        g->ids[i] = -1;
 }
 
 /* ---- ranks become experts --------------------------------------------------------------------------- */
@@ -193,11 +204,31 @@ static void draw_weights(bench_routing *g, rng *r, int64_t tokens)
     }
 }
 
-void bench_routing_draw(bench_routing *g, int64_t tokens, const uint64_t *last_read)
+static rng next_draw(bench_routing *g)
 {
     rng r = { .state = g->seed * 0xd1342543de82ef95u + ++g->draws };
     next(&r);
-    draw_pattern(g, &r, tokens);
+    return r;
+}
+
+void bench_routing_pattern(bench_routing *g, int64_t tokens, int64_t first)
+{
+    rng r = next_draw(g);
+    draw_pattern(g, &r, tokens, first);
+}
+
+void bench_routing_shuffle(bench_routing *g)
+{
+    rng r = { .state = g->seed };
+    for (int64_t e = 0; e < g->experts; e++)
+        g->used[e] = (int32_t)e;
+    shuffle(&r, g->used, g->experts);
+}
+
+void bench_routing_draw(bench_routing *g, int64_t tokens, const uint64_t *last_read)
+{
+    rng r = next_draw(g);
+    draw_pattern(g, &r, tokens, 0);
     deal_experts(g, &r, tokens, last_read);
     if (g->file_weights)
         memcpy(g->weights, g->file_weights, (size_t)(tokens * g->top_k) * sizeof *g->weights);
@@ -225,9 +256,12 @@ const cli_names bench_routing_names = { .kind = "routing", .fixed = names };
 moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
                                 moxie_error *error)
 {
-    *out = (bench_routing) {
-        .kind = BENCH_FILE, .name = name, .experts = config->experts, .top_k = config->top_k, .seed = seed
-    };
+    *out = (bench_routing) { .kind = BENCH_FILE,
+                             .name = name,
+                             .experts = config->experts,
+                             .spread = config->experts,
+                             .top_k = config->top_k,
+                             .seed = seed };
     const int32_t named = cli_find_name(&bench_routing_names, name);
     if (named >= 0)
         out->kind = (bench_routing_kind)named;

@@ -10,10 +10,25 @@
  */
 #include "bench.h"
 
+#include <math.h>
+#include <moxie/moxie_comm.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { OPT_TOKENS = 256, OPT_BACKEND, OPT_ROUTING, OPT_REPEATS, OPT_SEED, OPT_LIMITS, OPT_PLOT };
+enum {
+    OPT_TOKENS = 256,
+    OPT_BACKEND,
+    OPT_ROUTING,
+    OPT_REPEATS,
+    OPT_SEED,
+    OPT_LIMITS,
+    OPT_PLOT,
+    OPT_RANKS,
+    OPT_LINK_GB_S,
+    OPT_LINK_US,
+    OPT_TRACE
+};
 
 static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "What is timed:", 2 },
@@ -30,6 +45,12 @@ static const struct argp_option options[] = {
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
     { "plot", OPT_PLOT, "FILE", 0, "draw the lines under the machine's roof: FILE.svg or FILE.png (needs gnuplot)", 4 },
+    { NULL, 0, NULL, 0, "Many ranks on paper, from products measured here (docs/bench.md):", 5 },
+    { "simulate-ranks", OPT_RANKS, "LIST", 0,
+      "a step on so many expert parallel ranks: 8,64 or 8..512, doubled; --tokens are each rank's (default 64)", 5 },
+    { "link-gb-s", OPT_LINK_GB_S, "B", 0, "GB/s of a rank's link, in each direction", 5 },
+    { "link-us", OPT_LINK_US, "L", 0, "microseconds that a message costs besides its bytes", 5 },
+    { "trace", OPT_TRACE, "FILE", 0, "the routing of real tokens: a file as for --routing", 5 },
     { 0 },
 };
 
@@ -42,6 +63,49 @@ static const char *parse_routing(struct argp_state *state, const char *text)
     if (cli_find_name(&bench_routing_names, text) < 0 && nearest && access(text, F_OK) != 0)
         argp_error(state, "\"%s\" is neither a routing nor a file: did you mean %s?", cli_printable(text), nearest);
     return text;
+}
+
+static double parse_real(struct argp_state *state, const char *option, const char *text, bool zero)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value < 0 || (value == 0 && !zero))
+        argp_error(state, "%s needs a number %s, not \"%s\"", option, zero ? "of 0 or more" : "above 0",
+                   cli_printable(text));
+    return value;
+}
+
+/* A list, or LOW..HIGH: LOW, 2 LOW, 4 LOW, ... up to HIGH. */
+static void parse_ranks(struct argp_state *state, const char *text, cli_sizes *out)
+{
+    static const char option[] = "--simulate-ranks";
+    const char *dots = strstr(text, "..");
+    char low[16];
+    if (!dots) {
+        cli_parse_sizes(state, option, text, out);
+    } else {
+        snprintf(low, sizeof low, "%.*s", (int)(dots - text), text);
+        const int64_t high = cli_parse_int(state, option, dots + 2, 1, MOXIE_MAX_RANKS);
+        int64_t ranks = cli_parse_int(state, option, low, 1, high);
+        for (out->count = 0; ranks <= high; ranks *= 2)
+            out->at[out->count++] = ranks;
+    }
+    if (cli_largest_size(out) > MOXIE_MAX_RANKS)
+        argp_error(state, "%s: at most %d ranks can be simulated", option, MOXIE_MAX_RANKS);
+}
+
+static void check_simulation(struct argp_state *state, const bench_arguments *args)
+{
+    const bool link = args->link_gb_s >= 0 || args->link_us >= 0;
+    if (args->ranks.count == 0) {
+        if (link || args->trace)
+            argp_error(state, "--link-gb-s, --link-us and --trace go with --simulate-ranks");
+        return;
+    }
+    if (args->link_gb_s < 0 || args->link_us < 0)
+        argp_error(state, "--simulate-ranks needs --link-gb-s and --link-us: what is the link between the ranks?");
+    if (args->plot)
+        argp_error(state, "--plot draws lines that were timed; it does not go with --simulate-ranks");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -63,7 +127,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!bench_plot_is_name(arg))
             argp_error(state, "--plot draws FILE.svg or FILE.png, not \"%s\"", cli_printable(arg));
         return 0;
-    case ARGP_KEY_END: preset_check(state, &args->preset, &args->layer); return 0;
+    case OPT_RANKS: parse_ranks(state, arg, &args->ranks); return 0;
+    case OPT_LINK_GB_S: args->link_gb_s = parse_real(state, "--link-gb-s", arg, false); return 0;
+    case OPT_LINK_US: args->link_us = parse_real(state, "--link-us", arg, true); return 0;
+    case OPT_TRACE: args->trace = arg; return 0;
+    case ARGP_KEY_END:
+        preset_check(state, &args->preset, &args->layer);
+        check_simulation(state, args);
+        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -135,7 +206,7 @@ static moxie_status open_routing(bench *b, moxie_error *error)
     return bench_routing_reserve(&b->routing, max, error);
 }
 
-static moxie_options options_of(const bench *b)
+moxie_options bench_options(const bench *b)
 {
     const bench_arguments *args = b->args;
     moxie_options o = MOXIE_OPTIONS_INIT;
@@ -152,7 +223,7 @@ static moxie_options options_of(const bench *b)
 /* A layer that no kernel can run is rejected before anything is measured or prepared. */
 static moxie_status check_plan(const bench *b, uint64_t *workspace_bytes, moxie_error *error)
 {
-    const moxie_options o = options_of(b);
+    const moxie_options o = bench_options(b);
     moxie_plan *plan = NULL;
     const moxie_status status = moxie_plan_explain(&b->model.config, &o, &plan, error);
     if (status == MOXIE_OK)
@@ -163,7 +234,7 @@ static moxie_status check_plan(const bench *b, uint64_t *workspace_bytes, moxie_
 
 static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *error)
 {
-    const moxie_options o = options_of(b);
+    const moxie_options o = bench_options(b);
     const uint64_t available = b->backend->available(&b->args->layer, workspace_bytes);
     int32_t copies;
     moxie_status status = bench_model_copies(&b->model, &b->routing, b->tokens, b->n_lines, b->limits.found.cache_bytes,
@@ -226,9 +297,11 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     if (status == MOXIE_OK)
         status = open_layer(b, error);
     if (status == MOXIE_OK)
-        status = open_routing(b, error);
-    if (status == MOXIE_OK)
         status = cli_executor_create("bench", args->layer.threads, &b->executor, error);
+    if (status == MOXIE_OK && args->ranks.count > 0)
+        return bench_simulate(b, error);
+    if (status == MOXIE_OK)
+        status = open_routing(b, error);
     if (status == MOXIE_OK)
         status = check_plan(b, &workspace_bytes, error);
     if (status == MOXIE_OK)
@@ -255,7 +328,9 @@ int cmd_bench(int argc, char **argv)
         options, parse, "DIR\n--preset NAME", "Time one layer against the floor that this machine sets.", children, 0, 0
     };
     bench_arguments args = { .layer = { .command = "bench", .layer = -1, .backend = CLI_BACKEND_NOT_GIVEN },
-                             .routing = "uniform" };
+                             .routing = "uniform",
+                             .link_gb_s = -1,
+                             .link_us = -1 };
     cli_parse(&parser, argc, argv, &args);
     if (args.layer.backend == CLI_BACKEND_NOT_GIVEN)
         args.layer.backend = MOXIE_BACKEND_CPU;
@@ -269,10 +344,8 @@ int cmd_bench(int argc, char **argv)
     int code = CLI_OK;
     if (status != MOXIE_OK)
         code = cli_fail("bench", args.layer.json, status, &error);
-    else if (args.layer.json)
-        bench_print_json(&b);
-    else
-        bench_print_text(&b);
+    else if (args.ranks.count == 0)
+        (args.layer.json ? bench_print_json : bench_print_text)(&b);
     bench_model_free(&b.model);
     made_weights_free(&b.made_up);
     bench_routing_free(&b.routing);
