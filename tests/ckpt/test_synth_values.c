@@ -191,6 +191,7 @@ static const struct {
     { "fp8-channel", 0.02, 0.03 },
     { "fp8-block-ct", 0.02, 0.03 },
     { "mxfp4-v4", 0.10, 0.14 },
+    { "mxfp4-v4-block32", 0.10, 0.14 },
     { "mxfp4-quark-fp8", 0.10, 0.14 },
     { "mxfp4-quark", 0.10, 0.14 },
     { "mxfp4-ct", 0.10, 0.14 },
