@@ -193,6 +193,14 @@ MOX_ADJUST(bailing)
     return ling_shared(config, file, dims, layer, out, error);
 }
 
+/* The weights of a router that chooses by its logits: a softmax over the chosen ones, which needs no norm, or sigmoids. */
+static void score_chosen(bool sigmoid, bool norm, mox_dims *dims, moxie_routing *out)
+{
+    out->weight = sigmoid ? MOXIE_WEIGHT_SIGMOID_SELECTED : MOXIE_WEIGHT_SOFTMAX_SELECTED;
+    out->norm = sigmoid && norm ? MOXIE_NORM_SUM : MOXIE_NORM_NONE;
+    dims->norm_topk = sigmoid && norm;
+}
+
 /* Command A+: both score functions choose by the logits, and score only what they chose. */
 MOX_ADJUST(cohere2_moe)
 {
@@ -216,9 +224,24 @@ MOX_ADJUST(cohere2_moe)
             "shared_expert_combination_strategy is \"%s\"; a layer only adds its shared expert (\"sum\"): "
             "run the shared expert outside the layer",
             mox_escape(escaped, sizeof escaped, combination));
-    out->routing.weight = sigmoid ? MOXIE_WEIGHT_SIGMOID_SELECTED : MOXIE_WEIGHT_SOFTMAX_SELECTED;
-    out->routing.norm = sigmoid && norm ? MOXIE_NORM_SUM : MOXIE_NORM_NONE;
-    dims->norm_topk = sigmoid && norm;
+    score_chosen(sigmoid, norm, dims, &out->routing);
+    return MOXIE_OK;
+}
+
+/* SmallThinker chooses by the logits, and scores only what it chose. */
+MOX_ADJUST(smallthinker)
+{
+    bool softmax = false;
+    int64_t shared;
+    MOX_TRY(read_flag(config, "moe_primary_router_apply_softmax", false, file, &softmax, error));
+    MOX_TRY(require_flag(config, "moe_enable_secondary_experts", false, file,
+                         "the model's code has no secondary experts", error));
+    MOX_TRY(mox_config_int(config, "moe_shared_primary_experts", layer, 0, file, &shared, error));
+    if (shared != 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "moe_shared_primary_experts is %lld; the model's code has no shared experts",
+                             (long long)shared);
+    score_chosen(!softmax, true, dims, &out->routing);
     return MOXIE_OK;
 }
 

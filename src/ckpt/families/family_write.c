@@ -146,6 +146,15 @@ moxie_activation mox_family_activation(const mox_family *family, const mox_dims 
     return activation;
 }
 
+void mox_family_shared_activation(const mox_family *family, moxie_layer_config *out)
+{
+    if (!family->shared_unclamped)
+        return;
+    out->has_shared_activation = 1;
+    out->shared_activation = out->activation;
+    out->shared_activation.gate_limit = out->shared_activation.up_limit = 0;
+}
+
 void mox_family_norms(const mox_family *family, int64_t hidden, moxie_layer_config *out)
 {
     out->router_norm = family->router_norm;
@@ -190,6 +199,7 @@ moxie_status mox_family_layer_config(const mox_family *family, const mox_dims *d
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
     config.dtype = MOXIE_BF16;
     config.activation = mox_family_activation(family, dims);
+    mox_family_shared_activation(family, &config);
     config.routing = mox_family_routing(family, dims, layer);
     mox_family_norms(family, dims->hidden, &config);
     mox_layer_config_formats(family, dims, routed, shared ? shared : routed, &config);

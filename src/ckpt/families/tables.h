@@ -183,6 +183,10 @@ typedef struct mox_family {
     int32_t default_n_group, default_topk_group; /* 0: experts have no groups. MOX_REQUIRED: absent is refused */
     const char *default_topk_method; /* DeepSeek-V2: "greedy" uses no groups. NULL: groups do not depend on it */
     bool fixed_activation;           /* the model's code reads no hidden_act */
+    bool shared_unclamped;           /* the limits of `activation` are the routed experts' alone */
+    /* Under other_names, a layer holds a second set of experts, for image tokens: numbered on from the first, with a row
+     * of its own in the correction bias [2, E], and both routers are stored [H, E]. The layer is that of text tokens. */
+    bool other_has_images;
     moxie_activation activation; /* alpha and limits are the defaults of swiglu_alpha and swiglu_limit where not 0 */
     moxie_routing route; /* the routing without groups, scale and arrays; its norm applies when dims.norm_topk */
     /* Reads keys that only this family has: adjusts dims, routing or activation. NULL: nothing. */

@@ -227,7 +227,7 @@ static moxie_status read_each(expert_pass *pass, const three_names *names)
         MOX_TRY(read_expert(pass, names, e, e));
     char beyond[256];
     MOX_TRY(mox_layer_name(pass->reader, names->name[DOWN], pass->set->count, beyond, sizeof beyond));
-    if (mox_match_exists(&pass->reader->matcher, beyond, false))
+    if (!mox_layer_has_images(pass->reader) && mox_match_exists(&pass->reader->matcher, beyond, false))
         return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error, pass->reader->model->config_path, -1,
                              "config says %lld experts, but %s exists", (long long)pass->set->count, beyond);
     return MOXIE_OK;

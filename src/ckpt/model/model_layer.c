@@ -5,7 +5,7 @@
  *     correction bias [E] or [1, E], any float    -> f32 [E]
  *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
  *     per-expert scale [E]                        -> f32 [E]
- *     router [E, H], router bias [E], shared gate [1, H], weights of norms [N]    views
+ *     router [E, H] (ERNIE's for text and images: [H, E]), router bias [E], shared gate [1, H], weights of norms [N]    views
  *
  * The number of experts in config.json and in the router's tensor must agree: nothing is allocated from the
  * configuration alone. In latent layers (Nemotron-3 Super, Kimi-K3) experts work on another width: `hidden` is that
@@ -24,16 +24,24 @@
 
 /* ---- routing ------------------------------------------------------------------------------------ */
 
-static moxie_status widen(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t count, const float **out)
+/* `count` floats. `sets`: of so many rows [sets, count] the first. */
+static moxie_status widen_first(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t sets, int64_t count,
+                                const float **out)
 {
     moxie_grid grid;
-    MOX_TRY(mox_layer_floats(reader, tensor, count, 1, &grid));
+    MOX_TRY(sets > 1 ? mox_layer_floats(reader, tensor, sets, count, &grid)
+                     : mox_layer_floats(reader, tensor, count, 1, &grid));
     float *values = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *values);
     MOX_FAIL_IF(!values, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld numbers", (long long)count);
     mox_widen(grid.dtype, grid.data, values, count);
     reader->out->info.total_bytes += tensor->bytes;
     *out = values;
     return MOXIE_OK;
+}
+
+static moxie_status widen(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t count, const float **out)
+{
+    return widen_first(reader, tensor, 1, count, out);
 }
 
 static int64_t table_entry(const mox_file_tensor *tensor, uint64_t i)
@@ -119,7 +127,8 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
         config->routing.select = MOXIE_SELECT_TABLE;
         MOX_TRY(read_table(reader, table, config));
     } else if (bias) {
-        MOX_TRY(widen(reader, bias, routed_rows(reader), &config->routing.bias));
+        MOX_TRY(widen_first(reader, bias, mox_layer_has_images(reader) ? 2 : 1, routed_rows(reader),
+                            &config->routing.bias));
     } else if (names->correction_bias &&
                (reader->model->family->correction_always || mox_config_promises_bias(reader->model->config))) {
         return mox_layer_fail_absent(reader, names->correction_bias,
@@ -145,6 +154,20 @@ static moxie_status multiply_router(mox_layer_reader *reader, float factor, moxi
     return MOXIE_OK;
 }
 
+/* The router's matrix [E, H], which some releases store as [H, E]. */
+static moxie_status router_matrix(mox_layer_reader *reader, const mox_file_tensor *tensor, moxie_grid *out)
+{
+    const int64_t rows = routed_rows(reader), cols = reader->dims.hidden;
+    if (!mox_layer_has_images(reader))
+        return mox_layer_floats(reader, tensor, rows, cols, out);
+    moxie_grid grid;
+    MOX_TRY(mox_layer_floats(reader, tensor, cols, rows, &grid));
+    *out = grid;
+    out->rows = rows, out->cols = cols;
+    out->row_stride = grid.col_stride, out->col_stride = grid.row_stride;
+    return MOXIE_OK;
+}
+
 static moxie_status read_router(mox_layer_reader *reader)
 {
     moxie_layer_config *config = &reader->out->config;
@@ -153,7 +176,7 @@ static moxie_status read_router(mox_layer_reader *reader)
     const mox_file_tensor *bias = mox_layer_find(reader, reader->names->router_bias);
     if (!tensor)
         return mox_layer_fail_absent(reader, reader->names->router, "but experts of this layer exist");
-    MOX_TRY(mox_layer_floats(reader, tensor, routed_rows(reader), reader->dims.hidden, &router->codes));
+    MOX_TRY(router_matrix(reader, tensor, &router->codes));
     reader->out->info.total_bytes += tensor->bytes;
     config->router_width = reader->dims.hidden;
     if (reader->dims.logit_factor != 0 && reader->dims.logit_factor != 1)
