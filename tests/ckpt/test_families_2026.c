@@ -256,7 +256,8 @@ static const struct {
     { "{\"model_type\":\"bailing_moe\",\"num_experts\":16,\"hidden_size\":8,\"moe_intermediate_size\":8,"
       "\"num_experts_per_tok\":2,\"n_group\":4,\"topk_group\":2}",
       MOXIE_ERR_UNSUPPORTED, "n_group is 4 with score_function softmax" },
-    { COHERE "}", MOXIE_ERR_UNSUPPORTED, "shared_expert_combination_strategy is \"average\"" },
+    { COHERE ",\"shared_expert_combination_strategy\":\"product\"}", MOXIE_ERR_UNSUPPORTED,
+      "shared_expert_combination_strategy is \"product\"" },
     { COHERE ",\"expert_selection_fn\":\"relu\"}", MOXIE_ERR_UNSUPPORTED, "expert_selection_fn is \"relu\"" },
     { "{\"model_type\":\"inkling_mm_model\",\"text_config\":{\"model_type\":\"inkling_text\"}}", MOXIE_ERR_UNSUPPORTED,
       "\"inkling_mm_model\" is refused: its router also scores the shared experts" },

@@ -7,6 +7,8 @@
  *     hy_v4              limits clamp the routed experts' inputs of silu, not the shared expert's
  *     smallthinker       sigmoids, or a softmax, of the chosen logits; a relu gate; the router reads other states
  *     ernie4_5_vl_moe    as released: the router is [H, E], experts of images are numbered on, the bias has two rows
+ *     cohere2_moe        the mean of the routed sum and the shared expert
+ *     dbrx               weights divided by the root of their squares
  *     qwen4_exp          hyper-connections beside the block belong to the model
  *
  * Everything is F32, so only the roundings of fp32 sums lie between the two.
@@ -251,6 +253,125 @@ static void ernie_as_saved(void **state)
     hand_close(&c);
 }
 
+/* ---- cohere2_moe ------------------------------------------------------------------------------------------ */
+
+#define COMMAND "model.layers.2.mlp."
+
+/* Cohere2MoeSparseMoeBlock: (routed + shared) / 2, where the weights are a softmax over the chosen logits. */
+static void check_mean(const float *router, const float *x, const expert *routed, const expert *shared,
+                       const results *r)
+{
+    for (int t = 0; t < T; t++) {
+        double logit[E], value[K], row[H], y[H] = { 0 }, sum = 0;
+        logits_of(router, false, x + t * H, logit);
+        check_ids(logit, r->ids + t * K);
+        for (int j = 0; j < K; j++)
+            sum += value[j] = exp(logit[r->ids[t * K + j]]);
+        for (int k = 0; k < H; k++)
+            row[k] = x[t * H + k];
+        for (int j = 0; j < K; j++)
+            add_expert(&routed[r->ids[t * K + j]], row, value[j] / sum, y);
+        add_expert(shared, row, 1, y);
+        for (int k = 0; k < H; k++)
+            near((double)r->output[t * H + k], y[k] / 2);
+    }
+}
+
+static void mean_with_the_shared_expert(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8816) };
+    float x[T * H];
+    expert experts[E];
+    hand_checkpoint c;
+    hand_open(&c);
+    add(&c, &rng, COMMAND "gate.weight", E, H, -1, 0, 0.3f);
+    for (int e = 0; e < E; e++) {
+        char root[64];
+        snprintf(root, sizeof root, COMMAND "experts.%d", e);
+        add_three(&c, &rng, root, I, 0.2f);
+        experts[e] = three(&c, root, I);
+    }
+    add_three(&c, &rng, COMMAND "shared_experts", 2 * I, 0.2f);
+    const expert shared = three(&c, COMMAND "shared_experts", 2 * I);
+    random_states(&rng, x);
+    /* the configuration class's strategy when the key is absent is the mean, too */
+    static const char *const keys[2] = { ",\"shared_expert_combination_strategy\":\"average\"", "" };
+    for (int i = 0; i < 4; i++) {
+        char config[300];
+        results r;
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"cohere2_moe\",\"dtype\":\"float32\",\"num_experts\":%d,\"num_experts_per_tok\":%d,"
+                 "\"hidden_size\":%d,\"intermediate_size\":%d,\"num_shared_experts\":2%s}",
+                 E, K, H, I, keys[i % 2]);
+        hand_write(&c, config);
+        hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
+        run(&m, i < 2 ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, x, NULL, &r);
+        check_mean(of(&c, COMMAND "gate.weight"), x, experts, &shared, &r);
+        hand_unload(&m);
+    }
+    hand_close(&c);
+}
+
+/* ---- dbrx ------------------------------------------------------------------------------------------------- */
+
+#define DBRX "transformer.blocks.0.ffn."
+
+/* DbrxFFN: softmax over all, the largest, divided by torch.norm(p) of them. */
+static void check_dbrx_weights(const float *router, int order, const float *x, const results *r)
+{
+    for (int t = 0; t < T; t++) {
+        double logit[E], all = 0, norm = 0;
+        logits_of(router, false, x + t * H, logit);
+        check_ids(logit, r->ids + t * K);
+        for (int e = 0; e < E; e++)
+            all += exp(logit[e]);
+        for (int j = 0; j < K; j++)
+            norm += pow(exp(logit[r->ids[t * K + j]]) / all, order);
+        for (int j = 0; j < K; j++)
+            near((double)r->weights[t * K + j], exp(logit[r->ids[t * K + j]]) / all / (order == 2 ? sqrt(norm) : norm));
+    }
+}
+
+static void norms_of_dbrx(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8817) };
+    float x[T * H];
+    expert experts[E];
+    hand_checkpoint c;
+    hand_open(&c);
+    add(&c, &rng, DBRX "router.layer.weight", E, H, -1, 0, 0.3f);
+    add(&c, &rng, DBRX "experts.mlp.w1", E * I, H, -1, 0, 0.2f);
+    add(&c, &rng, DBRX "experts.mlp.v1", E * I, H, -1, 0, 0.2f);
+    add(&c, &rng, DBRX "experts.mlp.w2", E * I, H, -1, 0, 0.2f);
+    float down[E][H * I]; /* w2 is [I, H] for each expert */
+    for (int e = 0; e < E; e++) {
+        for (int i = 0; i < I * H; i++)
+            down[e][i % H * I + i / H] = of(&c, DBRX "experts.mlp.w2")[e * I * H + i];
+        experts[e] = (expert) { .gate = of(&c, DBRX "experts.mlp.w1") + e * I * H,
+                                .up = of(&c, DBRX "experts.mlp.v1") + e * I * H,
+                                .down = down[e],
+                                .n = I };
+    }
+    random_states(&rng, x);
+    for (int i = 0; i < 4; i++) {
+        char config[300];
+        results r;
+        snprintf(config, sizeof config,
+                 "{\"model_type\":\"dbrx\",\"dtype\":\"float32\",\"d_model\":%d,\"ffn_config\":{\"moe_num_experts\":%d,"
+                 "\"moe_top_k\":%d,\"ffn_hidden_size\":%d,\"moe_normalize_expert_weights\":%d}}",
+                 H, E, K, I, 1 + i % 2);
+        hand_write(&c, config);
+        hand_model m = hand_load(&c, 0, MOXIE_ACTIVATIONS_CHECKPOINT);
+        run(&m, i < 2 ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, x, NULL, &r);
+        check_dbrx_weights(of(&c, DBRX "router.layer.weight"), 1 + i % 2, x, &r);
+        check_output(&r, x, experts, NULL);
+        hand_unload(&m);
+    }
+    hand_close(&c);
+}
+
 /* ---- qwen4_exp -------------------------------------------------------------------------------------------- */
 
 static void hyper_connections_are_outside(void **state)
@@ -284,6 +405,8 @@ int main(void)
         cmocka_unit_test(smallthinker),
         cmocka_unit_test(ernie_as_released),
         cmocka_unit_test(ernie_as_saved),
+        cmocka_unit_test(mean_with_the_shared_expert),
+        cmocka_unit_test(norms_of_dbrx),
         cmocka_unit_test(hyper_connections_are_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -466,6 +466,7 @@ static void check_combine(int32_t row, const combine_case *c)
                            .y = y,
                            .shared = c->shared ? shared : NULL,
                            .shared_weight = c->shared_weighed ? shared_weight : NULL,
+                           .shared_scale = c->tokens % 2 ? 0.0f : 0.7f,
                            .out = want,
                            .out_dtype = c->out,
                            .identity = c->identity ? x : NULL,

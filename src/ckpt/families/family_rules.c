@@ -218,12 +218,13 @@ MOX_ADJUST(cohere2_moe)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
                              "expert_selection_fn is \"%s\"; known are softmax and sigmoid",
                              mox_escape(escaped, sizeof escaped, score));
-    if (dims->shared_intermediate != 0 && strcmp(combination, "sum") != 0)
-        return mox_fail_file(
-            MOXIE_ERR_UNSUPPORTED, error, file, -1,
-            "shared_expert_combination_strategy is \"%s\"; a layer only adds its shared expert (\"sum\"): "
-            "run the shared expert outside the layer",
-            mox_escape(escaped, sizeof escaped, combination));
+    const bool average = strcmp(combination, "average") == 0;
+    if (!average && strcmp(combination, "sum") != 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "shared_expert_combination_strategy is \"%s\"; known are average and sum",
+                             mox_escape(escaped, sizeof escaped, combination));
+    if (average && dims->shared_intermediate != 0)
+        dims->routed_scale = dims->shared_scale = out->routing.scale = 0.5f;
     score_chosen(sigmoid, norm, dims, &out->routing);
     return MOXIE_OK;
 }
@@ -282,9 +283,9 @@ bool mox_write_bailing(json_t *config, const mox_dims *dims)
 
 bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims)
 {
-    (void)dims;
+    const char *combination = dims->shared_scale != 0 && dims->shared_scale != 1 ? "average" : "sum";
     return json_object_set_new(config, "expert_selection_fn", json_string("softmax")) == 0 &&
-           json_object_set_new(config, "shared_expert_combination_strategy", json_string("sum")) == 0;
+           json_object_set_new(config, "shared_expert_combination_strategy", json_string(combination)) == 0;
 }
 
 /* Releases have vision_config beside text_config; readers look into both. */

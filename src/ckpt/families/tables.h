@@ -133,6 +133,8 @@ typedef struct mox_dims {
     float softcap;                    /* of the router's logits; 0: none */
     bool bias_alt;                    /* the router has a second bias: names.correction_bias_alt */
     float logit_factor;               /* multiplies the router's logits; 0: 1 */
+    float shared_scale;               /* multiplies the shared expert's result; 0: 1 */
+    int32_t norm_order;               /* of the family's norm_is_order: 1, or 2 for the root of squares; 0: 1 */
 } mox_dims;
 
 /* A default of mox_family: config.json must have the key. */
@@ -172,7 +174,7 @@ typedef struct mox_family {
     const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */
     const char *key_latent;       /* expert width X; NULL: experts work on the hidden size */
     const char *key_group;        /* another spelling of "n_group", which is written; NULL: none */
-    bool norm_is_order;           /* key_norm holds the order of the norm: 1 or null (DBRX) */
+    bool norm_is_order;           /* key_norm holds the order of the norm: 1, 2 or null (DBRX) */
     bool shared_is_count;         /* key_shared is a number of experts of width I; else it is a width */
     const char *routing;          /* for moxie_routing_by_name */
     bool always_norm;             /* renormalises regardless of norm_topk_prob */

@@ -237,6 +237,8 @@ static const char *routing_name(const mox_family *family, const moxie_routing *r
         return "hash";
     if (routing->select == MOXIE_SELECT_TOPK && routing->score == MOXIE_SCORE_SOFTMAX)
         return routing->norm == MOXIE_NORM_NONE ? "default" : "renormalize_naive";
+    if (routing->score == MOXIE_SCORE_LOGIT && !routing->on_input && routing->weight != MOXIE_WEIGHT_SCORE)
+        return routing->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED ? "renormalize" : "topk_sigmoid";
     return family->routing;
 }
 
@@ -277,7 +279,8 @@ static moxie_status read_shared(mox_layer_reader *reader)
                                              .a13 = set.a13,
                                              .a2 = set.a2,
                                              .bias13 = set.shared_bias[0],
-                                             .bias2 = set.shared_bias[1] };
+                                             .bias2 = set.shared_bias[1],
+                                             .scale = reader->dims.shared_scale };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
     reader->out->info.merged_input_scales += set.merged;
