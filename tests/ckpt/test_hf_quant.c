@@ -62,6 +62,15 @@ static const listing listings[] = {
     { "int4-ct-tensor", { M ".weight_packed I32 [128, 32]", M ".weight_scale BF16 [1]", M ".weight_shape I64 [2]" } },
     { "int8-ct-asym", { M ".weight_packed I32 [128, 64]", M ".weight_scale BF16 [128, 2]",
                         M ".weight_zero_point I32 [32, 2]", M ".weight_shape I64 [2]" } },
+    { "int7-ct-asym", { M ".weight_packed I32 [128, 56]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [28, 2]", M ".weight_shape I64 [2]" } },
+    { "int7-ct", { M ".weight_packed I32 [128, 56]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
+    { "int6-ct-asym", { M ".weight_packed I32 [128, 48]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [24, 2]", M ".weight_shape I64 [2]" } },
+    { "int6-ct", { M ".weight_packed I32 [128, 48]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
+    { "int5-ct-asym", { M ".weight_packed I32 [128, 40]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [20, 2]", M ".weight_shape I64 [2]" } },
+    { "int5-ct", { M ".weight_packed I32 [128, 40]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
     { "int3-ct-asym", { M ".weight_packed I32 [128, 24]", M ".weight_scale BF16 [128, 2]",
                         M ".weight_zero_point I32 [12, 2]", M ".weight_shape I64 [2]" } },
     { "int3-ct", { M ".weight_packed I32 [128, 24]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
@@ -154,9 +163,9 @@ static void tensors_of_every_format(void **state)
 static moxie_status check_grid(void *user, const mox_tensor_spec *spec, moxie_error *error)
 {
     (void)user;
-    /* 8 is one bit in codes that are widened to 4 bits, too: their middle. */
+    /* Their middle is one bit in codes that are widened, too. */
     const bool narrow = spec->part && spec->part->packing.order == MOX_ORDER_STREAM;
-    const uint32_t code = narrow ? 8 : 1;
+    const uint32_t code = narrow ? 1u << (mox_dtype_bits(spec->part->value) - 1) : 1;
     const bool a_grid = spec->part && spec->part->form != MOX_FORM_PAIR && spec->part->form != MOX_FORM_COLUMNS;
     if (!a_grid)
         return MOXIE_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small checkpoints written by hand: integers of 2, 3 and 8 bits in the packings of compressed-tensors and GPTQ, block
+ * Small checkpoints written by hand: integers of 2, 3 and 5 to 8 bits in the packings of compressed-tensors and GPTQ, block
  * scales with axes of length one; and configurations with several config groups. The loaded views give exactly the
  * weights that the format's published rule gives.
  */
@@ -146,6 +146,12 @@ static const code_case cases[] = {
     { "int2-ct", "", 2, false, add_ct, ct, false },
     { "int3-ct", "", 3, false, add_ct, ct, false },
     { "int3-ct-asym", "", 3, false, add_ct_asym, ct_asym, false },
+    { "int5-ct", "", 5, false, add_ct, ct, false },
+    { "int5-ct-asym", "", 5, false, add_ct_asym, ct_asym, false },
+    { "int6-ct", "", 6, false, add_ct, ct, false },
+    { "int6-ct-asym", "", 6, false, add_ct_asym, ct_asym, false },
+    { "int7-ct", "", 7, false, add_ct, ct, false },
+    { "int7-ct-asym", "", 7, false, add_ct_asym, ct_asym, false },
     { "int8-ct-w8a16", "", 8, false, add_ct, ct, false },
     { "int8-ct-asym", "", 8, false, add_ct_asym, ct_asym, false },
     { "gptq-int2", GPTQ("gptq"), 2, true, add_gptq, gptq, true },
@@ -174,7 +180,7 @@ static void codes_of_every_packing(void **state)
         moxie_error error = { 0 };
         assert_ok(mox_model_describe_layer(m.model, 0, &info, &error), &error);
         assert_string_equal(info.format, now->format);
-        assert_int_equal(info.format_note[0] != 0, bits < 4);
+        assert_int_equal(info.format_note[0] != 0, bits != 4 && bits != 8);
         check_qwen(&c, &m, HIDDEN, INTER, wide, narrow);
         hand_unload(&m);
         hand_close(&c);

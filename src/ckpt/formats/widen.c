@@ -3,6 +3,7 @@
  * widen.c - copies of codes in a wider or corrected form, row by row.
  *
  *     u3b4, u2b2 -> u4b8     the same number: both codes mean 0 by their middle
+ *     u5b16 .. u7b64 -> u8b128
  *     zero points, v1        word + 0x11111111 (0x01010101, 0x55555555), then the fields; 3 bits: (field + 1) mod 8
  *
  * Source: GPTQModel utils/model.py (convert_gptq_v1_to_v2_format_module) and utils/model_dequant.py.

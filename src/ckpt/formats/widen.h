@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * widen.h - parts of a matrix that no view can describe, as copies: codes of 2 and 3 bits (MOX_ORDER_STREAM), and
+ * widen.h - parts of a matrix that no view can describe, as copies: codes of 2, 3 and 5 to 7 bits (MOX_ORDER_STREAM), and
  * GPTQ's zero points of the first version where they borrow.
  */
 #ifndef MOX_CKPT_WIDEN_H
