@@ -283,10 +283,63 @@ static void layers_in_a_file_of_their_own(void **state)
     hand_close(&c);
 }
 
+/* ---- groups that only name their scheme ---------------------------------------------------------------------- */
+
+static void add_w4(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
+{
+    bits = 4;
+    hand_add2(c, join(name, ".weight_packed"), MOXIE_I32, n, k / 8);
+    hand_add2(c, join(name, ".weight_scale"), MOXIE_BF16, n, k / 128);
+    hand_scramble(c, join(name, ".weight_packed"));
+    hand_ramp(c, join(name, ".weight_scale"), 0.5f, 0.25f);
+}
+
+/* PRESET_SCHEMES of compressed-tensors 0.20: W4A8 has activations of 8 bits per token, W4A16 none, W4AFP8 e4m3. */
+static void named_schemes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        moxie_dtype act;
+        const char *says; /* the layer is refused */
+    } named[] = {
+        { "W4A16", MOXIE_DTYPE_NONE, NULL },
+        { "w4a8", MOXIE_I8, NULL },
+        { "W4AFP8", MOXIE_F8_E4M3, NULL },
+        { "W4A4", 0, "4-bit integers" },
+        { "W5A16", 0, "another type than the tensors" },
+        { "W4A17", 0, "names a scheme for this module that is not known" },
+        { "W4A1", 0, "names a scheme for this module that is not known" },
+    };
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
+        char config[256];
+        hand_checkpoint c;
+        moxie_error error = { 0 };
+        open_qwen(&c, 256, 128, add_w4);
+        snprintf(config, sizeof config,
+                 ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"%s\":["
+                 "\"Linear\"]}}",
+                 named[i].name);
+        hand_write(&c, config_text("qwen3_moe", 2, 256, 128, config));
+        if (named[i].says) {
+            assert_int_equal(hand_try(&c, 2, &error), MOXIE_ERR_UNSUPPORTED);
+            assert_non_null(strstr(error.text, named[i].says));
+        } else {
+            hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
+            assert_int_equal(m.config->a13.element, named[i].act);
+            assert_int_equal(m.config->a2.element, named[i].act);
+            assert_int_equal(m.config->w13.element, MOXIE_U4B8);
+            hand_unload(&m);
+        }
+        hand_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_of_every_packing),
+        cmocka_unit_test(named_schemes),
         cmocka_unit_test(experts_get_the_activations_of_their_group),
         cmocka_unit_test(weights_alone_are_not_refused),
         cmocka_unit_test(layers_in_a_file_of_their_own),
