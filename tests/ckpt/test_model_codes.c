@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small checkpoints written by hand: integers of 2, 3 and 5 to 8 bits in the packings of compressed-tensors and GPTQ, block
- * scales with axes of length one; and configurations with several config groups. The loaded views give exactly the
- * weights that the format's published rule gives.
+ * Small checkpoints written by hand: integers of 2, 3 and 5 to 8 bits in the packings of compressed-tensors and GPTQ,
+ * block scales with axes of length one; and configurations with several config groups. The loaded views give exactly
+ * the weights that the format's published rule gives.
  */
 #include "hand_rules.h"
 
@@ -218,7 +218,7 @@ static const struct {
     { CONFIG(GROUP("a", "\"re:.*down_proj$\"", "null") "," GROUP("b", "\"Linear\"", INPUTS(""))), MOXIE_I8,
       MOXIE_DTYPE_NONE, NULL },
     { CONFIG(GROUP("a", "\"re:.*gate_proj$\"", "null") "," GROUP("b", "\"Linear\"", INPUTS(""))), MOXIE_DTYPE_NONE,
-      MOXIE_DTYPE_NONE, "must agree" },
+      MOXIE_DTYPE_NONE, "gate and up alike" },
     { CONFIG(GROUP("a", "\"re:.*experts.1.*\"", "null") "," GROUP("b", "\"Linear\"", INPUTS(""))), MOXIE_DTYPE_NONE,
       MOXIE_DTYPE_NONE, "must agree" },
     { CONFIG(GROUP("a", "\"re:.*self_attn.*\"", INPUTS(""))), MOXIE_DTYPE_NONE, MOXIE_DTYPE_NONE, "no target" },

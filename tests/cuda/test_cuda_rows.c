@@ -473,7 +473,6 @@ static void check_combine(int32_t row, const combine_case *c)
                            .identity_weights = c->identity ? weights : NULL,
                            .identities = 1 };
     mox_combine_scalar_run(&a, &mox_executor_serial);
-
     device_arrays d = { 0 };
     moxie_error error = { 0 };
     const size_t y_bytes = (size_t)(choices * c->hidden) * sizeof *y;

@@ -117,8 +117,8 @@ static void infinite_scores_share(void **state)
     SAME(c, table[0], 0, 1, 0);
 }
 
-/* torch.norm(weights, p=2), as DbrxFFN divides by it: raw logits, from squares below the numbers of fp32 to squares above
- * them. Where the squares are numbers, the bound is a few roundings; elsewhere it holds all the same. */
+/* torch.norm(weights, p=2), as DbrxFFN divides by it: raw logits, from squares below the numbers of fp32 to squares
+ * above them. Where the squares are numbers, the bound is a few roundings; elsewhere it holds all the same. */
 static void root_of_squares(void **state)
 {
     (void)state;

@@ -295,7 +295,7 @@ static const struct {
     { "shared expert", shared },
     { "shared expert, gated", shared_gate },
     { "shared expert, times a factor", shared_scale },
-    { "weights divided by the root of their squares", root_squares },
+    { "norm of the weights of order 2", root_squares },
     { "biases of the shared expert", shared_biases },
     { "shared expert with its own activation", shared_activation },
     { "zero experts (identity)", zero_experts },

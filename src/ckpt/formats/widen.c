@@ -47,6 +47,22 @@ moxie_status mox_grid_widen(const moxie_grid *grid, bool look, mox_arena *arena,
     return MOXIE_OK;
 }
 
+moxie_status mox_grid_recode(const moxie_grid *grid, const mox_code_map *map, bool look, mox_arena *arena,
+                             moxie_grid *out, moxie_error *error)
+{
+    moxie_grid from = *grid, to = *grid;
+    to.dtype = map->to;
+    if (look) {
+        *out = looks_like(&to);
+        return MOXIE_OK;
+    }
+    MOX_TRY(make_copy(&to, arena, out, error));
+    for (int64_t r = 0; r < from.rows; r++)
+        for (int64_t c = 0; c < from.cols; c++)
+            mox_grid_store(out, r, c, map->code[mox_grid_code(&from, r, c) & 255]);
+    return MOXIE_OK;
+}
+
 static int32_t bits_of(const moxie_grid *grid)
 {
     return mox_grid_is_narrow(grid) ? grid->packing.per_word : mox_dtype_bits(grid->dtype);

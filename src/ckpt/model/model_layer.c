@@ -5,7 +5,8 @@
  *     correction bias [E] or [1, E], any float    -> f32 [E]
  *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
  *     per-expert scale [E]                        -> f32 [E]
- *     router [E, H] (ERNIE's for text and images: [H, E]), router bias [E], shared gate [1, H], weights of norms [N]    views
+ *     router [E, H], router bias [E], shared gate [1, H], weights of norms [N]    views
+ *     router [H, E] and bias [2, E] of ERNIE's text and images                    the text's half
  *
  * The number of experts in config.json and in the router's tensor must agree: nothing is allocated from the
  * configuration alone. In latent layers (Nemotron-3 Super, Kimi-K3) experts work on another width: `hidden` is that
