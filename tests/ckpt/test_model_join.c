@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_model_join.c - shared experts in tensors of their own, "shared_experts.0.up_proj" and on, joined into one: the output
- * is the sum of all of them, and every weight of the wide expert is one of theirs.
+ * test_model_join.c - shared experts in tensors of their own, "shared_experts.0.up_proj" and on, joined into one: the
+ * output is the sum of all of them, and every weight of the wide expert is one of theirs.
  */
 #include "feature_rules.h"
 

@@ -16,8 +16,8 @@ typedef struct mox_join {
     const moxie_quant *a2; /* activations into W2 */
 } mox_join;
 
-/* Replaces the first expert by the wide one, in memory of the layer. MOXIE_ERR_UNSUPPORTED where the wide one would not be
- * the sum: groups or activation scales that reach over the seam, or scalars that differ. */
+/* Replaces the first expert by the wide one, in memory of the layer. MOXIE_ERR_UNSUPPORTED where the wide one would not
+ * be the sum: groups or activation scales that reach over the seam, or scalars that differ. */
 moxie_status mox_join_experts(mox_layer_reader *reader, const mox_join *join);
 
 #endif

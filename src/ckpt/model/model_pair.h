@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_pair.h - gate and up in two formats. One matrix, W13, holds both, so both need one element. Where all numbers of
- * the narrower element are numbers of the wider one, and groups, scales and activations are the same, its codes are
+ * model_pair.h - gate and up in two formats. One matrix, W13, holds both, so both need one element. Where all numbers
+ * of the narrower element are numbers of the wider one, and groups, scales and activations are the same, its codes are
  * copied in the wider element: int4 beside int8, MXFP4 beside MXFP6 or MXFP8. No number changes.
  */
 #ifndef MOX_CKPT_MODEL_PAIR_H
