@@ -303,6 +303,7 @@ static void make_shared(fuzz_layer *l, fuzz_bytes *b)
     s->a13 = pick_quant(l, b, act_quants, COUNT(act_quants));
     s->a2 = pick_quant(l, b, act_quants, COUNT(act_quants));
     s->has_gate = (int32_t)fuzz_below(b, 2);
+    s->scale = s->has_gate ? 0.5f : 0.0f;
 }
 
 static void make_config(fuzz_layer *l, fuzz_bytes *b)

@@ -338,7 +338,8 @@ typedef enum moxie_norm {
     MOXIE_NORM_SUM_PLUS_EPS = 1, /* v / (sum + eps) */
     MOXIE_NORM_SUM = 2,          /* v / sum */
     MOXIE_NORM_MAX_SUM_EPS = 3,  /* v / max(sum, eps) */
-    MOXIE_NORM_SUM_OR_ONE = 4    /* v / (sum > 0 ? sum : 1) */
+    MOXIE_NORM_SUM_OR_ONE = 4,   /* v / (sum > 0 ? sum : 1) */
+    MOXIE_NORM_ROOT_SQUARES = 5  /* v / sqrt(sum of v^2): DBRX with moe_normalize_expert_weights 2 */
 } moxie_norm;
 
 /* An expert of a dropped group is chosen only when the experts of the groups kept have lower keys, or are too few. */
@@ -487,7 +488,8 @@ typedef struct moxie_row_norm {
  *                             scale multiplies the whole sum.
  * So a shared expert needs no entry in the arrays of the routing, and no rank's share of experts has it.
  *
- * It is added after the routed sum, with weight 1, or with s(x . gate) when `has_gate` is set. It has the layer's
+ * It is added after the routed sum, with weight 1, or with s(x . gate) when `has_gate` is set, times `scale`. A mean of
+ * the routed sum and the shared expert is a scale of 1/2 here and in the routing. It has the layer's
  * activation without the per-expert parameters, or shared_activation of the configuration. With expert parallelism only
  * rank 0 adds it, so the sum of all ranks' outputs holds it once; other ranks need no weights for it. */
 typedef struct moxie_shared_config {
@@ -496,7 +498,8 @@ typedef struct moxie_shared_config {
     moxie_quant a13, a2;  /* activations */
     int32_t has_gate;
     int32_t bias13, bias2;
-    uint32_t reserved[5]; /* zero */
+    float scale;          /* multiplies its result; finite, 0 means 1 */
+    uint32_t reserved[4]; /* zero */
 } moxie_shared_config;
 
 typedef struct moxie_layer_config {

@@ -38,10 +38,10 @@ const char *mox_quant_dtype_name(moxie_dtype dtype);
 /* Whether scales can have this dtype. */
 bool mox_quant_is_scale(moxie_dtype dtype);
 
-/* A packing that only files have: codes of `packing.per_word` bits (2 or 3) are one stream of bits in 32-bit words
- * along their axis, so a code may cross words. mox_grid_code() and mox_grid_store() give and take codes of the grid's
- * dtype, a wider integer: u4b8 for "u3b4" and "u2b2". mox_grid_check() rejects such grids: readers widen them first
- * (ckpt/formats/widen.h). */
+/* A packing that only files have: codes of `packing.per_word` bits (2, 3, 5 to 7) are one stream of bits in words of 32
+ * bits along their axis, so a code may cross words. mox_grid_code() and mox_grid_store() give and take codes of the
+ * grid's dtype, a wider integer: u4b8 for "u3b4" and "u2b2", u8b128 for those of 5 to 7 bits. mox_grid_check() rejects
+ * such grids: readers widen them first (ckpt/formats/widen.h). */
 #define MOX_ORDER_STREAM 16
 /* Words that `count` codes of `bits` bits take. */
 static inline int64_t mox_stream_words(int64_t count, int32_t bits)

@@ -193,6 +193,20 @@ static bool share_infinite(const moxie_routing *routing, int64_t top_k, measured
     return true;
 }
 
+/* sqrt(v^2 + ...). fp32 loses what lies below its smallest number, and has no squares above its largest. */
+static measured root_squares(int64_t top_k, const measured *weights)
+{
+    double sum = 0, error = 0;
+    for (int64_t j = 0; j < top_k; j++) {
+        const double v = fabs(weights[j].value), e = weights[j].error;
+        sum += v * v;
+        error += (2 * v + e) * e + (double)top_k * U * v * v + 0x1p-148;
+    }
+    const double root = sqrt(sum), least = sum > error ? sqrt(sum - error) : 0;
+    const double width = fmax(sqrt(sum + error) - root, root - least);
+    return (measured) { root, sum + error < 0x1p127 ? width + 2 * U * root : INFINITY };
+}
+
 static measured denominator(const moxie_routing *routing, int64_t top_k, const measured *weights)
 {
     const double eps = routing->norm_eps != 0 ? routing->norm_eps : 1e-20f;
@@ -210,6 +224,7 @@ static measured denominator(const moxie_routing *routing, int64_t top_k, const m
         if (sum.error > 0 && fabs(sum.value) <= sum.error)
             return (measured) { 1, INFINITY };
         return sum.value > 0 ? sum : (measured) { 1, 0 };
+    case MOXIE_NORM_ROOT_SQUARES: return root_squares(top_k, weights);
     default: return (measured) { 1, 0 };
     }
 }

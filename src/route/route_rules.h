@@ -188,7 +188,16 @@ MOX_SHARED float mox_route_sparsemixer_weight(const float *logits, int64_t exper
     return 1.0f / sum;
 }
 
-MOX_SHARED float mox_route_denominator(const moxie_routing *routing, float sum)
+/* The root of the sum of squares. Each step is one fused multiply-add, so that every compiler gives the same bits. */
+MOX_SHARED float mox_route_root_squares(int64_t top_k, const float *weights)
+{
+    float sum = 0;
+    for (int64_t j = 0; j < top_k; j++)
+        sum = fmaf(weights[j], weights[j], sum);
+    return sqrtf(sum);
+}
+
+MOX_SHARED float mox_route_denominator(const moxie_routing *routing, int64_t top_k, const float *weights, float sum)
 {
     const float eps = routing->norm_eps != 0 ? routing->norm_eps : 1e-20f;
     switch (routing->norm) {
@@ -196,6 +205,7 @@ MOX_SHARED float mox_route_denominator(const moxie_routing *routing, float sum)
     case MOXIE_NORM_SUM: return sum;
     case MOXIE_NORM_MAX_SUM_EPS: return sum > eps ? sum : eps;
     case MOXIE_NORM_SUM_OR_ONE: return sum > 0 ? sum : 1.0f;
+    case MOXIE_NORM_ROOT_SQUARES: return mox_route_root_squares(top_k, weights);
     default: return 1.0f;
     }
 }
@@ -219,7 +229,7 @@ MOX_SHARED void mox_route_finish(const moxie_routing *routing, int64_t experts, 
     float sum = 0;
     for (int64_t j = 0; j < top_k; j++)
         sum += weights[j];
-    float divisor = mox_route_denominator(routing, sum);
+    float divisor = mox_route_denominator(routing, top_k, weights, sum);
     if (!(sum < INFINITY) && routing->norm != MOXIE_NORM_NONE && mox_route_share_infinite(top_k, weights))
         divisor = 1.0f;
     for (int64_t j = 0; j < top_k; j++) {

@@ -46,7 +46,7 @@ static moxie_status check_values(const moxie_routing *r, moxie_error *error)
     MOX_TRY(check_number("score", r->score, MOXIE_SCORE_SQRTSOFTPLUS, error));
     MOX_TRY(check_number("select", r->select, MOXIE_SELECT_SIM_NORMAL, error));
     MOX_TRY(check_number("weight", r->weight, MOXIE_WEIGHT_SIGMOID_SELECTED, error));
-    MOX_TRY(check_number("norm", r->norm, MOXIE_NORM_SUM_OR_ONE, error));
+    MOX_TRY(check_number("norm", r->norm, MOXIE_NORM_ROOT_SQUARES, error));
     MOX_TRY(check_number("group_score", r->group_score, MOXIE_GROUP_MAX, error));
     MOX_TRY(check_float("norm_eps", r->norm_eps, error));
     MOX_TRY(check_number("group_fill_zero", r->group_fill_zero, MOXIE_FILL_ZERO_KEY, error));

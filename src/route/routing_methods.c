@@ -137,7 +137,7 @@ const char *mox_routing_describe(const moxie_routing *routing, int64_t experts, 
     if (routing->weight == MOXIE_WEIGHT_SIGMOID_SELECTED)
         add(&t, ", sigmoid of the chosen");
     if (routing->norm != MOXIE_NORM_NONE)
-        add(&t, ", renormalised");
+        add(&t, routing->norm == MOXIE_NORM_ROOT_SQUARES ? ", renormalised by the root of squares" : ", renormalised");
     if (routing->scale != 0 && routing->scale != 1)
         add(&t, ", times %g", (double)routing->scale);
     if (routing->per_expert_scale)

@@ -80,7 +80,8 @@ int32_t mox_routing_number_of(const moxie_routing *routing, int64_t top_k, moxie
     const char *method = special(routing);
     const query q = { routing->score, top_k, routing->norm != MOXIE_NORM_NONE, routing->n_group > 0,
                       routing->bias != NULL };
-    if (routing->zero_experts > 0 || (routing->score == MOXIE_SCORE_LOGIT && routing->bias != NULL))
+    if (routing->zero_experts > 0 || routing->norm == MOXIE_NORM_ROOT_SQUARES ||
+        (routing->score == MOXIE_SCORE_LOGIT && routing->bias != NULL))
         return number_or_unspecified(NULL, numbering);
     return method != NULL ? number_or_unspecified(method, numbering) : answer(&q, numbering);
 }

@@ -273,7 +273,9 @@ static float combined(const mox_combine_args *a, int64_t t, int64_t h)
         acc = acc + product;
     }
     if (a->shared != NULL) {
-        product = (a->shared_weight != NULL ? a->shared_weight[t] : 1.0f) * a->shared[t * a->hidden + h];
+        const float scale = a->shared_scale != 0 ? a->shared_scale : 1.0f;
+        const float weight = a->shared_weight != NULL ? a->shared_weight[t] * scale : scale;
+        product = weight * a->shared[t * a->hidden + h];
         acc = acc + product;
     }
     return mox_round_to(a->out_dtype, acc);
@@ -309,6 +311,7 @@ static void check_combine(const mox_combine_kernel *kernel, test_rng *rng, const
                               .y = y,
                               .shared = shares ? shared : NULL,
                               .shared_weight = test_below(rng, 2) == 0 ? shared_weight : NULL,
+                              .shared_scale = test_below(rng, 2) == 0 ? 0.0f : 0.7f,
                               .out_dtype = dtypes[test_below(rng, 3)] };
     const int64_t bytes = mox_dtype_bytes(args.out_dtype);
     args.out = check_buffer(&buffers, (size_t)(tokens * hidden * bytes));

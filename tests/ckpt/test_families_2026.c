@@ -222,6 +222,9 @@ static void limits_of_ling(void **state)
 #define LING                                                                                                           \
     "{\"model_type\":\"bailing_hybrid\",\"num_experts\":16,\"hidden_size\":8,\"moe_intermediate_size\":8,"             \
     "\"num_experts_per_tok\":2,\"num_shared_experts\":1,"
+#define SMALL                                                                                                          \
+    "{\"model_type\":\"smallthinker\",\"moe_num_primary_experts\":4,\"moe_num_active_primary_experts\":2,"             \
+    "\"hidden_size\":8,\"moe_ffn_hidden_size\":8"
 #define COHERE                                                                                                         \
     "{\"model_type\":\"cohere2_moe\",\"num_experts\":4,\"hidden_size\":8,\"intermediate_size\":8,"                     \
     "\"num_experts_per_tok\":2,\"num_shared_experts\":1"
@@ -253,12 +256,14 @@ static const struct {
     { "{\"model_type\":\"bailing_moe\",\"num_experts\":16,\"hidden_size\":8,\"moe_intermediate_size\":8,"
       "\"num_experts_per_tok\":2,\"n_group\":4,\"topk_group\":2}",
       MOXIE_ERR_UNSUPPORTED, "n_group is 4 with score_function softmax" },
-    { COHERE "}", MOXIE_ERR_UNSUPPORTED, "shared_expert_combination_strategy is \"average\"" },
+    { COHERE ",\"shared_expert_combination_strategy\":\"product\"}", MOXIE_ERR_UNSUPPORTED,
+      "shared_expert_combination_strategy is \"product\"" },
     { COHERE ",\"expert_selection_fn\":\"relu\"}", MOXIE_ERR_UNSUPPORTED, "expert_selection_fn is \"relu\"" },
     { "{\"model_type\":\"inkling_mm_model\",\"text_config\":{\"model_type\":\"inkling_text\"}}", MOXIE_ERR_UNSUPPORTED,
       "\"inkling_mm_model\" is refused: its router also scores the shared experts" },
-    { "{\"model_type\":\"hy_v4\"}", MOXIE_ERR_UNSUPPORTED, "clamps its routed experts only" },
-    { "{\"model_type\":\"smallthinker\"}", MOXIE_ERR_UNSUPPORTED, "before the attention" },
+    { SMALL ",\"moe_enable_secondary_experts\":true}", MOXIE_ERR_UNSUPPORTED, "no secondary experts" },
+    { SMALL ",\"moe_shared_primary_experts\":1}", MOXIE_ERR_UNSUPPORTED, "no shared experts" },
+    { SMALL ",\"moe_primary_router_apply_softmax\":1}", MOXIE_ERR_FORMAT, "neither true nor false" },
     { "{\"model_type\":\"grok-1\"}", MOXIE_ERR_UNSUPPORTED, "gelu" },
 };
 

@@ -314,8 +314,8 @@ static const struct {
       "\"moe_intermediate_size\":8,\"hidden_size\":8,\"n_shared_experts\":1000000}",
       MOXIE_ERR_FORMAT, "n_shared_experts is 1000000" },
     { "{\"model_type\":\"dbrx\",\"d_model\":8,\"ffn_config\":{\"moe_num_experts\":4,\"moe_top_k\":2,"
-      "\"ffn_hidden_size\":8,\"moe_normalize_expert_weights\":2}}",
-      MOXIE_ERR_UNSUPPORTED, "only 1 is supported" },
+      "\"ffn_hidden_size\":8,\"moe_normalize_expert_weights\":3}}",
+      MOXIE_ERR_UNSUPPORTED, "norms of order 1 and 2" },
     { "{\"model_type\":\"step3p5\",\"moe_num_experts\":8,\"moe_top_k\":2,\"hidden_size\":8,"
       "\"moe_intermediate_size\":8,\"share_expert_dim\":8,\"swiglu_limits\":7,\"swiglu_limits_shared\":-16}",
       MOXIE_ERR_FORMAT, "swiglu_limits_shared is -16" },

@@ -23,7 +23,10 @@
 #define LONGCAT "\"hidden_size\":64,\"n_routed_experts\":16,\"moe_topk\":4,\"expert_ffn_hidden_size\":32"
 #define ARIA    "\"hidden_size\":64,\"moe_num_experts\":16,\"moe_topk\":4,\"intermediate_size\":32"
 #define MUSE    "\"hidden_size\":64,\"num_local_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
-#define STEP    "\"hidden_size\":64,\"n_routed_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
+#define SMALL                                                                                                          \
+    "\"hidden_size\":64,\"moe_num_primary_experts\":16,\"moe_num_active_primary_experts\":4,\"moe_ffn_hidden_size\":"  \
+    "32"
+#define STEP "\"hidden_size\":64,\"n_routed_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
 
 enum { LOGIT = MOXIE_SCORE_LOGIT, SOFTMAX = MOXIE_SCORE_SOFTMAX, SIGMOID = MOXIE_SCORE_SIGMOID };
 enum { NONE = MOXIE_NORM_NONE, PLUS_EPS = MOXIE_NORM_SUM_PLUS_EPS, SUM = MOXIE_NORM_SUM };
@@ -108,6 +111,8 @@ static const struct {
     { "bailing_moe_linear", QWEN, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "bailing_hybrid", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 8, 4, UNKNOWN, SILU, 0, 0, 0 },
     { "mistral4", DEEP, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
+    { "hy_v4", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.827f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
+    { "smallthinker", SMALL, LOGIT, SUM, 0, 1, 0, 0, 0, MOXIE_ACT_RELU, 0, 0, 0 },
     { "cohere2_moe", OLMOE, LOGIT, NONE, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "arctic", MIXTRAL, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "pangu_ultra_moe", DEEP, SIGMOID, SUM, 0, 2.5f, 0, 0, UNKNOWN, SILU, 0, 0, 0 },

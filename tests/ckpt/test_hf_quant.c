@@ -36,6 +36,7 @@ static const listing listings[] = {
     { "fp8-channel", { M ".weight F8_E4M3 [128, 256]", M ".weight_scale BF16 [128, 1]" } },
     { "fp8-block-ct", { M ".weight F8_E4M3 [128, 256]", M ".weight_scale F32 [1, 2]" } },
     { "mxfp4-v4", { M ".weight I8 [128, 128]", M ".scale F8_E8M0 [128, 8]" } },
+    { "mxfp4-v4-block32", { M ".weight I8 [128, 128]", M ".scale F8_E8M0 [128, 8]" } },
     { "mxfp4-quark-fp8", { M ".weight U8 [128, 128]", M ".weight_scale U8 [128, 8]", M ".input_scale F32 []" } },
     { "mxfp4-quark", { M ".weight U8 [128, 128]", M ".weight_scale U8 [128, 8]" } },
     { "mxfp6-quark-e3m2", { M ".weight U8 [128, 192]", M ".weight_scale U8 [128, 8]" } },
@@ -61,6 +62,15 @@ static const listing listings[] = {
     { "int4-ct-tensor", { M ".weight_packed I32 [128, 32]", M ".weight_scale BF16 [1]", M ".weight_shape I64 [2]" } },
     { "int8-ct-asym", { M ".weight_packed I32 [128, 64]", M ".weight_scale BF16 [128, 2]",
                         M ".weight_zero_point I32 [32, 2]", M ".weight_shape I64 [2]" } },
+    { "int7-ct-asym", { M ".weight_packed I32 [128, 56]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [28, 2]", M ".weight_shape I64 [2]" } },
+    { "int7-ct", { M ".weight_packed I32 [128, 56]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
+    { "int6-ct-asym", { M ".weight_packed I32 [128, 48]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [24, 2]", M ".weight_shape I64 [2]" } },
+    { "int6-ct", { M ".weight_packed I32 [128, 48]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
+    { "int5-ct-asym", { M ".weight_packed I32 [128, 40]", M ".weight_scale BF16 [128, 2]",
+                        M ".weight_zero_point I32 [20, 2]", M ".weight_shape I64 [2]" } },
+    { "int5-ct", { M ".weight_packed I32 [128, 40]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
     { "int3-ct-asym", { M ".weight_packed I32 [128, 24]", M ".weight_scale BF16 [128, 2]",
                         M ".weight_zero_point I32 [12, 2]", M ".weight_shape I64 [2]" } },
     { "int3-ct", { M ".weight_packed I32 [128, 24]", M ".weight_scale BF16 [128, 2]", M ".weight_shape I64 [2]" } },
@@ -153,9 +163,9 @@ static void tensors_of_every_format(void **state)
 static moxie_status check_grid(void *user, const mox_tensor_spec *spec, moxie_error *error)
 {
     (void)user;
-    /* 8 is one bit in codes that are widened to 4 bits, too: their middle. */
+    /* Their middle is one bit in codes that are widened, too. */
     const bool narrow = spec->part && spec->part->packing.order == MOX_ORDER_STREAM;
-    const uint32_t code = narrow ? 8 : 1;
+    const uint32_t code = narrow ? 1u << (mox_dtype_bits(spec->part->value) - 1) : 1;
     const bool a_grid = spec->part && spec->part->form != MOX_FORM_PAIR && spec->part->form != MOX_FORM_COLUMNS;
     if (!a_grid)
         return MOXIE_OK;
@@ -249,8 +259,9 @@ static const resolve_case resolve_cases[] = {
     { "{\"quant_method\":\"fp8\",\"weight_block_size\":[32,32],\"scale_fmt\":\"ue8m0\"}", "fp8-block32-e8m0", true,
       FP8(1, 32, .rule = MOXIE_RULE_UE8M0), 32, 32 },
     { "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}", "fp8-block32-e8m0", false, { 0 }, 0, 0 },
-    { "{\"quant_method\":\"fp8\",\"weight_block_size\":[32,32]}", "mxfp4-v4", true,
+    { "{\"quant_method\":\"fp8\",\"weight_block_size\":[32,32]}", "mxfp4-v4-block32", true,
       FP8(1, 32, .rule = MOXIE_RULE_UE8M0), 0, 0 },
+    { "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}", "mxfp4-v4-block32", false, { 0 }, 0, 0 },
     { "{\"quant_method\":\"mxfp8\",\"weight_block_size\":[1,32]}", "fp8-block-e8m0", true,
       FP8(1, 128, .rule = MOXIE_RULE_UE8M0), 128, 128 },
     { "{\"activation_scheme\":\"static\",\"quant_method\":\"fp8\"}", "fp8-tensor", true, FP8(-1, -1, .is_static = 1), 0, 0 },

@@ -184,7 +184,7 @@ static const bad_case cases[] = {
     { "a scale of integers", fp8, scale_dtype, "", 0, MOXIE_ERR_MISMATCH,
       { E1("gate_proj.weight_scale_inv") " is I32 [1, 1]" }, true },
     { "experts of two formats", fp8, mixed_formats, "", 0, MOXIE_ERR_MISMATCH,
-      { E1("up_proj.weight") " is bf16", "expected fp8-block", E0("gate_proj"), "gate and up as well" }, true },
+      { E1("up_proj.weight") " is bf16", "expected fp8-block", E0("up_proj"), "must agree" }, true },
     { "scales of two dtypes", fp8, mixed_scales, "", 0, MOXIE_ERR_MISMATCH,
       { E1("up_proj.weight") " is fp8-block-bf16", "expected fp8-block" }, true },
     { "fewer experts than the config says", fp8, no_change, "", 4, MOXIE_ERR_MISMATCH,

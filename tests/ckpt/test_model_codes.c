@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small checkpoints written by hand: integers of 2, 3 and 8 bits in the packings of compressed-tensors and GPTQ, block
- * scales with axes of length one; and configurations with several config groups. The loaded views give exactly the
- * weights that the format's published rule gives.
+ * Small checkpoints written by hand: integers of 2, 3 and 5 to 8 bits in the packings of compressed-tensors and GPTQ,
+ * block scales with axes of length one; and configurations with several config groups. The loaded views give exactly
+ * the weights that the format's published rule gives.
  */
 #include "hand_rules.h"
 
@@ -146,6 +146,12 @@ static const code_case cases[] = {
     { "int2-ct", "", 2, false, add_ct, ct, false },
     { "int3-ct", "", 3, false, add_ct, ct, false },
     { "int3-ct-asym", "", 3, false, add_ct_asym, ct_asym, false },
+    { "int5-ct", "", 5, false, add_ct, ct, false },
+    { "int5-ct-asym", "", 5, false, add_ct_asym, ct_asym, false },
+    { "int6-ct", "", 6, false, add_ct, ct, false },
+    { "int6-ct-asym", "", 6, false, add_ct_asym, ct_asym, false },
+    { "int7-ct", "", 7, false, add_ct, ct, false },
+    { "int7-ct-asym", "", 7, false, add_ct_asym, ct_asym, false },
     { "int8-ct-w8a16", "", 8, false, add_ct, ct, false },
     { "int8-ct-asym", "", 8, false, add_ct_asym, ct_asym, false },
     { "gptq-int2", GPTQ("gptq"), 2, true, add_gptq, gptq, true },
@@ -174,7 +180,7 @@ static void codes_of_every_packing(void **state)
         moxie_error error = { 0 };
         assert_ok(mox_model_describe_layer(m.model, 0, &info, &error), &error);
         assert_string_equal(info.format, now->format);
-        assert_int_equal(info.format_note[0] != 0, bits < 4);
+        assert_int_equal(info.format_note[0] != 0, bits != 4 && bits != 8);
         check_qwen(&c, &m, HIDDEN, INTER, wide, narrow);
         hand_unload(&m);
         hand_close(&c);
@@ -212,7 +218,7 @@ static const struct {
     { CONFIG(GROUP("a", "\"re:.*down_proj$\"", "null") "," GROUP("b", "\"Linear\"", INPUTS(""))), MOXIE_I8,
       MOXIE_DTYPE_NONE, NULL },
     { CONFIG(GROUP("a", "\"re:.*gate_proj$\"", "null") "," GROUP("b", "\"Linear\"", INPUTS(""))), MOXIE_DTYPE_NONE,
-      MOXIE_DTYPE_NONE, "must agree" },
+      MOXIE_DTYPE_NONE, "gate and up alike" },
     { CONFIG(GROUP("a", "\"re:.*experts.1.*\"", "null") "," GROUP("b", "\"Linear\"", INPUTS(""))), MOXIE_DTYPE_NONE,
       MOXIE_DTYPE_NONE, "must agree" },
     { CONFIG(GROUP("a", "\"re:.*self_attn.*\"", INPUTS(""))), MOXIE_DTYPE_NONE, MOXIE_DTYPE_NONE, "no target" },
@@ -277,10 +283,63 @@ static void layers_in_a_file_of_their_own(void **state)
     hand_close(&c);
 }
 
+/* ---- groups that only name their scheme ---------------------------------------------------------------------- */
+
+static void add_w4(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
+{
+    bits = 4;
+    hand_add2(c, join(name, ".weight_packed"), MOXIE_I32, n, k / 8);
+    hand_add2(c, join(name, ".weight_scale"), MOXIE_BF16, n, k / 128);
+    hand_scramble(c, join(name, ".weight_packed"));
+    hand_ramp(c, join(name, ".weight_scale"), 0.5f, 0.25f);
+}
+
+/* PRESET_SCHEMES of compressed-tensors 0.20: W4A8 has activations of 8 bits per token, W4A16 none, W4AFP8 e4m3. */
+static void named_schemes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        moxie_dtype act;
+        const char *says; /* the layer is refused */
+    } named[] = {
+        { "W4A16", MOXIE_DTYPE_NONE, NULL },
+        { "w4a8", MOXIE_I8, NULL },
+        { "W4AFP8", MOXIE_F8_E4M3, NULL },
+        { "W4A4", 0, "4-bit integers" },
+        { "W5A16", 0, "another type than the tensors" },
+        { "W4A17", 0, "names a scheme for this module that is not known" },
+        { "W4A1", 0, "names a scheme for this module that is not known" },
+    };
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
+        char config[256];
+        hand_checkpoint c;
+        moxie_error error = { 0 };
+        open_qwen(&c, 256, 128, add_w4);
+        snprintf(config, sizeof config,
+                 ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"%s\":["
+                 "\"Linear\"]}}",
+                 named[i].name);
+        hand_write(&c, config_text("qwen3_moe", 2, 256, 128, config));
+        if (named[i].says) {
+            assert_int_equal(hand_try(&c, 2, &error), MOXIE_ERR_UNSUPPORTED);
+            assert_non_null(strstr(error.text, named[i].says));
+        } else {
+            hand_model m = hand_load(&c, 2, MOXIE_ACTIVATIONS_CHECKPOINT);
+            assert_int_equal(m.config->a13.element, named[i].act);
+            assert_int_equal(m.config->a2.element, named[i].act);
+            assert_int_equal(m.config->w13.element, MOXIE_U4B8);
+            hand_unload(&m);
+        }
+        hand_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_of_every_packing),
+        cmocka_unit_test(named_schemes),
         cmocka_unit_test(experts_get_the_activations_of_their_group),
         cmocka_unit_test(weights_alone_are_not_refused),
         cmocka_unit_test(layers_in_a_file_of_their_own),

@@ -175,7 +175,7 @@ static const act_case acts[] = {
     { CT(WEIGHTS_AND("a", ATTENTION, F8, AF8)), "fp8-channel", { 0 }, "no target" },
     { CT(WEIGHTS_AND("a", REST, W8, A8)), "fp8-channel", { 0 }, "another type" },
     { CT(WEIGHTS_AND("a", REST, F8, AF8)), "nvfp4-ct", { 0 }, "another type" },
-    { CT("\"W8A8\":[\"Linear\"]"), "int8-w8a8", { 0 }, "names the scheme" },
+    { CT("\"W8A8\":[\"Linear\"]"), "int8-w8a8", { 0 }, "names a scheme" },
     /* MXFP4: the scale of compressed-tensors rounds the largest magnitude up from 1.75 on. */
     { CT(WEIGHTS_AND("a", REST, F4(""), AF4)), "mxfp4-ct",
       { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_rows = 1, .group_cols = 32, .rule = MOXIE_RULE_QUARK_EVEN }, NULL },

@@ -466,13 +466,13 @@ static void check_combine(int32_t row, const combine_case *c)
                            .y = y,
                            .shared = c->shared ? shared : NULL,
                            .shared_weight = c->shared_weighed ? shared_weight : NULL,
+                           .shared_scale = c->tokens % 2 ? 0.0f : 0.7f,
                            .out = want,
                            .out_dtype = c->out,
                            .identity = c->identity ? x : NULL,
                            .identity_weights = c->identity ? weights : NULL,
                            .identities = 1 };
     mox_combine_scalar_run(&a, &mox_executor_serial);
-
     device_arrays d = { 0 };
     moxie_error error = { 0 };
     const size_t y_bytes = (size_t)(choices * c->hidden) * sizeof *y;

@@ -29,8 +29,8 @@ static void run(const moxie_layer_config *config, const moxie_weights *weights, 
     moxie_layer_destroy(layer);
 }
 
-/* `gate`: [T, SHARED], or NULL for 1. */
-static void check(const plain_layer *p, const float *gate, const float *output)
+/* `gate`: [T, SHARED], or NULL for `scale`. */
+static void check(const plain_layer *p, const float *gate, double scale, const float *output)
 {
     double *y = malloc(sizeof *y * H), *sum = malloc(sizeof *sum * H);
     for (int64_t t = 0; t < T; t++) {
@@ -39,7 +39,7 @@ static void check(const plain_layer *p, const float *gate, const float *output)
             const int64_t e = j < K ? p->ids[t * K + j] : ROUTED + j - K;
             const double weight = j < K          ? (double)p->choice[t * K + j]
                                   : gate != NULL ? (double)gate[t * SHARED + j - K]
-                                                 : 1;
+                                                 : scale;
             plain_expert(p, e, p->x + t * H, y);
             for (int64_t n = 0; n < H; n++)
                 sum[n] += weight * y[n];
@@ -81,8 +81,17 @@ static void one_wide(void **state)
     p.weights.shared = &wide;
     for (int b = 0; b < 2; b++) {
         run(&p.config, &p.weights, b ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, &args);
-        check(&p, NULL, args.output);
+        check(&p, NULL, 1, args.output);
+        p.config.shared.scale = -0.375f;
+        run(&p.config, &p.weights, b ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, &args);
+        check(&p, NULL, -0.375, args.output);
+        p.config.shared.scale = 0;
     }
+    moxie_layer *layer = NULL;
+    moxie_error error = { 0 };
+    p.config.shared.scale = INFINITY;
+    assert_int_equal(moxie_layer_create(&p.config, NULL, &layer, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "shared.scale is inf"));
     free(down);
     free(args.output);
     plain_free(&p);
@@ -110,7 +119,7 @@ static void slots_of_the_routing(void **state)
     args.weights = weights;
     for (int b = 0; b < 2; b++) {
         run(&p.config, &p.weights, b ? MOXIE_BACKEND_CPU : MOXIE_BACKEND_REF, &args);
-        check(&p, gate, args.output);
+        check(&p, gate, 1, args.output);
     }
     free(args.output);
     plain_free(&p);

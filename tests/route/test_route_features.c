@@ -100,7 +100,7 @@ static void infinite_scores_share(void **state)
     moxie_error error;
     assert_ok(mox_routing_by_name("deepseek_v4", &r, &error), &error);
     r.scale = 2.5f;
-    for (r.norm = MOXIE_NORM_SUM_PLUS_EPS; r.norm <= MOXIE_NORM_SUM_OR_ONE; r.norm++) {
+    for (r.norm = MOXIE_NORM_SUM_PLUS_EPS; r.norm <= MOXIE_NORM_ROOT_SQUARES; r.norm++) {
         r.norm_eps = 0.25f;
         choice c = choose(&r, 4, 3, logits);
         SAME(c, three, 1.25, 1.25, 0);
@@ -115,6 +115,36 @@ static void infinite_scores_share(void **state)
     r.table_rows = 1;
     choice c = choose(&r, 4, 3, logits);
     SAME(c, table[0], 0, 1, 0);
+}
+
+/* torch.norm(weights, p=2), as DbrxFFN divides by it: raw logits, from squares below the numbers of fp32 to squares
+ * above them. Where the squares are numbers, the bound is a few roundings; elsewhere it holds all the same. */
+static void root_of_squares(void **state)
+{
+    (void)state;
+    static const double sizes[] = { 1e-30, 1e-22, 1e-19, 1e-10, 1, 1e10, 1e18, 1e25 };
+    test_rng rng = { test_seed(8820) };
+    const moxie_routing r = { .score = MOXIE_SCORE_LOGIT, .norm = MOXIE_NORM_ROOT_SQUARES, .scale = 0.75f };
+    for (int i = 0; i < 400; i++) {
+        const double size = sizes[i % 8];
+        float logits[6];
+        double wide[6], bounds[4], want[4], squares = 0;
+        for (int e = 0; e < 6; e++)
+            wide[e] = logits[e] = (float)(size * (1.1 + test_uniform(&rng)));
+        const choice c = choose(&r, 6, 4, logits);
+        mox_ref_route_weights(&r, 6, 4, wide, c.ids, want);
+        mox_ref_route_weight_bounds(&r, 6, 4, wide, c.ids, bounds);
+        for (int j = 0; j < 4; j++)
+            squares += wide[c.ids[j]] * wide[c.ids[j]];
+        for (int j = 0; j < 4; j++) {
+            const double plain = wide[c.ids[j]] / sqrt(squares) * 0.75;
+            assert_close(want[j], plain, 1e-14);
+            if (isfinite(bounds[j]))
+                assert_close(c.weights[j], plain, bounds[j]);
+            if (size >= 1e-10 && size <= 1e18)
+                assert_true(bounds[j] < 3e-6);
+        }
+    }
 }
 
 /* sqrt(softplus(-100)) = e^-50 = 1.9e-22: far below 1e-20, which would swallow it. Scores of 0 give weights of 0. */
@@ -278,6 +308,7 @@ int main(void)
         cmocka_unit_test(dropped_groups),
         cmocka_unit_test(dropped_groups_with_bias),
         cmocka_unit_test(infinite_scores_share),
+        cmocka_unit_test(root_of_squares),
         cmocka_unit_test(small_sums_of_deepseek_v4),
         cmocka_unit_test(soft_cap),
         cmocka_unit_test(tanh_is_exact_enough),

@@ -176,7 +176,7 @@ static void test_nan_comes_last_with_weight_0(void **state)
         assert_int_equal(ids[3], 2);
         assert_true(weights[0] > 0);
         assert_true(weights[2] == 0 && weights[3] == 0);
-        for (r.norm = MOXIE_NORM_NONE; r.norm <= MOXIE_NORM_SUM_OR_ONE; r.norm++) {
+        for (r.norm = MOXIE_NORM_NONE; r.norm <= MOXIE_NORM_ROOT_SQUARES; r.norm++) {
             route(&r, 4, 3, none, ids, weights);
             for (int32_t j = 0; j < 3; j++) {
                 assert_int_equal(ids[j], j);
@@ -261,6 +261,9 @@ static void test_guards(void **state)
     static const float negative[2] = { -0.25f, -0.75f };
     r.norm = MOXIE_NORM_SUM_OR_ONE;
     EXPECT(&r, 2, 2, negative, LIST(0, 1), LIST(-0.25f, -0.75f));
+    r.norm = MOXIE_NORM_ROOT_SQUARES; /* 3, 4, 5 */
+    static const float three_four[2] = { 3, -4 };
+    EXPECT(&r, 2, 2, three_four, LIST(0, 1), LIST(0.6f, -0.8f));
 }
 
 static void test_scales_and_bias(void **state)

@@ -114,7 +114,7 @@ static void draw_routing(fixture *f)
         r->table_rows = 4;
         f->token_id = below(f, 6) - 1;
     }
-    r->norm = below(f, 5);
+    r->norm = below(f, MOXIE_NORM_ROOT_SQUARES + 1);
     r->norm_eps = below(f, 3) == 0 ? 0.25f : 0;
     r->scale = below(f, 2) ? 2.5f : 0;
     r->per_expert_scale = below(f, 3) == 0 ? f->own_scale : NULL;

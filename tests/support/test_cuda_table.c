@@ -411,7 +411,7 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                                                                (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype));
             }
             if (a->shared != NULL)
-                sum = sum + (a->shared_weight != NULL ? a->shared_weight[t] : 1.0f) * a->shared[t * a->hidden + i];
+                sum = sum + mox_combine_shared_weight(a, t) * a->shared[t * a->hidden + i];
             mox_narrow(a->out_dtype, &sum, (char *)a->out + (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype), 1);
         }
     return MOXIE_OK;

@@ -215,6 +215,17 @@ static void shared_gate(moxie_layer_config *c)
     c->shared.has_gate = 1;
 }
 
+static void shared_scale(moxie_layer_config *c)
+{
+    shared(c);
+    c->shared.scale = 0.5f;
+}
+
+static void root_squares(moxie_layer_config *c)
+{
+    c->routing.norm = MOXIE_NORM_ROOT_SQUARES;
+}
+
 static void expert_parallel(moxie_layer_config *c)
 {
     c->ep_size = 4, c->ep_rank = 1;
@@ -283,6 +294,8 @@ static const struct {
     { "bias of the router", router_bias },
     { "shared expert", shared },
     { "shared expert, gated", shared_gate },
+    { "shared expert, times a factor", shared_scale },
+    { "norm of the weights of order 2", root_squares },
     { "biases of the shared expert", shared_biases },
     { "shared expert with its own activation", shared_activation },
     { "zero experts (identity)", zero_experts },

@@ -186,8 +186,7 @@ static void combine_token(void *context, int64_t t, int32_t worker)
                 sum += (double)args->identity_weights[i] *
                        mox_load(args->out_dtype, (const char *)args->identity + (t * args->hidden + n) * bytes);
         if (args->shared != NULL)
-            sum +=
-                (args->shared_weight != NULL ? (double)args->shared_weight[t] : 1) * args->shared[t * args->hidden + n];
+            sum += (double)mox_combine_shared_weight(args, t) * args->shared[t * args->hidden + n];
         const float value = (float)sum;
         mox_narrow(args->out_dtype, &value, (char *)args->out + (t * args->hidden + n) * bytes, 1);
     }

@@ -102,9 +102,11 @@ moxie_status mox_config_norm(const mox_config_reader *r, mox_dims *d)
         const json_t *value = mox_config_find(r->config, key);
         if (!value && !mox_config_is_null(r->config, key))
             continue;
-        if (value && family->norm_is_order && json_number_value(value) != 1)
-            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1, "%s is %g; only 1 is supported", key,
-                                 json_number_value(value));
+        const double order = json_number_value(value);
+        if (value && family->norm_is_order && order != 1 && order != 2)
+            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, r->error, r->file, -1,
+                                 "%s is %g; norms of order 1 and 2 are supported", key, order);
+        d->norm_order = value && family->norm_is_order ? (int32_t)order : 0;
         if (value && !family->norm_is_order && !json_is_boolean(value))
             return mox_fail_file(MOXIE_ERR_FORMAT, r->error, r->file, -1, "%s is neither true nor false", key);
         d->norm_topk = family->norm_is_order ? value != NULL : json_is_true(value);

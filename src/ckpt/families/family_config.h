@@ -46,6 +46,8 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
 moxie_routing mox_family_routing(const mox_family *family, const mox_dims *dims, int64_t layer);
 /* The activation of the family with the swiglu limit of `dims`. */
 moxie_activation mox_family_activation(const mox_family *family, const mox_dims *dims);
+/* Gives the shared expert the activation without limits, where only the family's routed experts have them. */
+void mox_family_shared_activation(const mox_family *family, moxie_layer_config *out);
 /* The norms of the family for a router that reads `hidden` numbers. */
 void mox_family_norms(const mox_family *family, int64_t hidden, moxie_layer_config *out);
 /* Sets quantization, biases and widths of a layer in these formats. Routing and activation in `out` are set already. */

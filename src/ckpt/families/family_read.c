@@ -349,6 +349,7 @@ moxie_status mox_config_layer(const mox_family *family, const json_t *config, co
     MOX_TRY(read_norms(&r, &d, &c));
     MOX_TRY(read_activation(&r, &d, &c.activation));
     MOX_TRY(read_limits(&r, &c));
+    mox_family_shared_activation(family, &c);
     MOX_TRY(read_dtype(&r, &c.dtype));
     MOX_TRY(mox_config_bias_alt(family, config, layer, file, &d, error));
     if (family->adjust)

@@ -193,6 +193,14 @@ MOX_ADJUST(bailing)
     return ling_shared(config, file, dims, layer, out, error);
 }
 
+/* The weights of a router that chooses by its logits: a softmax over the chosen ones, which needs no norm, or sigmoids. */
+static void score_chosen(bool sigmoid, bool norm, mox_dims *dims, moxie_routing *out)
+{
+    out->weight = sigmoid ? MOXIE_WEIGHT_SIGMOID_SELECTED : MOXIE_WEIGHT_SOFTMAX_SELECTED;
+    out->norm = sigmoid && norm ? MOXIE_NORM_SUM : MOXIE_NORM_NONE;
+    dims->norm_topk = sigmoid && norm;
+}
+
 /* Command A+: both score functions choose by the logits, and score only what they chose. */
 MOX_ADJUST(cohere2_moe)
 {
@@ -210,15 +218,31 @@ MOX_ADJUST(cohere2_moe)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
                              "expert_selection_fn is \"%s\"; known are softmax and sigmoid",
                              mox_escape(escaped, sizeof escaped, score));
-    if (dims->shared_intermediate != 0 && strcmp(combination, "sum") != 0)
-        return mox_fail_file(
-            MOXIE_ERR_UNSUPPORTED, error, file, -1,
-            "shared_expert_combination_strategy is \"%s\"; a layer only adds its shared expert (\"sum\"): "
-            "run the shared expert outside the layer",
-            mox_escape(escaped, sizeof escaped, combination));
-    out->routing.weight = sigmoid ? MOXIE_WEIGHT_SIGMOID_SELECTED : MOXIE_WEIGHT_SOFTMAX_SELECTED;
-    out->routing.norm = sigmoid && norm ? MOXIE_NORM_SUM : MOXIE_NORM_NONE;
-    dims->norm_topk = sigmoid && norm;
+    const bool average = strcmp(combination, "average") == 0;
+    if (!average && strcmp(combination, "sum") != 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "shared_expert_combination_strategy is \"%s\"; known are average and sum",
+                             mox_escape(escaped, sizeof escaped, combination));
+    if (average && dims->shared_intermediate != 0)
+        dims->routed_scale = dims->shared_scale = out->routing.scale = 0.5f;
+    score_chosen(sigmoid, norm, dims, &out->routing);
+    return MOXIE_OK;
+}
+
+/* SmallThinker chooses by the logits, and scores only what it chose. */
+MOX_ADJUST(smallthinker)
+{
+    bool softmax = false;
+    int64_t shared;
+    MOX_TRY(read_flag(config, "moe_primary_router_apply_softmax", false, file, &softmax, error));
+    MOX_TRY(require_flag(config, "moe_enable_secondary_experts", false, file,
+                         "the model's code has no secondary experts", error));
+    MOX_TRY(mox_config_int(config, "moe_shared_primary_experts", layer, 0, file, &shared, error));
+    if (shared != 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                             "moe_shared_primary_experts is %lld; the model's code has no shared experts",
+                             (long long)shared);
+    score_chosen(!softmax, true, dims, &out->routing);
     return MOXIE_OK;
 }
 
@@ -259,9 +283,9 @@ bool mox_write_bailing(json_t *config, const mox_dims *dims)
 
 bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims)
 {
-    (void)dims;
+    const char *combination = dims->shared_scale != 0 && dims->shared_scale != 1 ? "average" : "sum";
     return json_object_set_new(config, "expert_selection_fn", json_string("softmax")) == 0 &&
-           json_object_set_new(config, "shared_expert_combination_strategy", json_string("sum")) == 0;
+           json_object_set_new(config, "shared_expert_combination_strategy", json_string(combination)) == 0;
 }
 
 /* Releases have vision_config beside text_config; readers look into both. */

@@ -25,6 +25,7 @@ MOX_ADJUST(hy_v3);
 MOX_ADJUST(bailing);
 MOX_ADJUST(bailing_hybrid);
 MOX_ADJUST(cohere2_moe);
+MOX_ADJUST(smallthinker);
 MOX_ADJUST(aria);
 
 bool mox_write_longcat(json_t *config, const mox_dims *dims);

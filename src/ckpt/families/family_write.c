@@ -50,7 +50,7 @@ static bool put_norm(json_t *object, const mox_family *family, const mox_dims *d
     if (!key)
         return true;
     if (family->norm_is_order)
-        return put(object, key, dims->norm_topk ? json_integer(1) : json_null());
+        return put(object, key, dims->norm_topk ? json_integer(dims->norm_order == 2 ? 2 : 1) : json_null());
     return put(object, key, json_boolean(dims->norm_topk || family->always_norm));
 }
 
@@ -123,6 +123,8 @@ moxie_routing mox_family_routing(const mox_family *family, const mox_dims *dims,
     moxie_routing route = family->route;
     if (!dims->norm_topk && !family->always_norm)
         route.norm = MOXIE_NORM_NONE, route.norm_eps = 0;
+    else if (family->norm_is_order && dims->norm_order == 2)
+        route.norm = MOXIE_NORM_ROOT_SQUARES;
     route.n_group = dims->n_group > 1 ? (int32_t)dims->n_group : 0;
     route.topk_group = dims->n_group > 1 ? (int32_t)dims->topk_group : 0;
     if (route.n_group == 0)
@@ -144,6 +146,15 @@ moxie_activation mox_family_activation(const mox_family *family, const mox_dims 
     if (dims->swiglu_alpha > 0 && activation.kind == MOXIE_ACT_SILU)
         activation.alpha = dims->swiglu_alpha;
     return activation;
+}
+
+void mox_family_shared_activation(const mox_family *family, moxie_layer_config *out)
+{
+    if (!family->shared_unclamped)
+        return;
+    out->has_shared_activation = 1;
+    out->shared_activation = out->activation;
+    out->shared_activation.gate_limit = out->shared_activation.up_limit = 0;
 }
 
 void mox_family_norms(const mox_family *family, int64_t hidden, moxie_layer_config *out)
@@ -176,6 +187,7 @@ void mox_layer_config_formats(const mox_family *family, const mox_dims *dims, co
                                           .w2 = mox_hf_quant_weight(shared, dims->shared_intermediate),
                                           .a13 = shared->act,
                                           .a2 = shared->act,
+                                          .scale = dims->shared_scale,
                                           .has_gate = family->names.shared_expert_gate != NULL };
 }
 
@@ -190,6 +202,7 @@ moxie_status mox_family_layer_config(const mox_family *family, const mox_dims *d
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
     config.dtype = MOXIE_BF16;
     config.activation = mox_family_activation(family, dims);
+    mox_family_shared_activation(family, &config);
     config.routing = mox_family_routing(family, dims, layer);
     mox_family_norms(family, dims->hidden, &config);
     mox_layer_config_formats(family, dims, routed, shared ? shared : routed, &config);

@@ -133,6 +133,8 @@ typedef struct mox_dims {
     float softcap;                    /* of the router's logits; 0: none */
     bool bias_alt;                    /* the router has a second bias: names.correction_bias_alt */
     float logit_factor;               /* multiplies the router's logits; 0: 1 */
+    float shared_scale;               /* multiplies the shared expert's result; 0: 1 */
+    int32_t norm_order;               /* of the family's norm_is_order: 1, or 2 for the root of squares; 0: 1 */
 } mox_dims;
 
 /* A default of mox_family: config.json must have the key. */
@@ -172,7 +174,7 @@ typedef struct mox_family {
     const char *key_shared_width; /* the width of the shared expert where key_shared is a count; NULL: no such key */
     const char *key_latent;       /* expert width X; NULL: experts work on the hidden size */
     const char *key_group;        /* another spelling of "n_group", which is written; NULL: none */
-    bool norm_is_order;           /* key_norm holds the order of the norm: 1 or null (DBRX) */
+    bool norm_is_order;           /* key_norm holds the order of the norm: 1, 2 or null (DBRX) */
     bool shared_is_count;         /* key_shared is a number of experts of width I; else it is a width */
     const char *routing;          /* for moxie_routing_by_name */
     bool always_norm;             /* renormalises regardless of norm_topk_prob */
@@ -183,6 +185,10 @@ typedef struct mox_family {
     int32_t default_n_group, default_topk_group; /* 0: experts have no groups. MOX_REQUIRED: absent is refused */
     const char *default_topk_method; /* DeepSeek-V2: "greedy" uses no groups. NULL: groups do not depend on it */
     bool fixed_activation;           /* the model's code reads no hidden_act */
+    bool shared_unclamped;           /* the limits of `activation` are the routed experts' alone */
+    /* Under other_names, a layer holds a second set of experts, for image tokens: numbered on from the first, with a row
+     * of its own in the correction bias [2, E], and both routers are stored [H, E]. The layer is that of text tokens. */
+    bool other_has_images;
     moxie_activation activation; /* alpha and limits are the defaults of swiglu_alpha and swiglu_limit where not 0 */
     moxie_routing route; /* the routing without groups, scale and arrays; its norm applies when dims.norm_topk */
     /* Reads keys that only this family has: adjusts dims, routing or activation. NULL: nothing. */

@@ -61,6 +61,30 @@
     {                                                                                                                  \
         4, 3, 1, MOX_ORDER_STREAM                                                                                      \
     }
+#define STREAM_5                                                                                                       \
+    {                                                                                                                  \
+        4, 5, 0, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_5_ROWS                                                                                                  \
+    {                                                                                                                  \
+        4, 5, 1, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_6                                                                                                       \
+    {                                                                                                                  \
+        4, 6, 0, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_6_ROWS                                                                                                  \
+    {                                                                                                                  \
+        4, 6, 1, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_7                                                                                                       \
+    {                                                                                                                  \
+        4, 7, 0, MOX_ORDER_STREAM                                                                                      \
+    }
+#define STREAM_7_ROWS                                                                                                  \
+    {                                                                                                                  \
+        4, 7, 1, MOX_ORDER_STREAM                                                                                      \
+    }
 
 #define FLOATS                                                                                                         \
     {                                                                                                                  \
@@ -214,7 +238,8 @@
         .optional = true, .unwritten = true                                                                            \
     }
 
-#define WIDENED(bits) "codes of " #bits " bits, copied into 4 bits each when a layer is loaded"
+#define WIDENED(bits)         "codes of " #bits " bits, copied into 4 bits each when a layer is loaded"
+#define WIDENED_TO_BYTE(bits) "codes of " #bits " bits, copied into 8 bits each when a layer is loaded"
 
 #define MOX_HF_QUANT(...) { __VA_ARGS__ },
 #define MOX_HF_COMPANION(suffix, meaning)

@@ -48,7 +48,7 @@ void mox_hint_group(const json_t *quant_config, mox_hf_quant *format);
 /* The resolve() functions of the formats, see mox_hf_quant. */
 bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
-bool mox_resolve_v4(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
+bool mox_resolve_v4_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_quark(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_ct_act(const json_t *quant_config, const json_t *config, mox_hf_quant *format);
 bool mox_resolve_mx(const json_t *quant_config, const json_t *config, mox_hf_quant *format);

@@ -116,7 +116,7 @@ static const char *group_problem(const json_t *group, const mox_hf_quant *format
     if (!group)
         return "no target of its config_groups matches this module";
     if (json_is_array(group))
-        return "it names the scheme of this module instead of describing it";
+        return "it names a scheme for this module that is not known; describe it";
     if (!json_is_object(weights))
         return "the group of this module has no weights";
     if (contradicts(weights, format))

@@ -46,21 +46,23 @@ bool mox_resolve_fp8(const json_t *quant_config, const json_t *config, mox_hf_qu
     return true;
 }
 
+/* Extent `axis` of the dense part's blocks; 0: the configuration does not say. */
+static int32_t block_extent(const json_t *quant_config, size_t axis)
+{
+    return extent_of(json_array_get(json_object_get(quant_config, "weight_block_size"), axis));
+}
+
 /* 32x32 blocks exist by the configuration alone: a small matrix has the same scales as with 128x128. */
 bool mox_resolve_fp8_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
-    const json_t *block = json_object_get(quant_config, "weight_block_size");
-    return extent_of(json_array_get(block, 0)) == 32 && extent_of(json_array_get(block, 1)) == 32 &&
+    return block_extent(quant_config, 0) == 32 && block_extent(quant_config, 1) == 32 &&
            mox_resolve_fp8(quant_config, config, format);
 }
 
-/* The experts' activations are grouped like the dense part's: per 128, or per 32 with blocks of 32. */
-bool mox_resolve_v4(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
+bool mox_resolve_v4_block32(const json_t *quant_config, const json_t *config, mox_hf_quant *format)
 {
-    (void)config;
-    if (extent_of(json_array_get(json_object_get(quant_config, "weight_block_size"), 1)) == 32)
-        format->act.group_cols = 32;
-    return true;
+    (void)config, (void)format;
+    return block_extent(quant_config, 1) == 32;
 }
 
 /* ---- Model Optimizer -------------------------------------------------------------------------- */

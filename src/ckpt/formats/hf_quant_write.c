@@ -40,10 +40,10 @@ json_t *mox_write_fp8_block(const mox_hf_quant *format, const char *const *ignor
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);
 }
 
-/* DeepSeek-V4's file does not mention the e2m1 of the experts: it always has the 128x128 blocks of the dense part. */
+/* DeepSeek-V4's file does not mention the e2m1 of the experts: it has the blocks of the dense part. */
 json_t *mox_write_fp8_block_ue8m0(const mox_hf_quant *format, const char *const *ignore, int64_t n_ignore)
 {
-    const int block = format->weight.group_rows == 32 ? 32 : 128;
+    const int block = format->act.group_cols == 32 ? 32 : 128;
     json_t *config = json_pack("{s:s, s:s, s:s, s:s, s:[i,i]}", "activation_scheme", "dynamic", "fmt", "e4m3",
                                "quant_method", "fp8", "scale_fmt", "ue8m0", "weight_block_size", block, block);
     return with_ignore(config, "modules_to_not_convert", ignore, n_ignore);

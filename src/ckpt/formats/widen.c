@@ -3,6 +3,7 @@
  * widen.c - copies of codes in a wider or corrected form, row by row.
  *
  *     u3b4, u2b2 -> u4b8     the same number: both codes mean 0 by their middle
+ *     u5b16 .. u7b64 -> u8b128
  *     zero points, v1        word + 0x11111111 (0x01010101, 0x55555555), then the fields; 3 bits: (field + 1) mod 8
  *
  * Source: GPTQModel utils/model.py (convert_gptq_v1_to_v2_format_module) and utils/model_dequant.py.
@@ -43,6 +44,22 @@ moxie_status mox_grid_widen(const moxie_grid *grid, bool look, mox_arena *arena,
     for (int64_t r = 0; r < from.rows; r++)
         for (int64_t c = 0; c < from.cols; c++)
             mox_grid_store(out, r, c, mox_grid_code(&from, r, c));
+    return MOXIE_OK;
+}
+
+moxie_status mox_grid_recode(const moxie_grid *grid, const mox_code_map *map, bool look, mox_arena *arena,
+                             moxie_grid *out, moxie_error *error)
+{
+    moxie_grid from = *grid, to = *grid;
+    to.dtype = map->to;
+    if (look) {
+        *out = looks_like(&to);
+        return MOXIE_OK;
+    }
+    MOX_TRY(make_copy(&to, arena, out, error));
+    for (int64_t r = 0; r < from.rows; r++)
+        for (int64_t c = 0; c < from.cols; c++)
+            mox_grid_store(out, r, c, map->code[mox_grid_code(&from, r, c) & 255]);
     return MOXIE_OK;
 }
 

@@ -21,6 +21,12 @@ const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char
     return mox_tensor_set_find(reader->model->set, full);
 }
 
+bool mox_layer_has_images(const mox_layer_reader *reader)
+{
+    const mox_family *family = reader->model->family;
+    return family->other_has_images && reader->names == &family->other_names;
+}
+
 void mox_layer_mark(const mox_layer_reader *reader, const mox_file_tensor *tensor)
 {
     reader->read[tensor - mox_tensor_set_at(reader->model->set, 0)] = 1;

@@ -28,6 +28,8 @@ moxie_status mox_layer_name(const mox_layer_reader *reader, const char *name, in
                             size_t size);
 /* A tensor of this layer, or NULL. */
 const mox_file_tensor *mox_layer_find(const mox_layer_reader *reader, const char *name);
+/* True when the layer's tensors also hold a second set of experts, for image tokens. */
+bool mox_layer_has_images(const mox_layer_reader *reader);
 /* Says that the layer is read from this tensor; tensors of its MoE block that nobody marks are reported (unread.h). */
 void mox_layer_mark(const mox_layer_reader *reader, const mox_file_tensor *tensor);
 /* Marks a float tensor of this layer and views it as a grid [rows, cols]; MOXIE_ERR_MISMATCH for another shape. */

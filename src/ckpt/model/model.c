@@ -15,6 +15,7 @@
 #include "base/sizes.h"
 #include "ckpt/families/config_keys.h"
 #include "ckpt/safetensors/file.h"
+#include "ckpt/formats/ct_presets.h"
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/formats/quant_keys.h"
 #include "ckpt/model/model_scan.h"
@@ -67,6 +68,8 @@ static moxie_status load_quant_config(moxie_model *model, const char *dir, moxie
     const json_t *own = mox_quant_config_find(model->config);
     const int files = !own ? 2 : is_incomplete(own) ? 1 : 0;
     model->quant_config = own;
+    if (own && !mox_ct_expand_presets(mox_json_iterable(own)))
+        return no_memory(error);
     for (int i = 0; i < files && model->quant_config == own; i++) {
         const char *path = path_of(model, dir, names[i]);
         if (!path)

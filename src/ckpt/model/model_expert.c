@@ -8,7 +8,8 @@
  *                                                        gpt-oss even          odd
  *     stacks          gate, up, down stacked over experts        all           all
  *
- * W13 and W2 may have different formats. Gate and up may not, and neither may experts. Where gate and up have a static
+ * W13 and W2 may have different formats, experts may not. Gate and up may where one of the two formats holds the
+ * other's numbers (model_pair.h). Where gate and up have a static
  * activation scale each, W13 gets the one of the larger range: the larger scale, or the smaller global in formats that
  * divide by it.
  */
@@ -17,7 +18,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/model/model_join.h"
 #include "ckpt/model/model_matrix.h"
+#include "ckpt/model/model_pair.h"
+#include "ckpt/model/model_shared.h"
 #include "ckpt/model/shared_bias.h"
 
 typedef enum projection { GATE, UP, DOWN } projection;
@@ -27,13 +31,13 @@ static const char *const projection_names[] = { "gate", "up", "down" };
 typedef struct expert_pass {
     mox_layer_reader *reader;
     mox_expert_set *set;
-    mox_match first[2]; /* of W13 and W2: all others must equal it */
-    bool have[2];
-    const mox_hf_quant *gate_format; /* of the last gate that was matched */
-    bool may_have_bias;              /* a bias that exists is read, whatever the family says */
-    bool input_scales[2];            /* some expert has a static activation scale */
-    moxie_quant *quant[2];           /* set->w13, set->w2 */
-    char first_name[2][256];
+    /* By projection; a matrix that holds gate and up counts as up. */
+    mox_match first[3]; /* all others must equal it */
+    bool have[3];
+    moxie_quant quant[3]; /* as viewed */
+    char first_name[3][256];
+    bool may_have_bias;   /* a bias that exists is read, whatever the family says */
+    bool input_scales[2]; /* of W13 and W2: some expert has a static activation scale */
 } expert_pass;
 
 static int product_of(projection p)
@@ -72,35 +76,27 @@ static moxie_status both_have(const expert_pass *pass, const mox_match *a, const
 
 static moxie_status agree(expert_pass *pass, const mox_match *match, const char *name, projection p)
 {
-    const int product = product_of(p);
-    if (p == GATE)
-        pass->gate_format = match->format;
-    if (!pass->have[product]) {
-        pass->first[product] = *match;
-        pass->have[product] = true;
-        snprintf(pass->first_name[product], sizeof pass->first_name[product], "%s", name);
+    if (!pass->have[p]) {
+        pass->first[p] = *match;
+        pass->have[p] = true;
+        snprintf(pass->first_name[p], sizeof pass->first_name[p], "%s", name);
         return MOXIE_OK;
     }
-    const mox_match *first = &pass->first[product];
-    if (strcmp(match->format->id, first->format->id) == 0 && match->format->zero_add == first->format->zero_add &&
-        memcmp(&match->format->act, &first->format->act, sizeof first->format->act) == 0 &&
-        memcmp(&match->weight, &first->weight, sizeof match->weight) == 0)
+    const mox_match *first = &pass->first[p];
+    if (mox_pair_same(match, first))
         return both_have(pass, first, match, MOX_PART_GROUP_INDEX);
     char here[200], there[200], found[96], expected[96], act[96], first_act[96];
     const mox_file_tensor *tensor = codes_of(match);
     return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error,
                          mox_tensor_set_file_name(pass->reader->model->set, tensor->file), (int64_t)tensor->offset,
                          "%s is %s (%s, activations %s), expected %s (%s, activations %s) as %s: the experts of a "
-                         "layer must agree%s",
+                         "layer must agree",
                          mox_escape(here, sizeof here, tensor->name), match->format->id,
                          mox_quant_describe(&match->weight, found, sizeof found),
                          mox_quant_describe(&match->format->act, act, sizeof act), first->format->id,
                          mox_quant_describe(&first->weight, expected, sizeof expected),
                          mox_quant_describe(&first->format->act, first_act, sizeof first_act),
-                         mox_escape(there, sizeof there, pass->first_name[product]),
-                         p == UP && match->format != pass->gate_format
-                             ? ", gate and up as well, since one matrix (W13) holds both: quantize them alike"
-                             : "");
+                         mox_escape(there, sizeof there, pass->first_name[p]));
 }
 
 /* ---- biases ------------------------------------------------------------------------------------- */
@@ -164,7 +160,7 @@ static moxie_status place_matrix(expert_pass *pass, const mox_match *match, cons
     moxie_quant weight;
     char what[64];
     MOX_TRY(mox_read_matrix(pass->reader, match, place, rows, matrix, &weight));
-    *pass->quant[product_of(p)] = weight;
+    pass->quant[p] = weight;
     const bool half = rows != MOX_ROWS_ALL;
     snprintf(what, sizeof what, "layer %lld expert %lld %s", (long long)pass->reader->layer, (long long)expert,
              projection_names[p]);
@@ -210,7 +206,7 @@ static moxie_status read_expert(expert_pass *pass, const three_names *names, int
         MOX_TRY(mox_match_matrix(&pass->reader->matcher, &wanted, &match, pass->reader->error));
         MOX_TRY(agree(pass, &match, name, p));
         /* W13 has one static scale. Other programs take 1 for an absent one, which is not what the other matrix has. */
-        if (p == UP && names->name[GATE])
+        if (p == UP && names->name[GATE] && strcmp(gate.format->id, match.format->id) == 0)
             MOX_TRY(both_have(pass, &gate, &match, MOX_PART_INPUT_SCALE));
         gate = match;
         const mox_part_place place = { .n = wanted.n, .k = wanted.k };
@@ -227,7 +223,7 @@ static moxie_status read_each(expert_pass *pass, const three_names *names)
         MOX_TRY(read_expert(pass, names, e, e));
     char beyond[256];
     MOX_TRY(mox_layer_name(pass->reader, names->name[DOWN], pass->set->count, beyond, sizeof beyond));
-    if (mox_match_exists(&pass->reader->matcher, beyond, false))
+    if (!mox_layer_has_images(pass->reader) && mox_match_exists(&pass->reader->matcher, beyond, false))
         return mox_fail_file(MOXIE_ERR_MISMATCH, pass->reader->error, pass->reader->model->config_path, -1,
                              "config says %lld experts, but %s exists", (long long)pass->set->count, beyond);
     return MOXIE_OK;
@@ -317,26 +313,45 @@ static moxie_status read_fused(expert_pass *pass, int64_t width)
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
-/* Quantization of activations of one product (0: W13, 1: W2). If the format has static scales but no expert has one,
+/* Quantization of the activations into a projection's product. If the format has static scales but no expert has one,
  * the format is another: weights only, or dynamic scales. */
-static moxie_status resolve_act(expert_pass *pass, int product, moxie_quant *act, const char **name)
+static moxie_status resolve_act(expert_pass *pass, projection p, moxie_quant *act, const char **name)
 {
-    const mox_hf_quant *format = pass->first[product].format;
+    const int product = product_of(p);
+    const mox_hf_quant *format = pass->first[p].format;
     const bool plain = pass->reader->model->activations == MOXIE_ACTIVATIONS_16BIT;
     if (!pass->input_scales[product] && format->without_input)
-        format = mox_match_other(&pass->reader->matcher, &pass->first[product], format->without_input);
+        format = mox_match_other(&pass->reader->matcher, &pass->first[p], format->without_input);
     if (format && format->act_problem && !plain)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error, pass->reader->model->config_path, -1,
                              "the quantization config does not say how the activations of %s (%s) are quantized: %s; "
                              "correct it, or ask for 16-bit activations",
-                             pass->first_name[product], format->id, format->act_problem);
+                             pass->first_name[p], format->id, format->act_problem);
     if (!format || (!pass->input_scales[product] && format->act.is_static && !plain))
         return mox_fail_file(MOXIE_ERR_FORMAT, pass->reader->error, "", -1,
                              "layer %lld: the quantization config says that activations have static scales, but no "
                              "expert has one (an input_scale next to %s)",
-                             (long long)pass->reader->layer, pass->first_name[product]);
+                             (long long)pass->reader->layer, pass->first_name[p]);
     *act = plain ? (moxie_quant) { 0 } : format->act;
     *name = format->id;
+    return MOXIE_OK;
+}
+
+/* Sets set->w13. *wide is the one of gate and up whose format W13 has then. */
+static moxie_status join_pair(expert_pass *pass, projection *wide)
+{
+    *wide = UP;
+    pass->set->w13 = pass->quant[UP];
+    if (!pass->have[GATE] || mox_pair_same(&pass->first[GATE], &pass->first[UP]))
+        return pass->have[GATE] ? both_have(pass, &pass->first[GATE], &pass->first[UP], MOX_PART_GROUP_INDEX)
+                                : MOXIE_OK;
+    const mox_pair pair = { .match = { &pass->first[GATE], &pass->first[UP] },
+                            .quant = { pass->quant[GATE], pass->quant[UP] },
+                            .name = { pass->first_name[GATE], pass->first_name[UP] } };
+    int which;
+    MOX_TRY(mox_pair_widen(pass->reader, &pair, pass->set->experts, pass->set->count, &which, &pass->set->note));
+    *wide = which == 0 ? GATE : UP;
+    pass->set->w13 = pass->quant[*wide];
     return MOXIE_OK;
 }
 
@@ -344,10 +359,14 @@ static moxie_status finish(expert_pass *pass)
 {
     mox_expert_set *set = pass->set;
     const char *format[2] = { "", "" };
-    MOX_TRY(resolve_act(pass, 0, &set->a13, &format[0]));
-    MOX_TRY(resolve_act(pass, 1, &set->a2, &format[1]));
+    projection wide;
+    MOX_TRY(join_pair(pass, &wide));
+    set->w2 = pass->quant[DOWN];
+    MOX_TRY(resolve_act(pass, wide, &set->a13, &format[0]));
+    MOX_TRY(resolve_act(pass, DOWN, &set->a2, &format[1]));
     set->format = format[0];
-    set->note = mox_hf_quant_by_id(format[0])->note;
+    if (!set->note)
+        set->note = mox_hf_quant_by_id(format[0])->note;
     if (!set->a13.is_static)
         set->merged = 0;
     for (int64_t e = 0; e < set->count; e++) {
@@ -362,7 +381,7 @@ static moxie_status finish(expert_pass *pass)
 static moxie_status begin(mox_layer_reader *reader, int64_t count, mox_expert_set *set, expert_pass *pass)
 {
     *set = (mox_expert_set) { .count = count };
-    *pass = (expert_pass) { .reader = reader, .set = set, .quant = { &set->w13, &set->w2 } };
+    *pass = (expert_pass) { .reader = reader, .set = set };
     set->experts = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *set->experts);
     MOX_FAIL_IF(!set->experts, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld experts", (long long)count);
     return MOXIE_OK;
@@ -403,6 +422,31 @@ static moxie_status read_shared_pair(expert_pass *pass, const three_names *names
     return MOXIE_OK;
 }
 
+/* Shared experts in tensors of their own, joined into one. */
+static moxie_status read_numbered(expert_pass *pass, const three_names *whole, int64_t count)
+{
+    char text[3][160];
+    three_names each = { .wide = whole->wide, .narrow = whole->narrow / count };
+    MOX_TRY(begin(pass->reader, count, pass->set, pass));
+    for (projection p = GATE; p <= DOWN; p++) {
+        if (!whole->name[p])
+            continue;
+        MOX_TRY(mox_shared_numbered_name(pass->reader, whole->name[p], text[p], sizeof text[p]));
+        each.name[p] = text[p];
+    }
+    for (int64_t e = 0; e < count; e++)
+        MOX_TRY(read_expert(pass, &each, e, e));
+    MOX_TRY(finish(pass));
+    const mox_join join = { .experts = pass->set->experts,
+                            .count = count,
+                            .width = each.narrow,
+                            .w13 = &pass->set->w13,
+                            .w2 = &pass->set->w2,
+                            .a2 = &pass->set->a2 };
+    pass->set->count = 1;
+    return mox_join_experts(pass->reader, &join);
+}
+
 moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
 {
     char gate_up[256];
@@ -412,6 +456,9 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
                                 .narrow = reader->dims.shared_intermediate };
     expert_pass pass;
     MOX_TRY(begin(reader, 1, out, &pass));
+    const int64_t numbered = mox_shared_numbered(reader);
+    if (numbered > 0)
+        return read_numbered(&pass, &three, numbered);
     pass.may_have_bias = true;
     if (names->shared_gate_up) {
         MOX_TRY(mox_layer_name(reader, names->shared_gate_up, -1, gate_up, sizeof gate_up));

@@ -6,6 +6,7 @@
  *     tid2eid I64 [vocab, K]                      -> i32, every id checked against E
  *     per-expert scale [E]                        -> f32 [E]
  *     router [E, H], router bias [E], shared gate [1, H], weights of norms [N]    views
+ *     router [H, E] and bias [2, E] of ERNIE's text and images                    the text's half
  *
  * The number of experts in config.json and in the router's tensor must agree: nothing is allocated from the
  * configuration alone. In latent layers (Nemotron-3 Super, Kimi-K3) experts work on another width: `hidden` is that
@@ -24,16 +25,24 @@
 
 /* ---- routing ------------------------------------------------------------------------------------ */
 
-static moxie_status widen(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t count, const float **out)
+/* `count` floats. `sets`: of so many rows [sets, count] the first. */
+static moxie_status widen_first(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t sets, int64_t count,
+                                const float **out)
 {
     moxie_grid grid;
-    MOX_TRY(mox_layer_floats(reader, tensor, count, 1, &grid));
+    MOX_TRY(sets > 1 ? mox_layer_floats(reader, tensor, sets, count, &grid)
+                     : mox_layer_floats(reader, tensor, count, 1, &grid));
     float *values = mox_arena_calloc(reader->arena, (uint64_t)count, sizeof *values);
     MOX_FAIL_IF(!values, MOXIE_ERR_MEMORY, reader->error, "no memory for %lld numbers", (long long)count);
     mox_widen(grid.dtype, grid.data, values, count);
     reader->out->info.total_bytes += tensor->bytes;
     *out = values;
     return MOXIE_OK;
+}
+
+static moxie_status widen(mox_layer_reader *reader, const mox_file_tensor *tensor, int64_t count, const float **out)
+{
+    return widen_first(reader, tensor, 1, count, out);
 }
 
 static int64_t table_entry(const mox_file_tensor *tensor, uint64_t i)
@@ -119,7 +128,8 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
         config->routing.select = MOXIE_SELECT_TABLE;
         MOX_TRY(read_table(reader, table, config));
     } else if (bias) {
-        MOX_TRY(widen(reader, bias, routed_rows(reader), &config->routing.bias));
+        MOX_TRY(widen_first(reader, bias, mox_layer_has_images(reader) ? 2 : 1, routed_rows(reader),
+                            &config->routing.bias));
     } else if (names->correction_bias &&
                (reader->model->family->correction_always || mox_config_promises_bias(reader->model->config))) {
         return mox_layer_fail_absent(reader, names->correction_bias,
@@ -145,6 +155,20 @@ static moxie_status multiply_router(mox_layer_reader *reader, float factor, moxi
     return MOXIE_OK;
 }
 
+/* The router's matrix [E, H], which some releases store as [H, E]. */
+static moxie_status router_matrix(mox_layer_reader *reader, const mox_file_tensor *tensor, moxie_grid *out)
+{
+    const int64_t rows = routed_rows(reader), cols = reader->dims.hidden;
+    if (!mox_layer_has_images(reader))
+        return mox_layer_floats(reader, tensor, rows, cols, out);
+    moxie_grid grid;
+    MOX_TRY(mox_layer_floats(reader, tensor, cols, rows, &grid));
+    *out = grid;
+    out->rows = rows, out->cols = cols;
+    out->row_stride = grid.col_stride, out->col_stride = grid.row_stride;
+    return MOXIE_OK;
+}
+
 static moxie_status read_router(mox_layer_reader *reader)
 {
     moxie_layer_config *config = &reader->out->config;
@@ -153,7 +177,7 @@ static moxie_status read_router(mox_layer_reader *reader)
     const mox_file_tensor *bias = mox_layer_find(reader, reader->names->router_bias);
     if (!tensor)
         return mox_layer_fail_absent(reader, reader->names->router, "but experts of this layer exist");
-    MOX_TRY(mox_layer_floats(reader, tensor, routed_rows(reader), reader->dims.hidden, &router->codes));
+    MOX_TRY(router_matrix(reader, tensor, &router->codes));
     reader->out->info.total_bytes += tensor->bytes;
     config->router_width = reader->dims.hidden;
     if (reader->dims.logit_factor != 0 && reader->dims.logit_factor != 1)
@@ -214,6 +238,8 @@ static const char *routing_name(const mox_family *family, const moxie_routing *r
         return "hash";
     if (routing->select == MOXIE_SELECT_TOPK && routing->score == MOXIE_SCORE_SOFTMAX)
         return routing->norm == MOXIE_NORM_NONE ? "default" : "renormalize_naive";
+    if (routing->score == MOXIE_SCORE_LOGIT && !routing->on_input && routing->weight != MOXIE_WEIGHT_SCORE)
+        return routing->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED ? "renormalize" : "topk_sigmoid";
     return family->routing;
 }
 
@@ -254,7 +280,8 @@ static moxie_status read_shared(mox_layer_reader *reader)
                                              .a13 = set.a13,
                                              .a2 = set.a2,
                                              .bias13 = set.shared_bias[0],
-                                             .bias2 = set.shared_bias[1] };
+                                             .bias2 = set.shared_bias[1],
+                                             .scale = reader->dims.shared_scale };
     reader->out->weights.shared = set.experts;
     reader->out->info.shared_format = set.format;
     reader->out->info.merged_input_scales += set.merged;

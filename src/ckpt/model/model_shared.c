@@ -11,7 +11,8 @@
  *
  * S is not a dimension of every tensor: a format may pack elements into words. So each dimension, times each number of
  * elements that a word can hold, is tried until a format fits; since H is known, only one value can fit. In a family
- * where shared_up is half of another matrix, shared_down [H, S] is asked instead.
+ * where shared_up is half of another matrix, shared_down [H, S] is asked instead. Where the tensors are numbered,
+ * "shared_experts.0.up_proj" and on, S is the sum of their widths.
  */
 #include "ckpt/model/model_shared.h"
 
@@ -85,6 +86,31 @@ static moxie_status contradiction(const mox_layer_reader *reader, const char *na
                          mox_shape_text(tensor->view.shape, tensor->view.rank, shape, sizeof shape));
 }
 
+moxie_status mox_shared_numbered_name(const mox_layer_reader *reader, const char *name, char *buffer, size_t size)
+{
+    const char *dot = strrchr(name, '.');
+    const int length = dot ? snprintf(buffer, size, "%.*s.{e}%s", (int)(dot - name), name, dot) : -1;
+    if (length > 0 && (size_t)length < size)
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_FORMAT, reader->error, reader->model->config_path, -1,
+                         "the name %s of a shared expert is too long to be numbered", name);
+}
+
+int64_t mox_shared_numbered(const mox_layer_reader *reader)
+{
+    char template[160], name[256];
+    const char *matrix = reader->names->shared_up ? reader->names->shared_up : reader->names->shared_down;
+    int64_t count = 0;
+    if (!matrix || reader->names->shared_gate_up ||
+        mox_shared_numbered_name(reader, matrix, template, sizeof template) != MOXIE_OK)
+        return 0;
+    while (count < MOX_MAX_NUMBERED &&
+           mox_expand_name(name, sizeof name, reader->prefix, template, reader->layer, count) &&
+           mox_match_exists(&reader->matcher, name, false))
+        count++;
+    return count;
+}
+
 moxie_status mox_find_shared_width(mox_layer_reader *reader)
 {
     char name[256];
@@ -98,14 +124,19 @@ moxie_status mox_find_shared_width(mox_layer_reader *reader)
         *width = 0;
         return MOXIE_OK;
     }
-    MOX_TRY(mox_layer_name(reader, matrix, -1, name, sizeof name));
+    const int64_t numbered = mox_shared_numbered(reader);
+    char template[160];
+    if (numbered > 0)
+        MOX_TRY(mox_shared_numbered_name(reader, matrix, template, sizeof template));
+    MOX_TRY(mox_layer_name(reader, numbered > 0 ? template : matrix, numbered > 0 ? 0 : -1, name, sizeof name));
     if (!mox_match_exists(&reader->matcher, name, false)) {
         if (*width > 0)
             return contradiction(reader, name, NULL);
         *width = 0;
         return MOXIE_OK;
     }
-    const int64_t stored = stored_width(&reader->matcher, name, up, reader->dims.hidden, &tensor);
+    const int64_t each = stored_width(&reader->matcher, name, up, reader->dims.hidden, &tensor);
+    const int64_t stored = numbered > 0 ? each * numbered : each;
     if (stored > 0 && *width >= 0 && *width != stored)
         return contradiction(reader, name, tensor);
     /* No format fits: mox_read_shared() says why, for the width that config.json gives or that an expert has. */

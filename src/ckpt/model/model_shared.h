@@ -11,4 +11,10 @@
  * MOXIE_ERR_MISMATCH when config.json says otherwise; the text names its key and the tensor. */
 moxie_status mox_find_shared_width(mox_layer_reader *reader);
 
+/* Shared experts in tensors of their own, "shared_experts.0.up_proj" and on: how many; 0: none are numbered. */
+#define MOX_MAX_NUMBERED 64
+int64_t mox_shared_numbered(const mox_layer_reader *reader);
+/* "mlp.shared_experts.up_proj" -> "mlp.shared_experts.{e}.up_proj". */
+moxie_status mox_shared_numbered_name(const mox_layer_reader *reader, const char *name, char *buffer, size_t size);
+
 #endif

@@ -14,6 +14,7 @@
 #include "ckpt/model/unread.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ckpt/model/model_scan.h"
@@ -95,6 +96,15 @@ static bool is_of(const char *name, const char *rest)
     return strncmp(name, rest, stem) == 0 && (rest[stem] == 0 || rest[stem] == '.');
 }
 
+/* An expert of image tokens: they are numbered on from those of the layer. */
+static bool is_image_expert(const mox_layer_reader *reader, const char *rest)
+{
+    const char *name = reader->names->up, *hole = name ? strstr(name, "{e}") : NULL;
+    if (!mox_layer_has_images(reader) || !hole || strncmp(name, rest, (size_t)(hole - name)) != 0)
+        return false;
+    return strtoll(rest + (hole - name), NULL, 10) >= reader->dims.experts;
+}
+
 /* Tensors that the family names and that stay outside a layer here. */
 static bool is_outside_layer(const mox_layer_reader *reader, const char *rest)
 {
@@ -126,7 +136,7 @@ static bool is_unread(const mox_layer_reader *reader, int64_t i)
         return false;
     const bool in_block =
         has_module_of(&family->names, rest) || has_module_of(&family->other_names, rest) || has_block_word(rest);
-    return in_block && !is_listed(family, rest) && !is_outside_layer(reader, rest);
+    return in_block && !is_listed(family, rest) && !is_outside_layer(reader, rest) && !is_image_expert(reader, rest);
 }
 
 static moxie_status refuse(const mox_layer_reader *reader)

@@ -4,7 +4,7 @@
  *
  *     acc = 0; for j = 0..K-1 in order: if position[t,j] >= 0: acc = acc + w[t,j] * y[position[t,j]]
  *                                       if the choice is an identity expert: acc = acc + w[t,j] * x[t]
- *     acc = acc + shared_weight[t] * shared[t]                     when there is a shared expert
+ *     acc = acc + (shared_weight[t] * shared_scale) * shared[t]    when there is a shared expert
  *     out[t] = round(acc)                                          once, to the output type
  *
  * In fp32; product and sum are rounded separately (no fma), so every back end gives the same bytes.

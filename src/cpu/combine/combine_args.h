@@ -21,6 +21,7 @@ typedef struct mox_combine_args {
     const float *y;             /* [*, H] */
     const float *shared;        /* [T,H] or NULL */
     const float *shared_weight; /* [T] or NULL: 1 */
+    float shared_scale;         /* multiplies shared_weight; 0: 1 */
     void *out;                  /* [T,H] */
     moxie_dtype out_dtype;
     /* Experts that return their input, with ids experts to experts + identities - 1: a choice of one adds its weight
@@ -29,6 +30,13 @@ typedef struct mox_combine_args {
     const float *identity_weights; /* [T,K] */
     int64_t identities;
 } mox_combine_args;
+
+/* The weight of the token's shared row. */
+MOX_SHARED float mox_combine_shared_weight(const mox_combine_args *args, int64_t token)
+{
+    const float scale = args->shared_scale != 0 ? args->shared_scale : 1.0f;
+    return args->shared_weight != NULL ? args->shared_weight[token] * scale : scale;
+}
 
 /* Whether the choice adds the token's own row. */
 MOX_SHARED bool mox_combine_is_identity(const mox_combine_args *args, int64_t choice)

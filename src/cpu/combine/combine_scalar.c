@@ -45,8 +45,7 @@ static void combine_block(const mox_combine_args *args, int64_t token, int64_t f
             add_identity(args, acc, token, args->identity_weights[choice], first, count);
     }
     if (args->shared != NULL)
-        add_scaled(acc, args->shared + token * args->hidden + first,
-                   args->shared_weight != NULL ? args->shared_weight[token] : 1.0f, count);
+        add_scaled(acc, args->shared + token * args->hidden + first, mox_combine_shared_weight(args, token), count);
     const int64_t bytes = mox_dtype_bytes(args->out_dtype);
     mox_narrow(args->out_dtype, acc, (uint8_t *)args->out + (token * args->hidden + first) * bytes, count);
 }

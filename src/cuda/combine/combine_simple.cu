@@ -125,8 +125,7 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant_
     mox_grid_wait();
     for (int64_t j = threadIdx.x; j < padded(args.top_k); j += THREADS)
         choices[j] = j < args.top_k ? find_choice<IDENTITY>(args, token * args.top_k + j) : choice { -1, 0.0f, 0 };
-    const float shared_weight =
-        args.shared != nullptr && args.shared_weight != nullptr ? args.shared_weight[token] : 1.0f;
+    const float shared_weight = args.shared != nullptr ? mox_combine_shared_weight(&args, token) : 0.0f;
     __syncthreads();
     const int64_t step = static_cast<int64_t>(gridDim.y) * THREADS * COLUMNS;
     for (int64_t column = (static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x) * COLUMNS; column < args.hidden;

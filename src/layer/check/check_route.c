@@ -192,8 +192,8 @@ static double combined(const mox_check_context *c, int64_t t, int64_t n, double 
         *magnitude += fabs(term);
     }
     if (run->shared_y != NULL) {
-        const double weight = run->shared_weight != NULL ? run->shared_weight[t] : 1;
-        const double term = weight * run->shared_y[t * hidden + n];
+        const mox_combine_args shared = { .shared_weight = run->shared_weight, .shared_scale = config->shared.scale };
+        const double term = (double)mox_combine_shared_weight(&shared, t) * run->shared_y[t * hidden + n];
         sum += term;
         *magnitude += fabs(term);
     }

@@ -93,6 +93,8 @@ static moxie_status check_shared(const moxie_shared_config *s, moxie_error *erro
                     "shared.has_gate is set, but shared.intermediate is 0: the layer has no shared expert");
         return MOXIE_OK;
     }
+    MOX_FAIL_IF(!isfinite(s->scale), MOXIE_ERR_ARGUMENT, error, "shared.scale is %g; it must be a finite number",
+                (double)s->scale);
     MOX_TRY(mox_quant_check_weight(&s->w13, "shared w13", error));
     MOX_TRY(mox_quant_check_weight(&s->w2, "shared w2", error));
     MOX_TRY(mox_quant_check_act(&s->a13, "shared a13", error));

@@ -71,6 +71,7 @@ mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const 
                                 .y = y,
                                 .shared = run->shared_y,
                                 .shared_weight = run->shared_weight,
+                                .shared_scale = c->shared.scale,
                                 .out = (char *)run->args.output + first * c->hidden * mox_dtype_bytes(c->dtype),
                                 .out_dtype = c->dtype,
                                 .identity = identity ? mox_run_hidden(run) : NULL,
