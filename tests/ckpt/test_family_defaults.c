@@ -18,6 +18,7 @@
 #define DEEP    "\"hidden_size\":64,\"n_routed_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
 #define ERNIE   "\"hidden_size\":64,\"moe_num_experts\":16,\"moe_k\":4,\"moe_intermediate_size\":32"
 #define KIMI    "\"hidden_size\":64,\"num_experts\":16,\"num_experts_per_token\":4,\"moe_intermediate_size\":32"
+#define K3      ",\"num_expert_group\":1,\"routed_scaling_factor\":1"
 #define GEMMA   "\"hidden_size\":64,\"num_experts\":16,\"top_k_experts\":4,\"moe_intermediate_size\":32"
 #define DBRX    "\"d_model\":64,\"ffn_config\":{\"moe_num_experts\":16,\"moe_top_k\":4,\"ffn_hidden_size\":32}"
 #define LONGCAT "\"hidden_size\":64,\"n_routed_experts\":16,\"moe_topk\":4,\"expert_ffn_hidden_size\":32"
@@ -321,6 +322,11 @@ static const struct {
     { "glm4_moe", DEEP, ",\"n_group\":null", MOXIE_ERR_UNSUPPORTED, "n_group is null" },
     { "deepseek_v3", DEEP, ",\"topk_group\":null", MOXIE_ERR_UNSUPPORTED, "topk_group is null" },
     { "kimi_linear", KIMI, ",\"num_expert_group\":null", MOXIE_ERR_UNSUPPORTED, "num_expert_group is null" },
+    { "kimi_k3", KIMI, K3 ",\"hidden_act\":\"situ\",\"activation_situ_beta\":4", MOXIE_ERR_FORMAT, "linear_beta" },
+    { "kimi_k3", KIMI, K3 ",\"hidden_act\":\"situ\",\"activation_situ_linear_beta\":25", MOXIE_ERR_FORMAT,
+      "situ_beta" },
+    { "kimi_k3", KIMI, K3 ",\"activation_situ_beta\":4,\"activation_situ_linear_beta\":25", MOXIE_ERR_FORMAT,
+      "hidden_act" },
     { "gpt_oss", MIXTRAL, ",\"swiglu_limit\":null", MOXIE_ERR_UNSUPPORTED, "swiglu_limit is null" },
     { "deepseek_v4", DEEP, ",\"swiglu_limit\":0", MOXIE_ERR_UNSUPPORTED, "swiglu_limit is 0" },
     { "gpt_oss", MIXTRAL, ",\"swiglu_alpha\":-1", MOXIE_ERR_UNSUPPORTED, "swiglu_alpha is -1" },
