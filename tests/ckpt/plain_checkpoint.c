@@ -75,8 +75,7 @@ static void add(plain_file *f, const plain_tensor *t)
         return;
     }
     snprintf(name, sizeof name, t->name, t->expert);
-    const int experts = t->expert < 0 ? PLAIN_E - f->c->rules.zero : 1,
-              rows = t->second == PLAIN_NONE ? t->rows : 2 * t->rows;
+    const int experts = t->expert < 0 ? PLAIN_E : 1, rows = t->second == PLAIN_NONE ? t->rows : 2 * t->rows;
     const size_t begin = f->data_bytes;
     for (int e = 0; e < experts; e++)
         put_matrix(f, t, t->expert < 0 ? e : t->expert, rows);

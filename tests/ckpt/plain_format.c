@@ -37,8 +37,8 @@ bool plain_is_quantized(plain_role role)
 static int bits_of(const plain_format *q)
 {
     static const int bits[] = {
-        [PLAIN_E4M3] = 8,  [PLAIN_E2M1] = 4,  [PLAIN_E3M2] = 6,  [PLAIN_E2M3] = 6, [PLAIN_INT8] = 8,
-        [PLAIN_UINT2] = 2, [PLAIN_UINT3] = 3, [PLAIN_UINT4] = 4, [PLAIN_UINT8] = 8
+        [PLAIN_E4M3] = 8, [PLAIN_E2M1] = 4,  [PLAIN_E3M2] = 6,  [PLAIN_E2M3] = 6,  [PLAIN_INT4] = 4,
+        [PLAIN_INT8] = 8, [PLAIN_UINT2] = 2, [PLAIN_UINT3] = 3, [PLAIN_UINT4] = 4, [PLAIN_UINT8] = 8
     };
     return bits[q->number];
 }
@@ -85,6 +85,7 @@ static double number(const plain_format *q, unsigned code)
     case PLAIN_E2M1: return e2m1(code);
     case PLAIN_E3M2: return small_float(code, 6, 2, 3);
     case PLAIN_E2M3: return small_float(code, 6, 3, 1);
+    case PLAIN_INT4: return (int)(code ^ 8) - 8;
     case PLAIN_INT8: return (int8_t)code;
     default: return code;
     }
@@ -113,8 +114,8 @@ static double drawn(plain_scale_type type, int power, unsigned x)
 static int scale_power(const plain_format *q)
 {
     static const int powers[] = {
-        [PLAIN_E4M3] = -11, [PLAIN_E2M1] = -5,  [PLAIN_E3M2] = -8,  [PLAIN_E2M3] = -5, [PLAIN_INT8] = -9,
-        [PLAIN_UINT2] = -3, [PLAIN_UINT3] = -4, [PLAIN_UINT4] = -5, [PLAIN_UINT8] = -9
+        [PLAIN_E4M3] = -11, [PLAIN_E2M1] = -5,  [PLAIN_E3M2] = -8,  [PLAIN_E2M3] = -5,  [PLAIN_INT4] = -5,
+        [PLAIN_INT8] = -9,  [PLAIN_UINT2] = -3, [PLAIN_UINT3] = -4, [PLAIN_UINT4] = -5, [PLAIN_UINT8] = -9
     };
     return powers[q->number];
 }
@@ -169,7 +170,13 @@ static int word_bits(const plain_grid *g)
     return g->part->word ? g->part->word : g->bits;
 }
 
-/* Bit `at` of the elements that follow each other from element 0 of row i (or column j) on. */
+/* 3 bits do not fill a word: there GPTQ subtracts one from each element, else from the words. */
+static bool less_words(const plain_grid *g)
+{
+    return g->less_one && word_bits(g) % g->bits == 0;
+}
+
+/* Bit `at` of the elements that follow each other from element 0 of a row, or column, on. */
 static unsigned bit_at(const plain_format *q, const plain_tensor *t, const plain_grid *g, int e, int line, int at)
 {
     static const int awq[8] = { 0, 2, 4, 6, 1, 3, 5, 7 };
@@ -178,7 +185,8 @@ static unsigned bit_at(const plain_format *q, const plain_tensor *t, const plain
     int r = g->part->along_rows ? element : line;
     rows.rows = g->rows;
     const plain_role role = plain_row(&rows, &r);
-    return g->at(q, role, e, r, g->part->along_rows ? line : element) >> at % g->bits & 1;
+    const unsigned code = g->at(q, role, e, r, g->part->along_rows ? line : element);
+    return (code - (g->less_one && !less_words(g))) >> at % g->bits & 1;
 }
 
 /* Word `w` of a line: its bits, less those of a line of ones. */
@@ -190,7 +198,7 @@ static unsigned word_at(const plain_format *q, const plain_tensor *t, const plai
         word |= bit_at(q, t, g, e, line, w * bits + b) << b;
         ones |= (unsigned)((w * bits + b) % g->bits == 0) << b;
     }
-    return g->less_one ? word - ones : word;
+    return less_words(g) ? word - ones : word;
 }
 
 static void write_shape(const plain_format *q, const plain_tensor *t, const plain_grid *g, int a, int b, char out[64])

@@ -15,7 +15,8 @@ typedef enum plain_number {
     PLAIN_E2M1,  /* sign and one of 0, 0.5, 1, 1.5, 2, 3, 4, 6 */
     PLAIN_E3M2,  /* sign, 3 bits of exponent with bias 3, 2 bits of mantissa; no infinity */
     PLAIN_E2M3,  /* sign, 2 bits of exponent with bias 1, 3 bits of mantissa; no infinity */
-    PLAIN_INT8,  /* two's complement */
+    PLAIN_INT4,  /* two's complement */
+    PLAIN_INT8,  /* the same */
     PLAIN_UINT2, /* unsigned, less 2^(bits - 1) where there are no zero points */
     PLAIN_UINT3,
     PLAIN_UINT4,
@@ -48,7 +49,7 @@ typedef struct plain_format {
     int rows, cols; /* of a group; 0: all */
     plain_part codes, scale, zero, global;
     plain_scale_type scale_type;
-    bool zero_less_one; /* a word of zero points is stored less a word of ones, one for each element */
+    bool zero_less_one; /* zero points are stored less one: each of 3 bits by itself, else whole words, which borrow */
     bool divides;       /* the global scale divides */
     const char *shape;  /* suffix of a tensor [N, K] of I64, NULL: none */
     const char *groups; /* suffix of each column's group, I32 [K], NULL: none */

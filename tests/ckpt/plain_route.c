@@ -30,7 +30,7 @@ bool plain_is_image(int t)
 
 int plain_listed(int token, int k)
 {
-    const int first = (int)(plain_hash(PLAIN_CORRECTION, 1, token, 0) >> 20) % PLAIN_E;
+    const int first = (int)((plain_hash(PLAIN_CORRECTION, 1, token, 0) >> 20) % PLAIN_E);
     return (first + k * (1 + token % 3)) % PLAIN_E;
 }
 
