@@ -109,8 +109,12 @@ static void add_router(plain_file *f)
     add(f, &(plain_tensor) { .name = n->router, .role = PLAIN_ROUTER, .rows = PLAIN_E, .cols = h });
     add(f, &(plain_tensor) {
                .name = n->router_bias, .role = PLAIN_ROUTER_BIAS, .rows = PLAIN_E, .cols = 1, .flat = true });
-    add(f,
-        &(plain_tensor) { .name = n->correction, .role = PLAIN_CORRECTION, .rows = PLAIN_E, .cols = 1, .flat = true });
+    add(f, &(plain_tensor) { .name = n->correction,
+                             .role = PLAIN_CORRECTION,
+                             .rows = PLAIN_E,
+                             .cols = 1,
+                             .swapped = n->correction_row,
+                             .flat = !n->correction_row });
     add(f, &(plain_tensor) { n->correction_alt, PLAIN_CORRECTION_ALT, 0, PLAIN_E, 1, .flat = true });
     add_table(f);
     add(f, &(plain_tensor) { n->router_scale, PLAIN_ROUTER_SCALE, 0, h, 1, .flat = true });

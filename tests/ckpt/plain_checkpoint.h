@@ -15,8 +15,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sizes of every case, and the hidden and intermediate size of a case that names none. */
-enum { PLAIN_E = 8, PLAIN_K = 2, PLAIN_H = 64, PLAIN_I = 32, PLAIN_LAYER = 1, PLAIN_TOKENS = 12 };
+/* Sizes of every case, and the hidden and intermediate size of a case that names none. H is neither I nor 2I, so that a
+ * shape says which axis is which. */
+enum { PLAIN_E = 8, PLAIN_K = 2, PLAIN_H = 96, PLAIN_I = 32, PLAIN_LAYER = 1, PLAIN_TOKENS = 12 };
 /* The largest sizes, and rows of a table of experts. */
 enum { PLAIN_MAX_H = 384, PLAIN_MAX_I = 320, PLAIN_VOCAB = 16 };
 
@@ -25,6 +26,7 @@ typedef struct plain_names {
     const char *prefix;
     const char *router, *router_bias, *correction;
     const char *correction_alt;             /* [E]: the correction of each third token (plain_is_image) */
+    bool correction_row;                    /* the correction is [1, E] */
     const char *table;                      /* [PLAIN_VOCAB, K]: experts of each token id */
     const char *router_scale;               /* [H]: the router reads x / rms(x) * scale / sqrt(H) */
     const char *expert_scale;               /* [E]: multiplies the weights */
