@@ -4,8 +4,8 @@
  *
  * An input is config.json, a line "--", and the bytes of model.safetensors.
  *
- * Promises: whatever the files hold, there is a report. Its findings are sorted, the worst first; each is an instance of
- * a rule, has words, and is counted once in the report's numbers. A second run finds the same.
+ * Promises: whatever the files hold, there is a report. Its findings are sorted, the worst first; each is an instance
+ * of a rule, has words, and is counted once in the report's numbers. A second run finds the same.
  */
 #include "fuzz_scratch.h"
 
