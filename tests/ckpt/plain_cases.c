@@ -25,6 +25,19 @@
 #define SHARED_PROJ(root)                                                                                              \
     .shared_gate = root ".gate_proj.weight", .shared_up = root ".up_proj.weight",                                      \
     .shared_down = root ".down_proj.weight"
+#define SHARED_W(root)                                                                                                 \
+    .shared_gate = root ".w1.weight", .shared_up = root ".w3.weight", .shared_down = root ".w2.weight"
+#define KIMI                                                                                                           \
+    "\"num_experts\":8,\"num_experts_per_token\":2,\"moe_intermediate_size\":32,\"num_shared_experts\":1,"             \
+    "\"routed_scaling_factor\":1.5,\"moe_renormalize\":true,\"moe_router_activation_func\":\"sigmoid\","               \
+    "\"num_expert_group\":1,\"topk_group\":1"
+#define KIMI_LATENT                                                                                                    \
+    .latent_in = "block_sparse_moe.routed_expert_down_proj.weight",                                                    \
+    .latent_out = "block_sparse_moe.routed_expert_up_proj.weight",                                                     \
+    .latent_norm = "block_sparse_moe.routed_expert_norm.weight"
+#define MUSE_SPARK                                                                                                     \
+    .expert_norm = "mlp.experts.post_expert_norm.weight", .latent_in = "mlp.pre_expert_proj.weight",                   \
+    .latent_out = "mlp.post_expert_proj.weight", .latent_norm = "mlp.pre_expert_norm.weight"
 #define CORRECTED(root) .router = root ".weight", .correction = root ".e_score_correction_bias"
 
 #define SOFTMAX_NORM                                                                                                   \

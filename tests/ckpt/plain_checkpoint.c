@@ -12,7 +12,7 @@
 #include "plain_format.h"
 
 #define MAX_HEADER 80000
-#define MAX_DATA   (4 << 20)
+#define MAX_DATA   (16 << 20)
 
 void plain_put(plain_file *f, uint64_t value, int bytes)
 {
@@ -89,57 +89,84 @@ static void add(plain_file *f, const plain_tensor *t)
     plain_end_tensor(f, name, "BF16", shape, begin);
 }
 
+static void add_table(plain_file *f)
+{
+    const size_t begin = f->data_bytes;
+    char shape[32];
+    if (!f->c->names.table)
+        return;
+    for (int token = 0; token < PLAIN_VOCAB; token++)
+        for (int k = 0; k < PLAIN_K; k++)
+            plain_put(f, (uint64_t)plain_listed(token, k), 8);
+    snprintf(shape, sizeof shape, "%d,%d", PLAIN_VOCAB, PLAIN_K);
+    plain_end_tensor(f, f->c->names.table, "I64", shape, begin);
+}
+
 static void add_router(plain_file *f)
 {
     const plain_names *n = &f->c->names;
-    add(f, &(plain_tensor) { .name = n->router, .role = PLAIN_ROUTER, .rows = PLAIN_E, .cols = PLAIN_H });
+    const int h = plain_h(f->c), x = plain_x(f->c);
+    add(f, &(plain_tensor) { .name = n->router, .role = PLAIN_ROUTER, .rows = PLAIN_E, .cols = h });
     add(f, &(plain_tensor) {
                .name = n->router_bias, .role = PLAIN_ROUTER_BIAS, .rows = PLAIN_E, .cols = 1, .flat = true });
-    add(f,
-        &(plain_tensor) { .name = n->correction, .role = PLAIN_CORRECTION, .rows = PLAIN_E, .cols = 1, .flat = true });
-    add(f, &(plain_tensor) { n->router_scale, PLAIN_ROUTER_SCALE, 0, PLAIN_H, 1, .flat = true });
+    add(f, &(plain_tensor) { .name = n->correction,
+                             .role = PLAIN_CORRECTION,
+                             .rows = PLAIN_E,
+                             .cols = 1,
+                             .swapped = n->correction_row,
+                             .flat = !n->correction_row });
+    add(f, &(plain_tensor) { n->correction_alt, PLAIN_CORRECTION_ALT, 0, PLAIN_E, 1, .flat = true });
+    add_table(f);
+    add(f, &(plain_tensor) { n->router_scale, PLAIN_ROUTER_SCALE, 0, h, 1, .flat = true });
     add(f, &(plain_tensor) { n->expert_scale, PLAIN_EXPERT_SCALE, 0, PLAIN_E, 1, .flat = true });
+    add(f, &(plain_tensor) { n->expert_norm, PLAIN_EXPERT_NORM, 0, x, 1, .flat = true });
+    add(f, &(plain_tensor) { n->latent_in, PLAIN_LATENT_IN, 0, x, h });
+    add(f, &(plain_tensor) { n->latent_out, PLAIN_LATENT_OUT, 0, h, x });
+    add(f, &(plain_tensor) { n->latent_norm, PLAIN_LATENT_NORM, 0, x, 1, .flat = true });
 }
 
 static void add_each(plain_file *f)
 {
     const plain_names *n = &f->c->names;
+    const int width = plain_i(f->c), x = plain_x(f->c);
     for (int e = 0; e < PLAIN_E - f->c->rules.zero; e++) {
-        add(f, &(plain_tensor) { n->gate, PLAIN_GATE, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
-        add(f, &(plain_tensor) { n->up, PLAIN_UP, e, PLAIN_I, PLAIN_H, .second = PLAIN_NONE });
-        add(f, &(plain_tensor) { n->down, PLAIN_DOWN, e, PLAIN_H, PLAIN_I, .second = PLAIN_NONE });
+        add(f, &(plain_tensor) { n->gate, PLAIN_GATE, e, width, x, .second = PLAIN_NONE });
+        add(f, &(plain_tensor) { n->up, PLAIN_UP, e, width, x, .second = PLAIN_NONE });
+        add(f, &(plain_tensor) { n->down, PLAIN_DOWN, e, x, width, .second = PLAIN_NONE });
     }
 }
 
 static void add_stacks(plain_file *f, bool merged)
 {
     const plain_names *n = &f->c->names;
-    add(f, &(plain_tensor) { n->gate, PLAIN_GATE, -1, PLAIN_I, PLAIN_H, .merged = merged });
-    add(f, &(plain_tensor) { n->up, PLAIN_UP, -1, PLAIN_I, PLAIN_H, .merged = merged });
-    add(f, &(plain_tensor) { n->down, PLAIN_DOWN, -1, PLAIN_H, PLAIN_I, .merged = merged, .swapped = merged });
+    const int width = plain_i(f->c), x = plain_x(f->c);
+    add(f, &(plain_tensor) { n->gate, PLAIN_GATE, -1, width, x, .merged = merged });
+    add(f, &(plain_tensor) { n->up, PLAIN_UP, -1, width, x, .merged = merged });
+    add(f, &(plain_tensor) { n->down, PLAIN_DOWN, -1, x, width, .merged = merged, .swapped = merged });
 }
 
 static void add_pair(plain_file *f, bool swapped, bool alternate)
 {
     const plain_names *n = &f->c->names;
-    add(f, &(plain_tensor) { n->pair, PLAIN_GATE, -1, PLAIN_I, PLAIN_H, swapped, PLAIN_UP, alternate });
-    add(f, &(plain_tensor) { n->pair_down, PLAIN_DOWN, -1, PLAIN_H, PLAIN_I, swapped });
-    add(f, &(plain_tensor) { n->pair_bias, PLAIN_GATE_BIAS, -1, PLAIN_I, 1, false, PLAIN_UP_BIAS, alternate, false,
-                             true });
-    add(f, &(plain_tensor) { n->pair_down_bias, PLAIN_DOWN_BIAS, -1, PLAIN_H, 1, .flat = true });
+    const int width = plain_i(f->c), x = plain_x(f->c);
+    add(f, &(plain_tensor) { n->pair, PLAIN_GATE, -1, width, x, swapped, PLAIN_UP, alternate });
+    add(f, &(plain_tensor) { n->pair_down, PLAIN_DOWN, -1, x, width, swapped });
+    add(f,
+        &(plain_tensor) { n->pair_bias, PLAIN_GATE_BIAS, -1, width, 1, false, PLAIN_UP_BIAS, alternate, false, true });
+    add(f, &(plain_tensor) { n->pair_down_bias, PLAIN_DOWN_BIAS, -1, x, 1, .flat = true });
 }
 
 static void add_shared(plain_file *f)
 {
     const plain_names *n = &f->c->names;
-    const int width = PLAIN_I * f->c->rules.shared;
+    const int width = plain_i(f->c) * f->c->rules.shared, h = plain_h(f->c);
     if (width == 0)
         return;
-    add(f, &(plain_tensor) { n->shared_pair, PLAIN_SHARED_GATE, 0, width, PLAIN_H, false, PLAIN_SHARED_UP });
-    add(f, &(plain_tensor) { n->shared_gate, PLAIN_SHARED_GATE, 0, width, PLAIN_H });
-    add(f, &(plain_tensor) { n->shared_up, PLAIN_SHARED_UP, 0, width, PLAIN_H });
-    add(f, &(plain_tensor) { n->shared_down, PLAIN_SHARED_DOWN, 0, PLAIN_H, width });
-    add(f, &(plain_tensor) { n->shared_scale, PLAIN_SHARED_SCALE, 0, 1, PLAIN_H });
+    add(f, &(plain_tensor) { n->shared_pair, PLAIN_SHARED_GATE, 0, width, h, false, PLAIN_SHARED_UP });
+    add(f, &(plain_tensor) { n->shared_gate, PLAIN_SHARED_GATE, 0, width, h });
+    add(f, &(plain_tensor) { n->shared_up, PLAIN_SHARED_UP, 0, width, h });
+    add(f, &(plain_tensor) { n->shared_down, PLAIN_SHARED_DOWN, 0, h, width });
+    add(f, &(plain_tensor) { n->shared_scale, PLAIN_SHARED_SCALE, 0, 1, h });
 }
 
 static void save(const char *dir, const char *file, const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -159,7 +186,7 @@ void plain_write(const plain_case *c, const char *dir)
         abort();
     const int length = snprintf(config, sizeof config,
                                 "{\"hidden_size\":%d,\"torch_dtype\":\"float32\",\"num_hidden_layers\":2,%s%s%s%s}",
-                                PLAIN_H, c->config, c->format ? ",\"quantization_config\":{" : "",
+                                plain_h(c), c->config, c->format ? ",\"quantization_config\":{" : "",
                                 c->format ? c->format->config : "", c->format ? "}" : "");
     save(dir, "config.json", config, (size_t)length, "\n", 1);
     f.header += 8;

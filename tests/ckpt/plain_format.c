@@ -36,7 +36,11 @@ bool plain_is_quantized(plain_role role)
 
 static int bits_of(const plain_format *q)
 {
-    return q->number == PLAIN_E2M1 || q->number == PLAIN_UINT4 ? 4 : 8;
+    static const int bits[] = {
+        [PLAIN_E4M3] = 8, [PLAIN_E2M1] = 4,  [PLAIN_E3M2] = 6,  [PLAIN_E2M3] = 6,  [PLAIN_INT4] = 4,
+        [PLAIN_INT8] = 8, [PLAIN_UINT2] = 2, [PLAIN_UINT3] = 3, [PLAIN_UINT4] = 4, [PLAIN_UINT8] = 8
+    };
+    return bits[q->number];
 }
 
 static unsigned draw(int salt, plain_role role, int e, int r, int c)
@@ -44,11 +48,19 @@ static unsigned draw(int salt, plain_role role, int e, int r, int c)
     return (unsigned)(plain_hash(salt + (int)role, e, r, c) >> 20);
 }
 
+/* A code of a sign, an exponent and `bits` bits of mantissa. */
+static double small_float(unsigned code, int width, int bits, int bias)
+{
+    const int exponent = (int)(code >> bits) & ((1 << (width - 1 - bits)) - 1),
+              mantissa = (int)code & ((1 << bits) - 1);
+    const double value =
+        exponent ? ldexp((1 << bits) + mantissa, exponent - bias - bits) : ldexp(mantissa, 1 - bias - bits);
+    return code >> (width - 1) & 1 ? -value : value;
+}
+
 static double e4m3(unsigned code)
 {
-    const int exponent = code >> 3 & 15, mantissa = code & 7;
-    const double value = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
-    return code & 128 ? -value : value;
+    return small_float(code, 8, 3, 7);
 }
 
 static double e2m1(unsigned code)
@@ -68,7 +80,15 @@ static unsigned code_at(const plain_format *q, plain_role role, int e, int r, in
 
 static double number(const plain_format *q, unsigned code)
 {
-    return q->number == PLAIN_E4M3 ? e4m3(code) : q->number == PLAIN_E2M1 ? e2m1(code) : code;
+    switch (q->number) {
+    case PLAIN_E4M3: return e4m3(code);
+    case PLAIN_E2M1: return e2m1(code);
+    case PLAIN_E3M2: return small_float(code, 6, 2, 3);
+    case PLAIN_E2M3: return small_float(code, 6, 3, 1);
+    case PLAIN_INT4: return (int)(code ^ 8) - 8;
+    case PLAIN_INT8: return (int8_t)code;
+    default: return code;
+    }
 }
 
 /* 1 to 2 times 2^power, in 7 bits: the value is exact in each of the three types */
@@ -93,7 +113,11 @@ static double drawn(plain_scale_type type, int power, unsigned x)
 /* Largest weights are near 1/2. */
 static int scale_power(const plain_format *q)
 {
-    return q->number == PLAIN_E4M3 ? -11 : q->number == PLAIN_UINT8 ? -9 : -5;
+    static const int powers[] = {
+        [PLAIN_E4M3] = -11, [PLAIN_E2M1] = -5,  [PLAIN_E3M2] = -8,  [PLAIN_E2M3] = -5,  [PLAIN_INT4] = -5,
+        [PLAIN_INT8] = -9,  [PLAIN_UINT2] = -3, [PLAIN_UINT3] = -4, [PLAIN_UINT4] = -5, [PLAIN_UINT8] = -9
+    };
+    return powers[q->number];
 }
 
 static int global_power(const plain_format *q)
@@ -109,7 +133,7 @@ static unsigned zero_at(const plain_format *q, plain_role role, int e, int r, in
 double plain_decoded(const plain_format *q, plain_role role, int e, int r, int c)
 {
     const int gr = q->rows ? r / q->rows : 0, gc = q->cols ? c / q->cols : 0;
-    const double zero = q->number < PLAIN_UINT4 ? 0
+    const double zero = q->number < PLAIN_UINT2 ? 0
                         : q->zero.suffix        ? zero_at(q, role, e, gr, gc)
                                                 : 1u << (bits_of(q) - 1);
     const double global = q->global.suffix ? drawn(PLAIN_F32, global_power(q), draw(GLOBAL, role, e, 0, 0)) : 1;
@@ -138,24 +162,43 @@ typedef struct plain_grid {
     plain_element at;
     int rows, cols; /* of the grid of one matrix */
     int bits;       /* of an element */
-    unsigned less;  /* subtracted from each word */
+    bool less_one;  /* a one for each element is subtracted from each word */
 } plain_grid;
 
-static unsigned word_at(const plain_format *q, const plain_tensor *t, const plain_grid *g, int e, int i, int j)
+static int word_bits(const plain_grid *g)
+{
+    return g->part->word ? g->part->word : g->bits;
+}
+
+/* 3 bits do not fill a word: there GPTQ subtracts one from each element, else from the words. */
+static bool less_words(const plain_grid *g)
+{
+    return g->less_one && word_bits(g) % g->bits == 0;
+}
+
+/* Bit `at` of the elements that follow each other from element 0 of a row, or column, on. */
+static unsigned bit_at(const plain_format *q, const plain_tensor *t, const plain_grid *g, int e, int line, int at)
 {
     static const int awq[8] = { 0, 2, 4, 6, 1, 3, 5, 7 };
-    const int per = g->part->word ? g->part->word / g->bits : 1;
+    const int index = at / g->bits, element = g->part->awq ? index / 8 * 8 + awq[index % 8] : index;
     plain_tensor rows = *t;
-    unsigned word = 0;
+    int r = g->part->along_rows ? element : line;
     rows.rows = g->rows;
-    for (int n = 0; n < per; n++) {
-        const int at = g->part->awq ? awq[n] : n;
-        int r = g->part->along_rows ? i * per + at : i;
-        const int c = g->part->along_rows ? j : j * per + at;
-        const plain_role role = plain_row(&rows, &r);
-        word |= g->at(q, role, e, r, c) << (n * g->bits);
+    const plain_role role = plain_row(&rows, &r);
+    const unsigned code = g->at(q, role, e, r, g->part->along_rows ? line : element);
+    return (code - (g->less_one && !less_words(g))) >> at % g->bits & 1;
+}
+
+/* Word `w` of a line: its bits, less those of a line of ones. */
+static unsigned word_at(const plain_format *q, const plain_tensor *t, const plain_grid *g, int e, int line, int w)
+{
+    const int bits = word_bits(g);
+    unsigned word = 0, ones = 0;
+    for (int b = 0; b < bits; b++) {
+        word |= bit_at(q, t, g, e, line, w * bits + b) << b;
+        ones |= (unsigned)((w * bits + b) % g->bits == 0) << b;
     }
-    return word - g->less;
+    return less_words(g) ? word - ones : word;
 }
 
 static void write_shape(const plain_format *q, const plain_tensor *t, const plain_grid *g, int a, int b, char out[64])
@@ -187,9 +230,9 @@ static void tensor_name(const plain_tensor *t, const char *suffix, char out[200]
 static void add_grid(plain_file *f, const plain_format *q, const plain_tensor *t, const plain_grid *g)
 {
     char name[200], shape[64];
-    const int per = g->part->word ? g->part->word / g->bits : 1;
-    const int rows = (t->second ? 2 : 1) * g->rows / (g->part->along_rows ? per : 1);
-    const int cols = g->cols / (g->part->along_rows ? 1 : per);
+    const int per = word_bits(g), all_rows = (t->second ? 2 : 1) * g->rows;
+    const int rows = g->part->along_rows ? all_rows * g->bits / per : all_rows;
+    const int cols = g->part->along_rows ? g->cols : g->cols * g->bits / per;
     const int outer = g->part->swapped ? cols : rows, inner = g->part->swapped ? rows : cols;
     const size_t begin = f->data_bytes;
     if (!g->part->suffix)
@@ -197,8 +240,10 @@ static void add_grid(plain_file *f, const plain_format *q, const plain_tensor *t
     for (int e = t->expert < 0 ? 0 : t->expert; e <= (t->expert < 0 ? PLAIN_E - 1 : t->expert); e++)
         for (int a = 0; a < outer; a++)
             for (int b = 0; b < inner; b++)
-                plain_put(f, word_at(q, t, g, e, g->part->swapped ? b : a, g->part->swapped ? a : b),
-                          per * g->bits / 8);
+                plain_put(f,
+                          word_at(q, t, g, e, g->part->swapped != g->part->along_rows ? b : a,
+                                  g->part->swapped != g->part->along_rows ? a : b),
+                          per / 8);
     write_shape(q, t, g, outer, inner, shape);
     tensor_name(t, g->part->suffix, name);
     plain_end_tensor(f, name, g->part->dtype, shape, begin);
@@ -240,10 +285,9 @@ void plain_add_quantized(plain_file *f, const plain_format *q, const plain_tenso
 {
     static const int scale_bytes[] = { 4, 2, 2, 1, 1 };
     const int bits = bits_of(q), rows = groups_of(t->rows, q->rows), cols = groups_of(t->cols, q->cols);
-    const unsigned less = !q->zero_less_one ? 0 : bits == 4 ? 0x11111111 : 0x01010101;
-    add_grid(f, q, t, &(plain_grid) { &q->codes, code_at, t->rows, t->cols, bits, 0 });
-    add_grid(f, q, t, &(plain_grid) { &q->scale, scale_bits, rows, cols, 8 * scale_bytes[q->scale_type], 0 });
-    add_grid(f, q, t, &(plain_grid) { &q->zero, zero_at, rows, cols, bits, less });
-    add_grid(f, q, t, &(plain_grid) { &q->global, global_bits, 1, 1, 32, 0 });
+    add_grid(f, q, t, &(plain_grid) { &q->codes, code_at, t->rows, t->cols, bits, false });
+    add_grid(f, q, t, &(plain_grid) { &q->scale, scale_bits, rows, cols, 8 * scale_bytes[q->scale_type], false });
+    add_grid(f, q, t, &(plain_grid) { &q->zero, zero_at, rows, cols, bits, q->zero_less_one });
+    add_grid(f, q, t, &(plain_grid) { &q->global, global_bits, 1, 1, 32, false });
     add_records(f, q, t);
 }

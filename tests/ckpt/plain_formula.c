@@ -3,11 +3,11 @@
  * plain_formula.c - the result of a case's layer, as its model's code defines it, one number after the other in double
  * precision.
  *
- *     logits = router . x (+ bias)    scores = softmax, sigmoid or sqrt(softplus) of them    keys = scores + correction
- *     groups: those with the best keys stay      K best keys of what stays      weights by score, norm, scale
- *     y = sum_j weight_j expert_j(x) + shared(x)
+ *     y = sum_j weight_j norm(expert_j(x)) + shared(x)      weights: plain_route.c
  *
- * Source: model code of transformers.
+ * Where experts read and write latent states, x and y are those, and the shared expert is not part of the layer.
+ *
+ * Source: model code of transformers; of vLLM where transformers has none.
  */
 #include <math.h>
 #include <string.h>
@@ -47,182 +47,124 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* softmax over those of v [E] that are chosen */
-static void softmax(const double *v, const bool *chosen, double *out)
+static double activation(const plain_activation *a, double g, double u)
 {
-    double sum = 0, max = -INFINITY;
-    for (int e = 0; e < PLAIN_E; e++)
-        max = chosen[e] && v[e] > max ? v[e] : max;
-    for (int e = 0; e < PLAIN_E; e++)
-        sum += out[e] = chosen[e] ? exp(v[e] - max) : 0;
-    for (int e = 0; e < PLAIN_E; e++)
-        out[e] /= sum;
-}
-
-static int best(const double *v, const bool *left)
-{
-    int at = -1;
-    for (int e = 0; e < PLAIN_E; e++)
-        if (left[e] && (at < 0 || v[e] > v[at]))
-            at = e;
-    return at;
-}
-
-/* Takes experts of all but the best groups out of `left`. */
-static void keep_groups(const plain_rules *r, const double *keys, bool *left)
-{
-    const int size = PLAIN_E / r->groups;
-    bool kept[PLAIN_E] = { false };
-    for (int k = 0; k < r->kept_groups; k++) {
-        int at = -1;
-        double at_score = 0;
-        for (int g = 0; g < r->groups; g++) {
-            bool mine[PLAIN_E] = { false };
-            for (int e = 0; e < size; e++)
-                mine[g * size + e] = true;
-            const int first = best(keys, mine);
-            double score = keys[first];
-            mine[first] = false;
-            if (r->group_by_two)
-                score += keys[best(keys, mine)];
-            if (!kept[g] && (at < 0 || score > at_score))
-                at = g, at_score = score;
-        }
-        kept[at] = true;
-    }
-    for (int e = 0; e < PLAIN_E; e++)
-        left[e] = kept[e / size];
-}
-
-/* Phi: the weight of the best logit that is left is its share among those near it:
- * (max - l) / max(|l|, max) <= 2 jitter */
-static double sparsemixer(const double *logits, const bool *left, int chosen)
-{
-    double shares[PLAIN_E];
-    bool near[PLAIN_E];
-    const double max = logits[chosen];
-    for (int e = 0; e < PLAIN_E; e++)
-        near[e] = left[e] && (max - logits[e]) / fmax(fabs(logits[e]), max) <= 2 * 0.01;
-    softmax(logits, near, shares);
-    return shares[chosen];
-}
-
-static void score_all(const plain_rules *r, const double *logits, double *scores)
-{
-    static const bool all[PLAIN_E] = { true, true, true, true, true, true, true, true };
-    if (r->score == PLAIN_SOFTMAX)
-        softmax(logits, all, scores);
-    for (int e = 0; e < PLAIN_E && r->score != PLAIN_SOFTMAX; e++)
-        scores[e] = r->score == PLAIN_SIGMOID        ? sigmoid(logits[e])
-                    : r->score == PLAIN_SQRTSOFTPLUS ? sqrt(log1p(exp(logits[e])))
-                                                     : logits[e];
-}
-
-static double router_input(const plain_case *c, int t, int h)
-{
-    double squares = 0;
-    if (!c->names.router_scale)
-        return plain_hidden(t, h);
-    for (int i = 0; i < PLAIN_H; i++)
-        squares += plain_hidden(t, i) * plain_hidden(t, i);
-    return plain_hidden(t, h) / sqrt(squares / PLAIN_H + 1e-6) * plain_value(PLAIN_ROUTER_SCALE, 0, h, 0) /
-           sqrt(PLAIN_H);
-}
-
-/* weights [E]: 0 for those not chosen */
-static void route(const plain_case *c, int t, double *weights)
-{
-    const plain_rules *r = &c->rules;
-    double logits[PLAIN_E], scores[PLAIN_E], keys[PLAIN_E], sum = 0;
-    bool left[PLAIN_E], chosen[PLAIN_E] = { false };
-    for (int e = 0; e < PLAIN_E; e++) {
-        logits[e] = c->names.router_bias ? plain_value(PLAIN_ROUTER_BIAS, 0, e, 0) : 0;
-        for (int h = 0; h < PLAIN_H; h++)
-            logits[e] += plain_value(PLAIN_ROUTER, 0, e, h) * router_input(c, t, h);
-        logits[e] = r->cap > 0 ? r->cap * tanh(logits[e] / r->cap) : logits[e];
-        left[e] = true;
-        weights[e] = 0;
-    }
-    score_all(r, logits, scores);
-    for (int e = 0; e < PLAIN_E; e++)
-        keys[e] = scores[e] + (c->names.correction ? plain_value(PLAIN_CORRECTION, 0, e, 0) : 0);
-    if (r->groups > 1)
-        keep_groups(r, keys, left);
-    for (int k = 0; k < PLAIN_K; k++) {
-        const int e = best(keys, left);
-        weights[e] = r->weight == PLAIN_BY_SIGMOID_CHOSEN ? sigmoid(logits[e])
-                     : r->weight == PLAIN_BY_SPARSEMIXER  ? sparsemixer(logits, left, e)
-                                                          : scores[e];
-        chosen[e] = true;
-        left[e] = false;
-    }
-    if (r->weight == PLAIN_BY_SOFTMAX_CHOSEN)
-        softmax(logits, chosen, weights);
-    for (int e = 0; e < PLAIN_E; e++)
-        sum += weights[e];
-    for (int e = 0; e < PLAIN_E; e++)
-        weights[e] *= (r->scale != 0 ? r->scale : 1) / (r->norm ? fmax(sum, r->norm_floor) : 1);
-    for (int e = 0; c->names.expert_scale && e < PLAIN_E; e++)
-        weights[e] *= plain_value(PLAIN_EXPERT_SCALE, 0, e, 0);
-}
-
-static double activation(const plain_rules *r, double g, double u)
-{
-    const double limit = r->limit > 0 ? r->limit : INFINITY;
-    if (r->act == PLAIN_RELU2)
+    const double limit = a->limit > 0 ? a->limit : INFINITY;
+    if (a->kind == PLAIN_RELU2)
         return u > 0 ? u * u : 0;
-    if (r->act == PLAIN_GELU)
+    if (a->kind == PLAIN_GELU)
         return 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))) * u;
-    if (r->act == PLAIN_STEP)
+    if (a->kind == PLAIN_SITU)
+        return a->alpha * tanh(g / a->alpha) * sigmoid(g) * (a->limit > 0 ? limit * tanh(u / limit) : u);
+    if (a->kind == PLAIN_STEP)
         return fmin(g * sigmoid(g), limit) * fmin(fmax(u, -limit), limit);
     g = fmin(g, limit);
     u = fmin(fmax(u, -limit), limit);
-    return r->act == PLAIN_OAI ? g * sigmoid(r->alpha * g) * (u + 1) : g * sigmoid(g) * u;
+    return a->kind == PLAIN_OAI ? g * sigmoid(a->alpha * g) * (u + 1) : g * sigmoid(g) * u;
 }
 
-/* out += weight * expert(factor * x); roles: gate, up, down, and their biases or PLAIN_NONE */
-static void expert(const plain_case *c, const plain_role *roles, int e, int width, int t, double factor, double weight,
-                   double *out)
+/* vLLM's int8 activations: one scale a row, amax / 127; codes are rounded to even. */
+static void round_row(const plain_case *c, double *row, int count)
 {
-    double middle[2 * PLAIN_I];
+    float amax = 0;
+    if (!c->format || !c->format->int8_rows)
+        return;
+    for (int i = 0; i < count; i++)
+        amax = fmaxf(amax, fabsf((float)row[i]));
+    for (int i = 0; i < count; i++)
+        row[i] = (double)rintf((float)row[i] * (127 / amax)) * (double)(amax / 127);
+}
+
+/* out [X] = expert(factor * x); roles: gate, up, down, and their biases or PLAIN_NONE */
+static void expert(const plain_case *c, const plain_role *roles, const plain_activation *a, int e, int width, int t,
+                   double factor, double *out)
+{
+    const int x = plain_x(c);
+    double in[PLAIN_MAX_H], middle[2 * PLAIN_MAX_I];
+    for (int h = 0; h < x; h++)
+        in[h] = plain_hidden(t, h) * factor;
+    round_row(c, in, x);
     for (int i = 0; i < width; i++) {
         double g = roles[3] ? plain_value(roles[3], e, i, 0) : 0, u = roles[4] ? plain_value(roles[4], e, i, 0) : 0;
-        for (int h = 0; h < PLAIN_H; h++) {
-            g += weight_of(c, roles[0], e, i, h) * plain_hidden(t, h) * factor;
-            u += weight_of(c, roles[1], e, i, h) * plain_hidden(t, h) * factor;
+        for (int h = 0; h < x; h++) {
+            g += weight_of(c, roles[0], e, i, h) * in[h];
+            u += weight_of(c, roles[1], e, i, h) * in[h];
         }
-        middle[i] = activation(&c->rules, g, u);
+        middle[i] = activation(a, g, u);
     }
-    for (int h = 0; h < PLAIN_H; h++) {
-        double y = roles[5] ? plain_value(roles[5], e, h, 0) : 0;
+    round_row(c, middle, width);
+    for (int h = 0; h < x; h++) {
+        out[h] = roles[5] ? plain_value(roles[5], e, h, 0) : 0;
         for (int i = 0; i < width; i++)
-            y += weight_of(c, roles[2], e, h, i) * middle[i];
-        out[h] += weight * y;
+            out[h] += weight_of(c, roles[2], e, h, i) * middle[i];
     }
+}
+
+/* Scales first, then norms. */
+static void norm_result(const plain_case *c, double *row)
+{
+    const int x = plain_x(c);
+    double squares = 0;
+    if (!c->names.expert_norm)
+        return;
+    for (int h = 0; h < x; h++) {
+        row[h] *= 1 + plain_value(PLAIN_EXPERT_NORM, 0, h, 0);
+        squares += row[h] * row[h];
+    }
+    for (int h = 0; h < x; h++)
+        row[h] /= sqrt(squares / x + c->rules.norm_eps);
+}
+
+static void add_row(double *sum, const double *row, int count, double weight)
+{
+    for (int i = 0; i < count; i++)
+        sum[i] += weight * row[i];
+}
+
+static void add_routed(const plain_case *c, int t, double *row)
+{
+    const bool biases = c->names.pair_bias, on_input = c->rules.weight == PLAIN_BY_SIGMOID_CHOSEN;
+    const plain_role roles[6] = { PLAIN_GATE,
+                                  PLAIN_UP,
+                                  PLAIN_DOWN,
+                                  biases ? PLAIN_GATE_BIAS : PLAIN_NONE,
+                                  biases ? PLAIN_UP_BIAS : PLAIN_NONE,
+                                  biases ? PLAIN_DOWN_BIAS : PLAIN_NONE };
+    const plain_activation a = { c->rules.act, c->rules.alpha, c->rules.limit };
+    double weights[PLAIN_E], result[PLAIN_MAX_H];
+    plain_route(c, t, weights);
+    for (int e = 0; e < PLAIN_E; e++) {
+        if (weights[e] == 0)
+            continue;
+        for (int h = 0; h < plain_x(c); h++)
+            result[h] = plain_hidden(t, h);
+        if (e < PLAIN_E - c->rules.zero) {
+            expert(c, roles, &a, e, plain_i(c), t, on_input ? weights[e] : 1, result);
+            norm_result(c, result);
+        }
+        add_row(row, result, plain_x(c), on_input ? 1 : weights[e]);
+    }
+}
+
+static void add_shared(const plain_case *c, int t, double *row)
+{
+    static const plain_role roles[6] = { PLAIN_SHARED_GATE, PLAIN_SHARED_UP, PLAIN_SHARED_DOWN };
+    const plain_activation routed = { c->rules.act, c->rules.alpha, c->rules.limit };
+    double gate = 0, result[PLAIN_MAX_H];
+    if (!c->rules.shared || c->latent)
+        return;
+    for (int h = 0; h < plain_h(c); h++)
+        gate += plain_value(PLAIN_SHARED_SCALE, 0, 0, h) * plain_hidden(t, h);
+    expert(c, roles, c->rules.apart ? &c->rules.shared_act : &routed, 0, plain_i(c) * c->rules.shared, t, 1, result);
+    add_row(row, result, plain_h(c), c->names.shared_scale ? sigmoid(gate) : 1);
 }
 
 void plain_output(const plain_case *c, double *out)
 {
-    static const plain_role shared[6] = { PLAIN_SHARED_GATE, PLAIN_SHARED_UP, PLAIN_SHARED_DOWN };
-    plain_role routed[6] = { PLAIN_GATE, PLAIN_UP, PLAIN_DOWN };
-    const bool on_input = c->rules.weight == PLAIN_BY_SIGMOID_CHOSEN;
-    if (c->names.pair_bias)
-        routed[3] = PLAIN_GATE_BIAS, routed[4] = PLAIN_UP_BIAS, routed[5] = PLAIN_DOWN_BIAS;
-    memset(out, 0, PLAIN_TOKENS * PLAIN_H * sizeof *out);
+    const int x = plain_x(c);
+    memset(out, 0, (size_t)(PLAIN_TOKENS * x) * sizeof *out);
     for (int t = 0; t < PLAIN_TOKENS; t++) {
-        double weights[PLAIN_E], gate = 0;
-        double *row = out + t * PLAIN_H;
-        route(c, t, weights);
-        const int real = PLAIN_E - c->rules.zero;
-        for (int e = real; e < PLAIN_E; e++)
-            for (int h = 0; h < PLAIN_H; h++)
-                row[h] += weights[e] * plain_hidden(t, h);
-        for (int e = 0; e < real; e++)
-            if (weights[e] != 0)
-                expert(c, routed, e, PLAIN_I, t, on_input ? weights[e] : 1, on_input ? 1 : weights[e], row);
-        for (int h = 0; h < PLAIN_H; h++)
-            gate += plain_value(PLAIN_SHARED_SCALE, 0, 0, h) * plain_hidden(t, h);
-        if (c->rules.shared)
-            expert(c, shared, 0, PLAIN_I * c->rules.shared, t, 1, c->names.shared_scale ? sigmoid(gate) : 1, row);
+        add_routed(c, t, out + t * x);
+        add_shared(c, t, out + t * x);
     }
 }

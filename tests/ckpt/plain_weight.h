@@ -23,7 +23,12 @@ typedef enum plain_role {
     PLAIN_SHARED_DOWN,
     PLAIN_SHARED_SCALE,
     PLAIN_ROUTER_SCALE,
-    PLAIN_EXPERT_SCALE
+    PLAIN_EXPERT_SCALE,
+    PLAIN_CORRECTION_ALT,
+    PLAIN_EXPERT_NORM,
+    PLAIN_LATENT_IN,
+    PLAIN_LATENT_OUT,
+    PLAIN_LATENT_NORM
 } plain_role;
 
 /* A number of 64 bits that follows from these. */

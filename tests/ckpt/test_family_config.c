@@ -161,7 +161,8 @@ static const config_case configs[] = {
     { "{\"model_type\":\"kimi_k3\",\"text_config\":{\"num_experts\":896,\"num_experts_per_token\":16,"
       "\"hidden_size\":7168,\"routed_expert_hidden_size\":3584,\"moe_intermediate_size\":3072,\"num_shared_experts\":2,"
       "\"num_expert_group\":1,\"moe_renormalize\":true,\"moe_router_activation_func\":\"sigmoid\","
-      "\"routed_scaling_factor\":1.0,\"hidden_act\":\"situ\"}}",
+      "\"routed_scaling_factor\":1.0,\"hidden_act\":\"situ\",\"activation_situ_beta\":4.0,"
+      "\"activation_situ_linear_beta\":25.0}}",
       "kimi-k3", 1,
       { SIZES(896, 16, 7168, 3072, 6144, 3584), .n_group = 1, .topk_group = 1, .routed_scale = 1, .norm_topk = true },
       SIGMOID, 0, 0, MOXIE_NORM_SUM_PLUS_EPS, MOXIE_ACT_SITU, 4, 0 },

@@ -18,6 +18,7 @@
 #define DEEP    "\"hidden_size\":64,\"n_routed_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":32"
 #define ERNIE   "\"hidden_size\":64,\"moe_num_experts\":16,\"moe_k\":4,\"moe_intermediate_size\":32"
 #define KIMI    "\"hidden_size\":64,\"num_experts\":16,\"num_experts_per_token\":4,\"moe_intermediate_size\":32"
+#define K3      ",\"num_expert_group\":1,\"routed_scaling_factor\":1"
 #define GEMMA   "\"hidden_size\":64,\"num_experts\":16,\"top_k_experts\":4,\"moe_intermediate_size\":32"
 #define DBRX    "\"d_model\":64,\"ffn_config\":{\"moe_num_experts\":16,\"moe_top_k\":4,\"ffn_hidden_size\":32}"
 #define LONGCAT "\"hidden_size\":64,\"n_routed_experts\":16,\"moe_topk\":4,\"expert_ffn_hidden_size\":32"
@@ -245,24 +246,25 @@ static bool same_but_shared(const result *a, const result *b)
 /* Keys that say how many layers, words or routed-by-table layers there are: the tensors say it too. */
 static bool is_count(const char *key)
 {
-    /* and score_function: without it, Ling's routers score by softmax (absent[]) */
-    static const char *const keys[] = { "num_hidden_layers", "vocab_size", "num_hash_layers", "score_function" };
+    static const char *const keys[] = { "num_hidden_layers", "vocab_size", "num_hash_layers" };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0)
             return true;
     return strcmp(key, "moe_latent_size") == 0 || strcmp(key, "routed_expert_hidden_size") == 0;
 }
 
-/* Drops each key of `section` in turn. */
-static void drop_each(const json_t *config, json_t *section, const result *whole)
+/* Drops each key of `section` in turn. Without score_function, Ling 1 and 2 score by softmax (absent[]). */
+static void drop_each(const mox_family *family, const json_t *config, json_t *section, const result *whole)
 {
+    const bool ling = strcmp(family->id, "bailing-moe") == 0;
     const char *key;
     json_t *value;
     json_t *keys = json_copy(section);
     json_object_foreach(keys, key, value)
     {
         result got;
-        if (is_count(key) || json_is_object(value) || strcmp(key, "model_type") == 0)
+        if (is_count(key) || (ling && strcmp(key, "score_function") == 0) || json_is_object(value) ||
+            strcmp(key, "model_type") == 0)
             continue;
         json_object_del(section, key);
         if (read_json(config, &got) == MOXIE_OK && !same_but_shared(&got, whole))
@@ -307,9 +309,9 @@ static void dropping_a_default_changes_nothing(void **state)
         assert_ok(read_json(config, &whole), &whole.error);
         json_t *thinker = json_object_get(config, "thinker_config");
         json_t *section = json_object_get(thinker ? thinker : config, "text_config");
-        drop_each(config, section ? section : config, &whole);
+        drop_each(family, config, section ? section : config, &whole);
         if (json_object_get(config, "ffn_config"))
-            drop_each(config, json_object_get(config, "ffn_config"), &whole);
+            drop_each(family, config, json_object_get(config, "ffn_config"), &whole);
         json_decref(config);
     }
 }
@@ -326,6 +328,11 @@ static const struct {
     { "glm4_moe", DEEP, ",\"n_group\":null", MOXIE_ERR_UNSUPPORTED, "n_group is null" },
     { "deepseek_v3", DEEP, ",\"topk_group\":null", MOXIE_ERR_UNSUPPORTED, "topk_group is null" },
     { "kimi_linear", KIMI, ",\"num_expert_group\":null", MOXIE_ERR_UNSUPPORTED, "num_expert_group is null" },
+    { "kimi_k3", KIMI, K3 ",\"hidden_act\":\"situ\",\"activation_situ_beta\":4", MOXIE_ERR_FORMAT, "linear_beta" },
+    { "kimi_k3", KIMI, K3 ",\"hidden_act\":\"situ\",\"activation_situ_linear_beta\":25", MOXIE_ERR_FORMAT,
+      "situ_beta" },
+    { "kimi_k3", KIMI, K3 ",\"activation_situ_beta\":4,\"activation_situ_linear_beta\":25", MOXIE_ERR_FORMAT,
+      "hidden_act" },
     { "gpt_oss", MIXTRAL, ",\"swiglu_limit\":null", MOXIE_ERR_UNSUPPORTED, "swiglu_limit is null" },
     { "deepseek_v4", DEEP, ",\"swiglu_limit\":0", MOXIE_ERR_UNSUPPORTED, "swiglu_limit is 0" },
     { "gpt_oss", MIXTRAL, ",\"swiglu_alpha\":-1", MOXIE_ERR_UNSUPPORTED, "swiglu_alpha is -1" },

@@ -218,35 +218,46 @@ static void every_naming_is_read(void **state)
     }
 }
 
-/* A bias that config.json denies: lfm2_moe's code ignores the tensor, others' ignore the key. */
-static void denied_bias(void **state)
+/* Loads lfm2_moe's layer with one more key in config.json. */
+static moxie_status try_flag(naming n, const char *key, bool value, bool with_bias, moxie_error *error)
 {
-    (void)state;
-    for (size_t i = 0; i < N_NAMINGS; i++) {
-        naming n = namings[i];
-        char config[200];
-        hand_checkpoint c;
-        moxie_error error = { 0 };
-        if (strcmp(n.model_type, "lfm2_moe") != 0)
-            continue;
-        snprintf(config, sizeof config, "%s,\"use_expert_bias\":false", n.config);
-        n.config = config;
-        write_layer(&c, &n);
-        assert_int_equal(hand_try(&c, L, &error), MOXIE_ERR_MISMATCH);
-        assert_non_null(strstr(error.text, "without a bias"));
-        hand_close(&c);
+    char config[300];
+    hand_checkpoint c;
+    snprintf(config, sizeof config, "%s,\"%s\":%s", n.config, key, value ? "true" : "false");
+    n.config = config;
+    if (!with_bias)
         n.bias = NULL;
-        write_layer(&c, &n);
-        assert_ok(hand_try(&c, L, &error), &error);
-        hand_close(&c);
-    }
+    write_layer(&c, &n);
+    const moxie_status status = hand_try(&c, L, error);
+    hand_close(&c);
+    return status;
+}
+
+/* A bias that config.json denies: lfm2_moe's code ignores the tensor, others' ignore the key. One that it promises must
+ * be there. */
+static void bias_and_its_flags(void **state)
+{
+    static const char *const keys[] = { "use_expert_bias", "use_routing_bias", "use_moe_router_bias",
+                                        "moe_router_enable_expert_bias", "router_enable_expert_bias" };
+    (void)state;
+    moxie_error error = { 0 };
+    for (size_t i = 0; i < N_NAMINGS; i++)
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0] && strcmp(namings[i].model_type, "lfm2_moe") == 0; k++) {
+            print_message("%s\n", keys[k]);
+            assert_int_equal(try_flag(namings[i], keys[k], false, true, &error), MOXIE_ERR_MISMATCH);
+            assert_non_null(strstr(error.text, "without a bias"));
+            assert_ok(try_flag(namings[i], keys[k], false, false, &error), &error);
+            assert_ok(try_flag(namings[i], keys[k], true, true, &error), &error);
+            assert_int_equal(try_flag(namings[i], keys[k], true, false, &error), MOXIE_ERR_FORMAT);
+            assert_non_null(strstr(error.text, "chosen with a bias"));
+        }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_naming_is_read),
-        cmocka_unit_test(denied_bias),
+        cmocka_unit_test(bias_and_its_flags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,13 +13,16 @@
 
 /* ---- tensors ------------------------------------------------------------------------------------ */
 
-/* Tensors that may be absent, by the end of their names, and what that means. */
-static const char *const optional_tensors[] = {
-    "**.e_score_correction_bias", /* transformers: a buffer of zeros; refused where config.json promises one */
-    "**.expert_bias",             /* the same */
-    "**.input_scale",             /* moxie_expert.a13_scale: the widest of the other experts' */
-    "**.input_global_scale",      /* the same */
-    "**.weight_shape",            /* a record of what the other tensors say */
+/* Tensors that may be absent, by the end of their names, in one family or (NULL) in all, and what that means. */
+static const struct {
+    const char *family, *pattern;
+} optional_tensors[] = {
+    { NULL,
+      "**.e_score_correction_bias" },  /* transformers: a buffer of zeros; refused where config.json promises one */
+    { "afmoe", "**.expert_bias" },     /* transformers: a parameter of zeros */
+    { NULL, "**.input_scale" },        /* moxie_expert.a13_scale: the widest of the other experts' */
+    { NULL, "**.input_global_scale" }, /* the same */
+    { NULL, "**.weight_shape" },       /* a record of what the other tensors say */
 };
 
 /* In latent layers these are not part of a layer. */
@@ -27,19 +30,18 @@ static const char *const outside_tensors[] = { "**.routed_expert_*.weight", "**.
                                                "**.shared_experts.**", "**.mlp.*_expert_proj.weight",
                                                "**.mlp.pre_expert_norm.weight" };
 
-static bool fits_any(const char *const *patterns, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (mox_name_fits(patterns[i], name))
-            return true;
-    return false;
-}
-
 static bool may_be_absent(const altered *a, const char *name)
 {
+    for (size_t i = 0; i < sizeof optional_tensors / sizeof optional_tensors[0]; i++) {
+        const char *family = optional_tensors[i].family;
+        if ((!family || strcmp(family, a->synth.family->id) == 0) && mox_name_fits(optional_tensors[i].pattern, name))
+            return true;
+    }
     const bool outside = a->synth.dims.expert_width != a->synth.dims.hidden;
-    return fits_any(optional_tensors, sizeof optional_tensors / sizeof optional_tensors[0], name) ||
-           (outside && fits_any(outside_tensors, sizeof outside_tensors / sizeof outside_tensors[0], name));
+    for (size_t i = 0; outside && i < sizeof outside_tensors / sizeof outside_tensors[0]; i++)
+        if (mox_name_fits(outside_tensors[i], name))
+            return true;
+    return false;
 }
 
 static void drop_tensors(altered *a)

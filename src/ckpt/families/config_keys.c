@@ -17,16 +17,30 @@
 
 #define MAX_KEY 160
 
+static const char *const bias_flags[] = { "use_expert_bias", "use_routing_bias", "use_moe_router_bias",
+                                          "moe_router_enable_expert_bias", "router_enable_expert_bias" };
+
+/* Every key is looked up, so that all of them count as read. */
+static bool any_flag(const json_t *config, bool value)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof bias_flags / sizeof bias_flags[0]; i++) {
+        const json_t *flag = mox_config_find(config, bias_flags[i]);
+        found |= value ? json_is_true(flag) : json_is_false(flag);
+    }
+    return found;
+}
+
 bool mox_config_promises_bias(const json_t *config)
 {
     const json_t *method = mox_config_find(config, "topk_method");
     const bool noaux = json_is_string(method) && strcmp(json_string_value(method), "noaux_tc") == 0;
-    static const char *const flags[] = { "use_routing_bias", "use_moe_router_bias", "moe_router_enable_expert_bias",
-                                         "router_enable_expert_bias" };
-    bool used = false; /* every key is looked up, so that all of them count as read */
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        used |= json_is_true(mox_config_find(config, flags[i]));
-    return used || noaux;
+    return any_flag(config, true) || noaux;
+}
+
+bool mox_config_denies_bias(const json_t *config)
+{
+    return any_flag(config, false);
 }
 
 /* ---- which keys matter -------------------------------------------------------------------------- */

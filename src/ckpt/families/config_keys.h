@@ -10,6 +10,8 @@
 
 /* True when config.json says that experts are chosen with a correction bias. */
 bool mox_config_promises_bias(const json_t *config);
+/* True when it says that there is none: the libraries then ignore the tensor, or do not look at the key. */
+bool mox_config_denies_bias(const json_t *config);
 
 /* Keys of `config` that config_keys.def picks, that no reader of these layers looks up and that it does not excuse:
  * [*count] dotted names in `arena`, without "text_config.". None when a layer cannot be read: loading it says why.

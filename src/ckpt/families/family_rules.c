@@ -246,6 +246,24 @@ MOX_ADJUST(smallthinker)
     return MOXIE_OK;
 }
 
+/* Kimi-K3's config.json has both parameters of its activation; vLLM and ATOM differ in what they take without them. */
+MOX_ADJUST(kimi_k3)
+{
+    double alpha, beta;
+    (void)dims;
+    if (out->activation.kind != MOXIE_ACT_SITU)
+        return MOXIE_OK;
+    MOX_TRY(mox_config_real(config, "activation_situ_beta", layer, 0, file, &alpha, error));
+    MOX_TRY(mox_config_real(config, "activation_situ_linear_beta", layer, -1, file, &beta, error));
+    if (!(alpha > 0) || beta < 0 || !mox_config_find(config, "hidden_act"))
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
+                             "a kimi-k3 model with situ needs hidden_act, activation_situ_beta above 0 and "
+                             "activation_situ_linear_beta, 0 or more; releases have \"situ\", 4 and 25");
+    out->activation.alpha = (float)alpha;
+    out->activation.beta = (float)beta;
+    return MOXIE_OK;
+}
+
 MOX_ADJUST(aria)
 {
     (void)dims, (void)layer, (void)out;
@@ -279,6 +297,14 @@ bool mox_write_bailing(json_t *config, const mox_dims *dims)
     (void)dims;
     return json_object_set_new(config, "score_function", json_string("sigmoid")) == 0 &&
            json_object_set_new(config, "moe_router_enable_expert_bias", json_true()) == 0;
+}
+
+bool mox_write_kimi_k3(json_t *config, const mox_dims *dims)
+{
+    (void)dims;
+    return json_object_set_new(config, "hidden_act", json_string("situ")) == 0 &&
+           json_object_set_new(config, "activation_situ_beta", json_real(4)) == 0 &&
+           json_object_set_new(config, "activation_situ_linear_beta", json_real(25)) == 0;
 }
 
 bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims)

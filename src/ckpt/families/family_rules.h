@@ -27,11 +27,13 @@ MOX_ADJUST(bailing_hybrid);
 MOX_ADJUST(cohere2_moe);
 MOX_ADJUST(smallthinker);
 MOX_ADJUST(aria);
+MOX_ADJUST(kimi_k3);
 
 bool mox_write_longcat(json_t *config, const mox_dims *dims);
 bool mox_write_laguna(json_t *config, const mox_dims *dims);
 bool mox_write_hy_v3(json_t *config, const mox_dims *dims);
 bool mox_write_bailing(json_t *config, const mox_dims *dims);
+bool mox_write_kimi_k3(json_t *config, const mox_dims *dims);
 bool mox_write_deepseek_v41(json_t *config, const mox_dims *dims);
 bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims);
 

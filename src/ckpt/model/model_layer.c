@@ -102,16 +102,6 @@ static moxie_status read_bias_alt(mox_layer_reader *reader, moxie_layer_config *
     return widen(reader, alt, routed_rows(reader), &config->routing.bias_alt);
 }
 
-/* True when config.json says that there is none: the libraries then ignore the tensor, or do not look at the key. */
-static bool denies_bias(const json_t *config)
-{
-    return json_is_false(mox_config_find(config, "use_expert_bias")) ||
-           json_is_false(mox_config_find(config, "use_routing_bias")) ||
-           json_is_false(mox_config_find(config, "use_moe_router_bias")) ||
-           json_is_false(mox_config_find(config, "moe_router_enable_expert_bias")) ||
-           json_is_false(mox_config_find(config, "router_enable_expert_bias"));
-}
-
 static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config *config)
 {
     const mox_names *names = reader->names;
@@ -121,7 +111,7 @@ static moxie_status read_selection(mox_layer_reader *reader, moxie_layer_config 
     if (config->routing.select == MOXIE_SELECT_TABLE && !table)
         return mox_layer_fail_absent(reader, names->table,
                                      "but config.json says that this layer routes by table (num_hash_layers)");
-    if (bias && denies_bias(reader->model->config))
+    if (bias && mox_config_denies_bias(reader->model->config))
         return mox_layer_fail_tensor(reader, bias, MOXIE_ERR_MISMATCH,
                                      "none: config.json says that experts are chosen without a bias");
     if (table) {
