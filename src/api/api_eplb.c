@@ -17,8 +17,8 @@
 moxie_status moxie_slot_map_first_slots(int32_t slots, int32_t ranks, int32_t *first_slot, moxie_error *error)
 {
     NEED(first_slot);
-    MOX_TRY(mox_slot_sizes_check(1, slots, ranks, error));
-    mox_slot_map_first_slots(slots, ranks, first_slot);
+    MOX_TRY(mox_expert_slots_sizes(1, slots, ranks, error));
+    mox_expert_slots_first_slots(slots, ranks, first_slot);
     return MOXIE_OK;
 }
 
@@ -27,14 +27,14 @@ moxie_status moxie_slot_map_default(moxie_expert_map_kind kind, int32_t experts,
 {
     NEED(expert_of);
     NEED(first_slot);
-    return mox_slot_map_default(kind, experts, slots, ranks, expert_of, first_slot, error);
+    return mox_expert_slots_default(kind, experts, slots, ranks, expert_of, first_slot, error);
 }
 
 /* Reads a map and checks it. */
 static moxie_status read_map(const moxie_slot_map *map, moxie_slot_map *known, moxie_error *error)
 {
     MOX_TRY(mox_struct_read(map, known, MOX_STRUCT(moxie_slot_map), error));
-    return mox_slot_map_check(known, error);
+    return mox_expert_slots_check(known, error);
 }
 
 moxie_status moxie_slot_map_check(const moxie_slot_map *map, moxie_error *error)
@@ -50,7 +50,7 @@ moxie_status moxie_slot_map_replicas(const moxie_slot_map *map, int32_t width, i
     moxie_slot_map known;
     NEED(map);
     MOX_TRY(read_map(map, &known, error));
-    return mox_slot_map_replicas(&known, width, counts, slots, error);
+    return mox_expert_slots_replicas(&known, width, counts, slots, error);
 }
 
 moxie_status moxie_slot_map_serve(const moxie_slot_map *map, int32_t source, int64_t first_token, const int32_t *ids,
@@ -86,7 +86,7 @@ moxie_status moxie_slot_map_loads(const moxie_slot_map *map, const double *loads
     NEED(loads);
     NEED(rank_loads);
     MOX_TRY(read_map(map, &known, error));
-    return mox_slot_map_loads(&known, loads, rank_loads, error);
+    return mox_expert_slots_loads(&known, loads, rank_loads, error);
 }
 
 double moxie_balancedness(const double *rank_loads, int32_t ranks)

@@ -140,7 +140,7 @@ moxie_status mox_eplb_config_check(const moxie_eplb_config *c, const double *loa
 {
     MOX_FAIL_IF(c->layers < 0 || c->layers > 1 << 20, MOXIE_ERR_ARGUMENT, error,
                 "EPLB: %d layers; it must be from 0 to %d", (int)c->layers, 1 << 20);
-    MOX_TRY(mox_slot_sizes_check(c->experts, c->slots, c->ranks, error));
+    MOX_TRY(mox_expert_slots_sizes(c->experts, c->slots, c->ranks, error));
     MOX_FAIL_IF(c->nodes < 0 || c->nodes > c->ranks, MOXIE_ERR_ARGUMENT, error,
                 "EPLB: %d nodes for %d ranks; a node has one rank at least", (int)c->nodes, (int)c->ranks);
     MOX_FAIL_IF(c->groups < 0 || c->groups > c->experts, MOXIE_ERR_ARGUMENT, error,
@@ -353,9 +353,9 @@ moxie_status mox_eplb_balance(const moxie_eplb_config *config, const double *loa
     b.even =
         b.c.slots % b.c.ranks == 0 && (!by_groups || (b.c.experts % b.c.groups == 0 && b.c.ranks % b.c.nodes == 0));
     MOX_TRY(balancer_alloc(&b, error));
-    mox_slot_map_first_slots(b.c.slots, b.c.ranks, first_slot);
-    mox_slot_map_first_slots(b.c.ranks, b.c.nodes, b.rank_first);
-    mox_slot_map_first_slots(b.c.experts, b.c.groups, b.group_first);
+    mox_expert_slots_first_slots(b.c.slots, b.c.ranks, first_slot);
+    mox_expert_slots_first_slots(b.c.ranks, b.c.nodes, b.rank_first);
+    mox_expert_slots_first_slots(b.c.experts, b.c.groups, b.group_first);
     for (int32_t l = 0; l < b.c.layers; l++) {
         const double *layer_loads = loads + (int64_t)l * b.c.experts;
         int32_t *map = expert_of + (int64_t)l * b.c.slots;

@@ -9,7 +9,7 @@
 #ifndef MOX_ROUTE_EPLB_H
 #define MOX_ROUTE_EPLB_H
 
-#include "route/slot_map.h"
+#include "route/expert_slots.h"
 
 moxie_status mox_eplb_config_check(const moxie_eplb_config *config, const double *loads, moxie_error *error);
 moxie_status mox_eplb_balance(const moxie_eplb_config *config, const double *loads, int32_t *expert_of,

@@ -199,7 +199,7 @@ static moxie_status check_maps(const stepper *s, const int32_t *maps, const char
                                      .slots = s->c->slots,
                                      .expert_of = maps + (int64_t)l * s->c->slots,
                                      .first_slot = s->first_slot };
-        const moxie_status status = mox_slot_map_check(&map, error);
+        const moxie_status status = mox_expert_slots_check(&map, error);
         if (status != MOXIE_OK)
             return mox_fail_context(status, error, "checking layer %d of %s", (int)l, which);
     }
@@ -245,7 +245,7 @@ static bool rank_had(const stepper *s, const int32_t *before, int32_t slot)
     const moxie_slot_map map = {
         .struct_size = sizeof map, .ranks = s->c->ranks, .expert_of = before, .first_slot = s->first_slot
     };
-    return mox_slot_map_find(&map, mox_slot_map_rank_of(&map, slot), s->now[before - s->before + slot]) >= 0;
+    return mox_expert_slots_find(&map, mox_expert_slots_rank_of(&map, slot), s->now[before - s->before + slot]) >= 0;
 }
 
 static void count_moves(const stepper *s, moxie_eplb_moves *moves)
@@ -297,7 +297,7 @@ moxie_status mox_eplb_step(const moxie_eplb_config *config, const double *loads,
     moxie_status status = stepper_alloc(&s, error);
     if (status != MOXIE_OK)
         goto out;
-    mox_slot_map_first_slots(config->slots, config->ranks, s.first_slot);
+    mox_expert_slots_first_slots(config->slots, config->ranks, s.first_slot);
     status = check_maps(&s, target, "the target", error);
     if (status == MOXIE_OK)
         status = check_maps(&s, expert_of, "the maps to change", error);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * slot_map.c - slot maps: their rules, the maps to begin with, replicas and loads.
+ * expert_slots.c - slot maps: their rules, the maps to begin with, replicas and loads.
  *
  * Slots are shared out as moxie_expert_map() shares out experts: P / R each, and one more on the first P % R ranks. The
  * maps to begin with hold experts 0 to E - 1 and then again from 0 on, as vLLM's (its eplb_state: redundant expert i is
  * a replica of expert i % E).
  */
-#include "route/slot_map.h"
+#include "route/expert_slots.h"
 
 #include <math.h>
 
 #include "base/memory.h"
 
-moxie_status mox_slot_sizes_check(int32_t experts, int32_t slots, int32_t ranks, moxie_error *error)
+moxie_status mox_expert_slots_sizes(int32_t experts, int32_t slots, int32_t ranks, moxie_error *error)
 {
     MOX_FAIL_IF(experts < 1 || experts > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
                 "slot map: %d experts; it must be from 1 to %d", (int)experts, MOXIE_MAX_EXPERTS);
@@ -24,20 +24,20 @@ moxie_status mox_slot_sizes_check(int32_t experts, int32_t slots, int32_t ranks,
     return MOXIE_OK;
 }
 
-void mox_slot_map_first_slots(int32_t slots, int32_t ranks, int32_t *first_slot)
+void mox_expert_slots_first_slots(int32_t slots, int32_t ranks, int32_t *first_slot)
 {
     const int32_t base = slots / ranks, rest = slots % ranks;
     for (int32_t r = 0; r <= ranks; r++)
         first_slot[r] = r * base + (r < rest ? r : rest);
 }
 
-moxie_status mox_slot_map_default(moxie_expert_map_kind kind, int32_t experts, int32_t slots, int32_t ranks,
-                                  int32_t *expert_of, int32_t *first_slot, moxie_error *error)
+moxie_status mox_expert_slots_default(moxie_expert_map_kind kind, int32_t experts, int32_t slots, int32_t ranks,
+                                      int32_t *expert_of, int32_t *first_slot, moxie_error *error)
 {
     MOX_FAIL_IF(kind != MOXIE_MAP_LINEAR && kind != MOXIE_MAP_ROUND_ROBIN, MOXIE_ERR_ARGUMENT, error,
                 "slot map: kind %d is neither linear (0) nor round robin (1)", (int)kind);
-    MOX_TRY(mox_slot_sizes_check(experts, slots, ranks, error));
-    mox_slot_map_first_slots(slots, ranks, first_slot);
+    MOX_TRY(mox_expert_slots_sizes(experts, slots, ranks, error));
+    mox_expert_slots_first_slots(slots, ranks, first_slot);
     for (int32_t r = 0; r < ranks; r++)
         for (int32_t p = first_slot[r]; p < first_slot[r + 1]; p++)
             expert_of[p] = (kind == MOXIE_MAP_LINEAR ? p : r + (p - first_slot[r]) * ranks) % experts;
@@ -61,10 +61,10 @@ static moxie_status check_ranks(const moxie_slot_map *map, moxie_error *error)
     return MOXIE_OK;
 }
 
-moxie_status mox_slot_map_check(const moxie_slot_map *map, moxie_error *error)
+moxie_status mox_expert_slots_check(const moxie_slot_map *map, moxie_error *error)
 {
     bool held[MOXIE_MAX_EXPERTS] = { false };
-    MOX_TRY(mox_slot_sizes_check(map->experts, map->slots, map->ranks, error));
+    MOX_TRY(mox_expert_slots_sizes(map->experts, map->slots, map->ranks, error));
     MOX_TRY(check_ranks(map, error));
     for (int32_t p = 0; p < map->slots; p++) {
         const int32_t e = map->expert_of[p];
@@ -83,7 +83,7 @@ moxie_status mox_slot_map_check(const moxie_slot_map *map, moxie_error *error)
 /* ---- replicas and loads ------------------------------------------------------------------------------ */
 
 /* The last rank that begins at or before the slot; an empty rank begins where the next one does. */
-int32_t mox_slot_map_rank_of(const moxie_slot_map *map, int32_t slot)
+int32_t mox_expert_slots_rank_of(const moxie_slot_map *map, int32_t slot)
 {
     int32_t low = 0, high = map->ranks;
     while (high - low > 1) {
@@ -96,7 +96,7 @@ int32_t mox_slot_map_rank_of(const moxie_slot_map *map, int32_t slot)
     return low;
 }
 
-int32_t mox_slot_map_find(const moxie_slot_map *map, int32_t rank, int32_t expert)
+int32_t mox_expert_slots_find(const moxie_slot_map *map, int32_t rank, int32_t expert)
 {
     for (int32_t p = map->first_slot[rank]; p < map->first_slot[rank + 1]; p++)
         if (map->expert_of[p] == expert)
@@ -104,7 +104,7 @@ int32_t mox_slot_map_find(const moxie_slot_map *map, int32_t rank, int32_t exper
     return -1;
 }
 
-int32_t mox_slot_map_counts(const moxie_slot_map *map, int32_t *counts)
+int32_t mox_expert_slots_counts(const moxie_slot_map *map, int32_t *counts)
 {
     int32_t max = 0;
     for (int32_t e = 0; e < map->experts; e++)
@@ -115,11 +115,11 @@ int32_t mox_slot_map_counts(const moxie_slot_map *map, int32_t *counts)
     return max;
 }
 
-moxie_status mox_slot_map_replicas(const moxie_slot_map *map, int32_t width, int32_t *counts, int32_t *slots,
-                                   moxie_error *error)
+moxie_status mox_expert_slots_replicas(const moxie_slot_map *map, int32_t width, int32_t *counts, int32_t *slots,
+                                       moxie_error *error)
 {
     int32_t count[MOXIE_MAX_EXPERTS], filled[MOXIE_MAX_EXPERTS] = { 0 };
-    const int32_t max = mox_slot_map_counts(map, count);
+    const int32_t max = mox_expert_slots_counts(map, count);
     MOX_FAIL_IF(slots != NULL && width < max, MOXIE_ERR_ARGUMENT, error,
                 "slot map: width %d; an expert has %d replicas, so it must be %d at least", (int)width, (int)max,
                 (int)max);
@@ -137,13 +137,14 @@ moxie_status mox_slot_map_replicas(const moxie_slot_map *map, int32_t width, int
     return MOXIE_OK;
 }
 
-moxie_status mox_slot_map_loads(const moxie_slot_map *map, const double *loads, double *rank_loads, moxie_error *error)
+moxie_status mox_expert_slots_loads(const moxie_slot_map *map, const double *loads, double *rank_loads,
+                                    moxie_error *error)
 {
     int32_t count[MOXIE_MAX_EXPERTS];
     for (int32_t e = 0; e < map->experts; e++)
         MOX_FAIL_IF(!isfinite(loads[e]) || loads[e] < 0, MOXIE_ERR_ARGUMENT, error,
                     "slot map: the load of expert %d is %g; it must be finite and not negative", (int)e, loads[e]);
-    mox_slot_map_counts(map, count);
+    mox_expert_slots_counts(map, count);
     for (int32_t r = 0; r < map->ranks; r++) {
         rank_loads[r] = 0;
         for (int32_t p = map->first_slot[r]; p < map->first_slot[r + 1]; p++)
@@ -176,9 +177,9 @@ moxie_status mox_replicas_create(const moxie_slot_map *map, int32_t source, mox_
         return mox_fail(MOXIE_ERR_MEMORY, error, "slot map: no memory for the replicas of %d experts",
                         (int)map->experts);
     }
-    mox_slot_map_counts(map, count);
+    mox_expert_slots_counts(map, count);
     for (int32_t e = 0; e < map->experts; e++) {
-        near[e] = source < 0 ? -1 : mox_slot_map_find(map, source, e);
+        near[e] = source < 0 ? -1 : mox_expert_slots_find(map, source, e);
         made.first[e + 1] = made.first[e] + (near[e] < 0 ? count[e] : 1);
         count[e] = 0; /* now counts those in made.slots */
         if (near[e] >= 0)
@@ -187,7 +188,7 @@ moxie_status mox_replicas_create(const moxie_slot_map *map, int32_t source, mox_
     for (int32_t p = 0; p < map->slots; p++) {
         const int32_t e = map->expert_of[p];
         if (e >= 0 && near[e] < 0)
-            made.slots[made.first[e] + count[e]++] = mox_slot_map_find(map, mox_slot_map_rank_of(map, p), e);
+            made.slots[made.first[e] + count[e]++] = mox_expert_slots_find(map, mox_expert_slots_rank_of(map, p), e);
     }
     *out = made;
     return MOXIE_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_slot_map.c - slot maps: their rules, the maps to begin with, replicas, loads, who serves a choice; load windows.
+ * test_expert_slots.c - slot maps: their rules, the maps to begin with, replicas, loads, who serves a choice; load windows.
  */
 #include "test_support.h"
 
