@@ -16,7 +16,8 @@
 
 /* The run has its arguments and its queue. Collective. */
 moxie_status mox_run_ranks(mox_run *run, moxie_error *error);
-/* Takes this rank's part in a run whose arguments are wrong, so that the others do not wait for it. Returns `status`. */
+/* Takes this rank's part in a run whose arguments are wrong, so that the others do not wait for it. Returns
+ * `status`. */
 moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status);
 
 #endif
