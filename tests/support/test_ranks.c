@@ -87,6 +87,23 @@ static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_a
     return status;
 }
 
+/* The weights without the static scales of other ranks' experts. `experts` is freed by the caller. */
+static moxie_weights own_scales(const rank_thread *t, const moxie_layer_config *c, moxie_expert **experts)
+{
+    moxie_weights weights = t->layer->weights;
+    int32_t slot_of[MOXIE_MAX_EXPERTS], slots;
+    moxie_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size, c->ep_rank, slot_of, &slots,
+                     NULL);
+    *experts = malloc((size_t)c->experts * sizeof **experts);
+    for (int64_t e = 0; e < c->experts; e++) {
+        (*experts)[e] = weights.experts[e];
+        if (slot_of[e] < 0)
+            (*experts)[e].a13_scale = (*experts)[e].a2_scale = 0;
+    }
+    weights.experts = *experts;
+    return weights;
+}
+
 static moxie_status run_rank(const rank_thread *t, moxie_error *error)
 {
     moxie_layer_config config;
@@ -95,7 +112,9 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     moxie_executor *pool = NULL;
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
+    moxie_expert *experts = NULL;
     arguments_of(t, &config, &options, &args);
+    const moxie_weights weights = t->spec->hides_scales ? own_scales(t, &config, &experts) : t->layer->weights;
     moxie_status status = MOXIE_OK;
     if (t->spec->threads > 0) {
         status = moxie_executor_create(t->spec->threads, &pool, error);
@@ -104,7 +123,7 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     if (status == MOXIE_OK)
         status = moxie_layer_create(&config, &options, &layer, error);
     if (status == MOXIE_OK)
-        status = moxie_layer_prepare(layer, &t->layer->weights, &options, error);
+        status = moxie_layer_prepare(layer, &weights, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, error);
     if (status == MOXIE_OK)
@@ -112,6 +131,7 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     moxie_plan_destroy(plan);
     moxie_layer_destroy(layer);
     moxie_executor_destroy(pool);
+    free(experts);
     return status;
 }
 
