@@ -104,6 +104,34 @@ static moxie_weights own_scales(const rank_thread *t, const moxie_layer_config *
     return weights;
 }
 
+/* A copy of the slot map, which the layer does not need once it is made. */
+typedef struct map_copy {
+    moxie_slot_map map;
+    int32_t *expert_of, *first_slot;
+} map_copy;
+
+static const moxie_slot_map *copy_map(const moxie_slot_map *map, map_copy *copy)
+{
+    const size_t slots = (size_t)map->slots * sizeof(int32_t), ranks = (size_t)(map->ranks + 1) * sizeof(int32_t);
+    *copy = (map_copy) { *map, malloc(slots), malloc(ranks) };
+    memcpy(copy->expert_of, map->expert_of, slots);
+    memcpy(copy->first_slot, map->first_slot, ranks);
+    copy->map.expert_of = copy->expert_of;
+    copy->map.first_slot = copy->first_slot;
+    return &copy->map;
+}
+
+static void poison_map(map_copy *copy)
+{
+    if (copy->expert_of == NULL)
+        return;
+    memset(copy->expert_of, 0x7f, (size_t)copy->map.slots * sizeof(int32_t));
+    memset(copy->first_slot, 0x7f, (size_t)(copy->map.ranks + 1) * sizeof(int32_t));
+    free(copy->expert_of);
+    free(copy->first_slot);
+    memset(&copy->map, 0x7f, sizeof copy->map);
+}
+
 static moxie_status run_rank(const rank_thread *t, moxie_error *error)
 {
     moxie_layer_config config;
@@ -113,8 +141,11 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
     moxie_expert *experts = NULL;
+    map_copy copy = { .expert_of = NULL };
     arguments_of(t, &config, &options, &args);
     const moxie_weights weights = t->spec->hides_scales ? own_scales(t, &config, &experts) : t->layer->weights;
+    if (config.slot_map != NULL)
+        config.slot_map = copy_map(config.slot_map, &copy);
     moxie_status status = MOXIE_OK;
     if (t->spec->threads > 0) {
         status = moxie_executor_create(t->spec->threads, &pool, error);
@@ -122,6 +153,7 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     }
     if (status == MOXIE_OK)
         status = moxie_layer_create(&config, &options, &layer, error);
+    poison_map(&copy);
     if (status == MOXIE_OK)
         status = moxie_layer_prepare(layer, &weights, &options, error);
     if (status == MOXIE_OK)
