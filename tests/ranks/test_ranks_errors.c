@@ -114,6 +114,35 @@ static void a_rank_without_comm(void **state)
     test_layer_free(&layer);
 }
 
+/* An expert without a static scale takes that of another one, which its rank does not know. */
+static void scales_of_other_ranks(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
+    const test_layer_limits limits = { .tokens = 13,
+                                       .experts = EXPERTS,
+                                       .top_k = 2,
+                                       .no_parallel = true,
+                                       .plain_routing = true,
+                                       .weight = test_weight_quant_named("fp8 per tensor"),
+                                       .act = test_act_quant_named("fp8 tensor static") };
+    test_rng rng = { 8 };
+    test_layer_make(&layer, &rng, &limits);
+    for (int e = 0; e < EXPERTS; e++)
+        layer.experts[e].a13_scale = layer.experts[e].a2_scale = 0.25f + (float)e;
+    layer.experts[0].a13_scale = 0;
+    run(&spec, results);
+    for (int r = 0; r < RANKS; r++)
+        assert_ok(results[r].status, &results[r].error);
+    spec.hides_scales = true;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH,
+               "rank 0 uses 1.25 as the a13_scale of experts that have none, but with the "
+               "experts of all ranks it is 4.25");
+    test_layer_free(&layer);
+}
+
 /* ---- runs ---------------------------------------------------------------------------------------------- */
 
 static void fewer_tokens(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
@@ -226,8 +255,10 @@ static void runs_allocate_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(plans_that_differ), cmocka_unit_test(a_rank_without_comm),
-                                        cmocka_unit_test(runs_that_differ), cmocka_unit_test(slot_maps_are_checked),
-                                        cmocka_unit_test(runs_allocate_nothing) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_that_differ),     cmocka_unit_test(a_rank_without_comm),
+        cmocka_unit_test(scales_of_other_ranks), cmocka_unit_test(runs_that_differ),
+        cmocka_unit_test(slot_maps_are_checked), cmocka_unit_test(runs_allocate_nothing)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,8 +33,8 @@ static void set_experts(moxie_plan *plan)
     }
 }
 
-/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads. Not
- * with a part of the rows alone: then other ranks have the other activations. */
+/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads.
+ * Not with a part of the rows alone: then other ranks have the other activations. */
 static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
