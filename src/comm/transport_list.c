@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "comm/mpi_loader.h"
 
 typedef struct row {
     const char *name, *ranks;
