@@ -34,6 +34,6 @@ bool mox_transport_at(int32_t index, moxie_transport_info *out)
     out->name = rows[index].name;
     out->ranks = rows[index].ranks;
     out->usable = rows[index].find(&error) == MOXIE_OK;
-    snprintf(out->missing, sizeof out->missing, "%s", out->usable ? "" : error.text);
+    snprintf(out->missing, sizeof out->missing, "%.*s", (int)sizeof out->missing - 1, out->usable ? "" : error.text);
     return true;
 }
