@@ -4,8 +4,8 @@
  *
  *     mpirun -n N ranks_mpi DIR
  *
- * Eight tokens of random hidden states are spread over the ranks, too. Each rank sends its tokens to the ranks that hold
- * their experts, gets the results back, and prints the first outputs of each. They are the same bits for every N.
+ * Eight tokens of random hidden states are spread over the ranks, too. Each rank sends its tokens to the ranks that
+ * hold their experts, gets the results back, and prints the first outputs of each: the same bits for every N.
  */
 #include <stdio.h>
 #include <stdlib.h>

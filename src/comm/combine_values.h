@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * combine_values.h - how values of two ranks become one (moxie_comm.h, allreduce). A sum wraps around; NaN is below every
- * number. Applied in rank order: `b` is of the higher rank.
+ * combine_values.h - how values of two ranks become one (moxie_comm.h, allreduce). A sum wraps around; NaN is below
+ * every number. Applied in rank order: `b` is of the higher rank.
  */
 #ifndef MOX_COMM_COMBINE_VALUES_H
 #define MOX_COMM_COMBINE_VALUES_H

@@ -2,8 +2,8 @@
  *
  * mpi_loader.c - recognizes the MPI library of this process and opens its module (mpi_loader.h).
  *
- * A process may hold MPI without making its names visible to all (Python does so). So libraries are recognized among all
- * loaded ones, by a name that only one of them exports.
+ * A process may hold MPI without making its names visible to all (Python does so). So libraries are recognized among
+ * all loaded ones, by a name that only one of them exports.
  */
 #include "comm/mpi_loader.h"
 

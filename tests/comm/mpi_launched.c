@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi_launched.c - a program of mpirun that is linked to libmoxie alone, as the tool is: moxie_comm_mpi_launch starts MPI.
- * Prints the sum of all ranks' numbers.
+ * mpi_launched.c - a program of mpirun that is linked to libmoxie alone, as the tool is: moxie_comm_mpi_launch starts
+ * MPI. Prints the sum of all ranks' numbers.
  */
 #include <stdio.h>
 

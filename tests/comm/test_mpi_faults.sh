@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Ranks over Open MPI that are late, stopped, killed or go: the others fail within the deadline and one second, and name
-# the rank. Without its option --enable-recovery the launcher ends them all instead.
+# the rank. Without its option --enable-recovery the launcher ends them all instead. Between machines, or over TCP, Open MPI
+# 4.1 ends a process itself when the peer of a connection has died, so that is not tested.
 flavour=openmpi
 . "$(dirname "$0")/mpi_lib.sh"
 
@@ -12,7 +13,6 @@ expect 2 2 --enable-recovery -- "$ranks" odd
 expect 4 3 --enable-recovery -- "$ranks" stopped
 moment=$(($$ % 90 * 1000)) # another one each time
 expect 4 3 --enable-recovery -- "$ranks" killed $moment
-expect 4 3 --enable-recovery --mca btl self,tcp -- "$ranks" killed $moment
 
 start 3 -- "$ranks" killed && fail "the launcher says that all is well, though a rank was killed"
 finish

@@ -44,8 +44,8 @@ void test_ranks_cut(test_ranks_spec *spec, test_rng *rng, int64_t tokens);
 /* Runs all ranks; results[ranks]. output: [T, H] of the layer. With replicated tokens each rank's output is compared
  * with rank 0's. Returns the first status that is not MOXIE_OK. */
 moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void *output, test_rank_result *results);
-/* As one rank, that of `comm`, which lives on: for ranks that are processes. `output` is as long as the whole output; only
- * what this rank computes is written. */
+/* As one rank, that of `comm`, which lives on: for ranks that are processes. `output` is as long as the whole output;
+ * only what this rank computes is written. */
 moxie_status test_ranks_run_one(const test_layer *layer, test_ranks_spec *spec, moxie_comm *comm, void *output,
                                 moxie_error *error);
 /* The arguments for tokens [first, first + tokens) of the layer's batch; the output too begins there. */

@@ -2,9 +2,9 @@
  *
  * mpi_end.c - how a rank leaves: cancel() and destroy() (mpi_transport.h).
  *
- * A communicator is only freed once the notices of all ranks have come. A message that arrives after that would be found
- * by the next communicator, to which MPI may give the same number. Where a rank is dead or has failed, the communicator
- * is kept until the process ends.
+ * A communicator is only freed once the notices of all ranks have come. A message that arrives after that would be
+ * found by the next communicator, to which MPI may give the same number. Where a rank is dead or has failed, the
+ * communicator is kept until the process ends.
  */
 #include <sched.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi_messages.c - the messages of one operation: posting them, split where an int cannot count their bytes, and testing
- * them without waiting (mpi_transport.h).
+ * mpi_messages.c - the messages of one operation: posting them, split where an int cannot count their bytes, and
+ * testing them without waiting (mpi_transport.h).
  */
 #include <limits.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi_notices.c - what ranks tell each other besides operations: that they wait, or that they have gone; and whom a rank
- * blames for being late (mpi_transport.h).
+ * mpi_notices.c - what ranks tell each other besides operations: that they wait, or that they have gone; and whom a
+ * rank blames for being late (mpi_transport.h).
  */
 #include <time.h>
 

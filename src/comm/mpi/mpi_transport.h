@@ -19,8 +19,8 @@
  *
  * What MPI cannot promise after cancel():
  *   - A receive that was not matched is withdrawn: its memory is free. One that has begun cannot be withdrawn.
- *   - A send cannot be withdrawn. Its memory may still be read, inside a later MPI call of this process or, on one host,
- *     by the receiver's process.
+ *   - A send cannot be withdrawn. Its memory may still be read, inside a later MPI call of this process or, on one
+ *     host, by the receiver's process.
  *   cancel() waits 100 ms for both, then frees the requests. So memory of a failed operation should live until the
  *   process ends or calls MPI_Abort.
  *   - MPI_Finalize may wait for a dead rank for ever: after a failure, a program ends without it.
