@@ -22,7 +22,7 @@ value() { sed -n '/"rows": \[/,/"measured_products"/p' "$tmp/out" | awk -v key="
 eplb() { sed -n '/"rows": \[/,/"measured_products"/p' "$tmp/out" | sed -n '/"eplb": {/,/}/p' |
     awk -v key="\"$1\":" -v n="$2" '$1 == key && ++found == n { sub(/,$/, "", $2); print $2 }'; }
 close() {
-    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a >= b - 0.001 * b - 1e-9 && a <= b + 0.001 * b + 1e-9) }' ||
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && (a - b) ^ 2 <= 1e-6 * b ^ 2 + 1e-18) }' ||
         fail "$3 is \"$1\", not $2"
 }
 is() { close "$(value "$1" "$2")" "$3" "$1 of row $2"; }
@@ -66,7 +66,10 @@ for key in model link_gb_s link_us eplb_history_tokens extrapolated measured_pro
     shared_ms measured_step_ms error schema_version plan routing scheme cpu seed; do
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key"
 done
-cp "$tmp/out" "$tmp/first"
+# One rank is this machine: the model's time and a run of the whole layer.
+awk -v a="$(value step_ms 1)" -v b="$(value measured_step_ms 1)" -v e="$(value error 1)" \
+    'BEGIN { exit !(b > 0 && (a / b - 1 - e) ^ 2 < 1e-6) }' || fail "one rank was not run: $(value measured_step_ms 1)"
+[ "$(value measured_step_ms 2)" = null ] || fail "four ranks were run"
 
 # A trace whose tokens all choose experts 0 to 7 of 64: rank 0 of 8 has all 8 x 8 choices. EPLB knows that and spreads
 # them: 8 a rank. Ranks without experts: 64 experts on 128.

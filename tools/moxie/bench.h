@@ -69,8 +69,8 @@ moxie_status bench_routing_reserve(bench_routing *routing, int64_t tokens, moxie
  * ones that were read longest ago, in random order. last_read [experts] says when each was read last (0: never). */
 void bench_routing_draw(bench_routing *routing, int64_t tokens, const uint64_t *last_read);
 
-/* Draws a pattern of ids alone: popular experts have low ids, and no expert is chosen for its age. A file's ids are those
- * of its tokens from number `first` on, and from the first again past the last. */
+/* Draws a pattern of ids alone: popular experts have low ids, and no expert is chosen for its age. A file's ids are
+ * those of its tokens from number `first` on, and from the first again past the last. */
 void bench_routing_pattern(bench_routing *routing, int64_t tokens, int64_t first);
 /* Fills `used` with all experts in a random order that depends on the seed alone. */
 void bench_routing_shuffle(bench_routing *routing);

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_simulate.c - `moxie bench --simulate-ranks`: products measured on this machine, and the step that a link makes of
- * them on many ranks (bench_simulate.h).
+ * bench_simulate.c - `moxie bench --simulate-ranks`: products measured on this machine, and the step that a link makes
+ * of them on many ranks (bench_simulate.h).
  *
  *     traffic of all rows -> which (experts, choices) are needed -> those are timed -> steps -> table or JSON
  *
- * A rank's products are timed as a layer of so many experts with one choice a token: `choices` tokens, spread evenly over
- * `experts` experts. Times are taken at powers of two and are straight between them; past SIM_MEASURED_CHOICES the last
- * two go on. Weights come from memory, as in every bench.
+ * A rank's products are timed as a layer of so many experts with one choice a token: `choices` tokens, spread evenly
+ * over `experts` experts. Times are taken at powers of two and are straight between them. Past SIM_MEASURED_CHOICES the
+ * last two go on. Weights come from memory, as in every bench.
+ *
+ * One rank is also run as it is, which says how far the model is off. Steps of several ranks are to be compared in the
+ * same place, once `--ranks` runs them: sim_row.measured.
  */
 #include "bench_simulate.h"
 
 #include <stdlib.h>
 
-enum { USUAL_TOKENS = 64, REPEATS = 5 };
+enum { USUAL_TOKENS = 64 };
 
 /* ---- which times are needed -------------------------------------------------------------------------- */
 
@@ -70,22 +73,33 @@ static moxie_status need_points(simulation *sim, moxie_error *error)
     return status;
 }
 
+static const char *routing_name(const bench_arguments *args)
+{
+    return args->trace ? args->trace : args->routing;
+}
+
 /* ---- measuring --------------------------------------------------------------------------------------- */
 
-/* The layer of one rank: routed experts alone, one choice a token, or the shared expert alone. */
-static void narrow(const simulation *sim, bool shared, int64_t experts, moxie_layer_config *config,
+/* What is timed. */
+typedef enum part { PRODUCTS, SHARED_EXPERT, WHOLE_LAYER } part;
+
+/* The layer of one rank: routed experts alone, one choice a token; or the shared expert, with an expert that no token
+ * chooses; or all of it. */
+static void narrow(const simulation *sim, part what, int64_t experts, moxie_layer_config *config,
                    moxie_weights *weights)
 {
     moxie_weights of = MOXIE_WEIGHTS_INIT;
     *config = sim->whole;
-    config->experts = experts;
-    config->top_k = 1;
     config->router_width = config->router_has_bias = 0;
     config->router_norm = (moxie_row_norm) { 0 };
-    of.n_experts = experts;
+    if (what != WHOLE_LAYER) {
+        config->experts = experts;
+        config->top_k = 1;
+    }
+    of.n_experts = config->experts;
     of.experts = sim->b->weights->experts;
     of.expert_norm = sim->b->weights->expert_norm;
-    if (shared) {
+    if (what != PRODUCTS) {
         of.shared = sim->b->weights->shared;
         of.shared_gate = sim->b->weights->shared_gate;
     } else {
@@ -95,11 +109,10 @@ static void narrow(const simulation *sim, bool shared, int64_t experts, moxie_la
     *weights = of;
 }
 
-/* The points of one layer; of the shared expert no token chooses another one. */
 typedef struct measured {
     sim_point *points;
     int count;
-    bool shared;
+    part what;
 } measured;
 
 static moxie_status open_model(simulation *sim, const measured *m, bench_routing *routing, moxie_error *error)
@@ -114,7 +127,7 @@ static moxie_status open_model(simulation *sim, const measured *m, bench_routing
         experts = m->points[i].experts > experts ? m->points[i].experts : experts;
         most = m->points[i].choices > most ? m->points[i].choices : most;
     }
-    narrow(sim, m->shared, experts, &b->model.config, &weights);
+    narrow(sim, m->what, experts, &b->model.config, &weights);
     b->model.shared_bytes = weights.shared ? made_expert_bytes(weights.shared) : 0;
     b->model.expert_bytes = made_expert_bytes(&weights.experts[0]);
     b->n_lines = 1;
@@ -125,7 +138,8 @@ static moxie_status open_model(simulation *sim, const measured *m, bench_routing
         workspace = moxie_plan_workspace_bytes(plan);
     moxie_plan_destroy(plan);
     if (status == MOXIE_OK)
-        status = bench_routing_open("uniform", &b->model.config, b->args->seed, routing, error);
+        status = bench_routing_open(m->what == WHOLE_LAYER ? routing_name(b->args) : "uniform", &b->model.config,
+                                    b->args->seed, routing, error);
     if (status == MOXIE_OK)
         status = bench_routing_reserve(routing, most, error);
     const uint64_t available = b->backend->available(&b->args->layer, workspace);
@@ -139,27 +153,27 @@ static moxie_status open_model(simulation *sim, const measured *m, bench_routing
     if (status == MOXIE_OK)
         status =
             bench_model_prepare(&b->model, copies, &weights, &options, b->backend->on_host, b->args->layer.json, error);
-    if (status == MOXIE_OK && !m->shared)
+    if (status == MOXIE_OK && m->what == PRODUCTS)
         bench_plan_name(b->model.copy[0].plan, b->plan, sizeof b->plan);
     return status;
 }
 
 static moxie_status measure(simulation *sim, const measured *m, moxie_error *error)
 {
+    static const char *const names[] = { "products", "shared expert", "one rank" };
     bench *b = sim->b;
     bench_routing routing = { 0 };
     cli_progress progress;
     moxie_status status = open_model(sim, m, &routing, error);
-    cli_progress_begin(&progress, m->shared ? "shared expert" : "products");
+    cli_progress_begin(&progress, names[m->what]);
     progress.terminal = progress.terminal && !b->args->layer.json;
     for (int i = 0; i < m->count && status == MOXIE_OK; i++) {
         sim_point *p = &m->points[i];
         cli_progress_show(&progress, (uint64_t)i, (uint64_t)m->count);
         routing.spread = p->experts;
-        routing.skips = m->shared;
-        status =
-            bench_line_time(b->backend, &b->model, &routing, p->choices, b->args->repeats ? b->args->repeats : REPEATS,
-                            b->args->seed, b->limits.found.cache_bytes, &p->line, error);
+        routing.skips = m->what == SHARED_EXPERT;
+        status = bench_line_time(b->backend, &b->model, &routing, p->choices, b->args->repeats, b->args->seed,
+                                 b->limits.found.cache_bytes, &p->line, error);
     }
     cli_progress_end(&progress);
     bench_routing_free(&routing);
@@ -167,17 +181,31 @@ static moxie_status measure(simulation *sim, const measured *m, moxie_error *err
     return status;
 }
 
+/* A point for each number of tokens. */
+static int list_tokens(const bench_arguments *args, int64_t experts, sim_point *out)
+{
+    const int count = args->tokens.count ? args->tokens.count : 1;
+    for (int i = 0; i < count; i++)
+        out[i] = (sim_point) { .experts = experts, .choices = args->tokens.count ? args->tokens.at[i] : USUAL_TOKENS };
+    return count;
+}
+
 static moxie_status measure_all(simulation *sim, moxie_error *error)
 {
     const bench_arguments *args = sim->b->args;
-    moxie_status status = measure(sim, &(measured) { sim->points, sim->n_points, false }, error);
-    if (status != MOXIE_OK || sim->whole.shared.intermediate == 0)
-        return status;
-    sim->n_shared = args->tokens.count ? args->tokens.count : 1;
-    for (int i = 0; i < sim->n_shared; i++)
-        sim->shared[i] =
-            (sim_point) { .experts = 1, .choices = args->tokens.count ? args->tokens.at[i] : USUAL_TOKENS };
-    return measure(sim, &(measured) { sim->shared, sim->n_shared, true }, error);
+    bool one = false;
+    for (int i = 0; i < sim->n_rows; i++)
+        one = one || sim->rows[i].ranks == 1;
+    moxie_status status = measure(sim, &(measured) { sim->points, sim->n_points, PRODUCTS }, error);
+    if (status == MOXIE_OK && sim->whole.shared.intermediate > 0) {
+        sim->n_shared = list_tokens(args, 1, sim->shared);
+        status = measure(sim, &(measured) { sim->shared, sim->n_shared, SHARED_EXPERT }, error);
+    }
+    if (status == MOXIE_OK && one) {
+        sim->n_here = list_tokens(args, sim->whole.experts, sim->here);
+        status = measure(sim, &(measured) { sim->here, sim->n_here, WHOLE_LAYER }, error);
+    }
+    return status;
 }
 
 /* ---- the model --------------------------------------------------------------------------------------- */
@@ -216,6 +244,9 @@ static void time_rows(simulation *sim)
         for (int s = 0; s < sim->n_shared; s++)
             if (sim->shared[s].choices == row->tokens)
                 row->shared = time_of(&sim->shared[s]);
+        for (int h = 0; h < sim->n_here && row->ranks == 1; h++)
+            if (sim->here[h].choices == row->tokens)
+                row->measured = time_of(&sim->here[h]);
         time_step(sim, row->shared, &row->linear);
         time_step(sim, row->shared, &row->eplb);
         for (int j = i; j-- > 0;)
@@ -244,8 +275,7 @@ static moxie_status list_rows(simulation *sim, moxie_error *error)
 static moxie_status route(simulation *sim, moxie_error *error)
 {
     bench *b = sim->b;
-    const char *name = b->args->trace ? b->args->trace : b->args->routing;
-    moxie_status status = bench_routing_open(name, &sim->whole, b->args->seed, &b->routing, error);
+    moxie_status status = bench_routing_open(routing_name(b->args), &sim->whole, b->args->seed, &b->routing, error);
     int64_t most = 1;
     for (int i = 0; i < sim->n_rows; i++)
         most = sim->rows[i].tokens > most ? sim->rows[i].tokens : most;

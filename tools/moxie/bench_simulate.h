@@ -55,6 +55,7 @@ typedef struct sim_row {
     sim_step linear, eplb;
     double shared;     /* seconds, in both steps */
     double efficiency; /* step of the first row with these tokens / this one's */
+    double measured;   /* seconds of this step as it ran here; 0: it did not */
 } sim_row;
 
 typedef struct simulation {
@@ -67,6 +68,8 @@ typedef struct simulation {
     int n_points;
     sim_point shared[CLI_MAX_SIZES]; /* the shared expert for each number of tokens; choices: tokens */
     int n_shared;
+    sim_point here[CLI_MAX_SIZES]; /* one rank's step, as it runs; choices: tokens */
+    int n_here;
     bool extrapolated; /* a rank has more choices than were measured */
     int64_t history;   /* tokens whose loads EPLB knew */
 } simulation;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_simulate_report.c - what `moxie bench --simulate-ranks` found, as a table or as JSON with one row for each number
- * of ranks and tokens. Both say what was measured, what was given and what is a model.
+ * bench_simulate_report.c - what `moxie bench --simulate-ranks` found, as a table or as JSON with one row for each
+ * number of ranks and tokens. Both say what was measured, what was given and what is a model.
  */
 #include "bench_simulate.h"
 
@@ -14,6 +14,11 @@ static const char nature[] =
 static double gain(const sim_row *row)
 {
     return row->linear.seconds / row->eplb.seconds - 1;
+}
+
+static double error_of(const sim_row *row)
+{
+    return row->linear.seconds / row->measured - 1;
 }
 
 static void print_head(const simulation *sim)
@@ -73,16 +78,30 @@ static void count_rough(const simulation *sim, int *disturbed, int *cached)
     }
 }
 
+static int32_t fewest_runs(const simulation *sim)
+{
+    int32_t fewest = sim->points[0].line.repeats;
+    for (int i = 1; i < sim->n_points; i++)
+        fewest = sim->points[i].line.repeats < fewest ? sim->points[i].line.repeats : fewest;
+    return fewest;
+}
+
 void sim_print_text(const simulation *sim)
 {
     int disturbed, cached;
+    char ms[32];
     print_head(sim);
     print_rows(sim);
     printf("tokens: of each rank. choices: (token, expert) pairs of a rank, the mean; most: of the most loaded one. "
            "efficiency: the step of the first row over this one's.\n");
     printf("EPLB: one slot more on each rank, placed by the loads of %s%lld %s.\n",
            sim->b->routing.file_tokens ? "the trace's " : "", CLI_COUNT(sim->history, "token"));
-    printf("measured: %d times of products, from %d runs each.\n", sim->n_points, sim->points[0].line.repeats);
+    printf("measured: %d times of products, from %d runs or more each.\n", sim->n_points, fewest_runs(sim));
+    for (int i = 0; i < sim->n_rows; i++)
+        if (sim->rows[i].measured > 0)
+            printf("checked: the step of %lld %s with %lld %s took %s ms here; the model is off by %+.0f %%.\n",
+                   CLI_COUNT(sim->rows[i].ranks, "rank"), CLI_COUNT(sim->rows[i].tokens, "token"),
+                   bench_ms(sim->rows[i].measured, ms), 100 * error_of(&sim->rows[i]));
     count_rough(sim, &disturbed, &cached);
     if (sim->extrapolated)
         printf("the most loaded rank has more than %d choices: its time goes on straight past that.\n",
@@ -104,15 +123,17 @@ static json_t *json_step(const sim_step *s)
                     s->products * 1e3, "return_ms", t->give_back * 1e3, "step_ms", s->seconds * 1e3);
 }
 
-/* measured_step_ms and error: the same step run by real ranks on this machine, and how far the model is off; null until
- * ranks can be timed here. */
+/* measured_step_ms and error: the same step as it ran on this machine, and how far the model is off; null where it did
+ * not. */
 static json_t *json_row(const sim_row *r)
 {
     json_t *row = json_step(&r->linear);
-    cli_json_merge(row, cli_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:n, s:n}", "ranks", (json_int_t)r->ranks,
-                                 "tokens_per_rank", (json_int_t)r->tokens, "shared_ms", r->shared * 1e3, "tokens_per_s",
+    cli_json_merge(row, cli_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "ranks", (json_int_t)r->ranks, "tokens_per_rank",
+                                 (json_int_t)r->tokens, "shared_ms", r->shared * 1e3, "tokens_per_s",
                                  (double)(r->ranks * r->tokens) / r->linear.seconds, "efficiency", r->efficiency,
-                                 "eplb_gain", gain(r), "measured_step_ms", "error"));
+                                 "eplb_gain", gain(r)));
+    cli_json_set(row, "measured_step_ms", r->measured > 0 ? json_real(r->measured * 1e3) : json_null());
+    cli_json_set(row, "error", r->measured > 0 ? json_real(error_of(r)) : json_null());
     cli_json_set(row, "eplb", json_step(&r->eplb));
     return row;
 }

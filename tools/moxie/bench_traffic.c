@@ -7,7 +7,8 @@
  *         choices[d]++          one row for each d != s out of s and into d          one f32 row a choice back
  *
  * Experts lie linearly, and as EPLB places them: one slot more on every rank, from the loads of other tokens (of a
- * file: of all its tokens). A popular expert is a random one, the same in every draw; a file's ids are taken as they are.
+ * file: of all its tokens). A popular expert is a random one, the same in every draw; a file's ids are taken as they
+ * are.
  */
 #include "bench_simulate.h"
 
