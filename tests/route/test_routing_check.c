@@ -208,7 +208,7 @@ static void test_rejections(void **state)
         { { .score = 4 }, 8, 2, "routing.score is 4" },
         { { .select = -1 }, 8, 2, "routing.select is -1" },
         { { .weight = 3 }, 8, 2, "routing.weight is 3" },
-        { { .norm = 5 }, 8, 2, "routing.norm is 5" },
+        { { .norm = 6 }, 8, 2, "routing.norm is 6" },
         { { .group_score = 2 }, 8, 2, "routing.group_score is 2" },
         { { .norm_eps = -1 }, 8, 2, "norm_eps" },
         { { .scale = NAN }, 8, 2, "routing.scale is nan" },
