@@ -155,6 +155,8 @@ static void test_numbers_of_routings(void **state)
     assert_int_equal(moxie_routing_number_of(&r, 8, MOXIE_NUMBERING_VLLM), 9);
     r = (moxie_routing) { .bias = some_floats };
     assert_int_equal(moxie_routing_number_of(&r, 8, MOXIE_NUMBERING_VLLM), 9);
+    r = (moxie_routing) { .score = MOXIE_SCORE_SOFTMAX, .norm = MOXIE_NORM_ROOT_SQUARES };
+    assert_int_equal(moxie_routing_number_of(&r, 8, MOXIE_NUMBERING_VLLM), 9);
     assert_int_equal(moxie_routing_number_of(NULL, 8, MOXIE_NUMBERING_VLLM), -1);
 }
 
@@ -173,6 +175,9 @@ static void test_descriptions(void **state)
     r = (moxie_routing) { .n_group = 2, .topk_per_group = 2, .softcap = 30, .bias_alt = some_floats };
     assert_string_equal(mox_routing_describe(&r, 32, 4, words, sizeof words),
                         "logit top-4 of 32, 2 in each of 2 groups, a second bias for some tokens, soft cap 30");
+    r = (moxie_routing) { .score = MOXIE_SCORE_SOFTMAX, .norm = MOXIE_NORM_ROOT_SQUARES };
+    assert_string_equal(mox_routing_describe(&r, 16, 4, words, sizeof words),
+                        "softmax top-4 of 16, renormalised by the root of squares");
     r = (moxie_routing) { .score = MOXIE_SCORE_SOFTMAX, .zero_experts = 256, .scale = 6 };
     assert_string_equal(mox_routing_describe(&r, 512, 12, words, sizeof words),
                         "softmax top-12 of 512, beside them 256 identity expert(s), times 6");
@@ -208,7 +213,7 @@ static void test_rejections(void **state)
         { { .score = 4 }, 8, 2, "routing.score is 4" },
         { { .select = -1 }, 8, 2, "routing.select is -1" },
         { { .weight = 3 }, 8, 2, "routing.weight is 3" },
-        { { .norm = 5 }, 8, 2, "routing.norm is 5" },
+        { { .norm = 6 }, 8, 2, "routing.norm is 6" },
         { { .group_score = 2 }, 8, 2, "routing.group_score is 2" },
         { { .norm_eps = -1 }, 8, 2, "norm_eps" },
         { { .scale = NAN }, 8, 2, "routing.scale is nan" },

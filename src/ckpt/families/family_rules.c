@@ -193,7 +193,7 @@ MOX_ADJUST(bailing)
     return ling_shared(config, file, dims, layer, out, error);
 }
 
-/* The weights of a router that chooses by its logits: a softmax over the chosen ones, which needs no norm, or sigmoids. */
+/* The weights of a router that chooses by its logits: a softmax over the chosen ones, or sigmoids. */
 static void score_chosen(bool sigmoid, bool norm, mox_dims *dims, moxie_routing *out)
 {
     out->weight = sigmoid ? MOXIE_WEIGHT_SIGMOID_SELECTED : MOXIE_WEIGHT_SOFTMAX_SELECTED;

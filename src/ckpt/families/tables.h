@@ -186,8 +186,8 @@ typedef struct mox_family {
     const char *default_topk_method; /* DeepSeek-V2: "greedy" uses no groups. NULL: groups do not depend on it */
     bool fixed_activation;           /* the model's code reads no hidden_act */
     bool shared_unclamped;           /* the limits of `activation` are the routed experts' alone */
-    /* Under other_names, a layer holds a second set of experts, for image tokens: numbered on from the first, with a row
-     * of its own in the correction bias [2, E], and both routers are stored [H, E]. The layer is that of text tokens. */
+    /* Under other_names, a layer holds a second set of experts, for image tokens. They are numbered on from the first
+     * and have the second row of the correction bias [2, E]. Both routers are [H, E]. The layer is the text's. */
     bool other_has_images;
     moxie_activation activation; /* alpha and limits are the defaults of swiglu_alpha and swiglu_limit where not 0 */
     moxie_routing route; /* the routing without groups, scale and arrays; its norm applies when dims.norm_topk */

@@ -9,8 +9,8 @@
 
 #include <jansson.h>
 
-/* Replaces each list of targets whose key names a scheme of ct_presets.def by the group that the name stands for. Groups
- * under other names stay lists. Nothing happens in configurations of other methods. False when out of memory. */
+/* Replaces each list of targets whose key names a scheme of ct_presets.def by the group that the name stands for.
+ * Groups under other names stay lists. Nothing happens in configurations of other methods. False when out of memory. */
 bool mox_ct_expand_presets(json_t *quant_config);
 
 #endif

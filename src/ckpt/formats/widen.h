@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * widen.h - parts of a matrix that no view can describe, as copies: codes of 2, 3 and 5 to 7 bits (MOX_ORDER_STREAM), and
- * GPTQ's zero points of the first version where they borrow.
+ * widen.h - parts of a matrix that no view can describe, as copies: codes of 2, 3 and 5 to 7 bits (MOX_ORDER_STREAM),
+ * codes of one number format in another (model_pair.h), and GPTQ's zero points of the first version where they borrow.
  */
 #ifndef MOX_CKPT_WIDEN_H
 #define MOX_CKPT_WIDEN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model_join.c - shared experts in tensors of their own as one wide expert (model_join.h). Codes, scales and zero points
- * are copied one after the other. A scale of a whole axis becomes one of each expert's part of it.
+ * model_join.c - shared experts in tensors of their own as one wide expert (model_join.h). Codes, scales and zero
+ * points are copied one after the other. A scale of a whole axis becomes one of each expert's part of it.
  */
 #include "ckpt/model/model_join.h"
 
