@@ -99,8 +99,8 @@ static void random_layers(void **state)
     walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_FAST);
 }
 
-/* How often the rarest kernel that reads `layout` was chosen, of those for these kinds of activations. Kernels for scales
- * of blocks count in layers of blocks, the others elsewhere. */
+/* How often the rarest kernel that reads `layout` was chosen, of those for these kinds of activations. Kernels for
+ * scales of blocks count in layers of blocks, the others elsewhere. */
 static int rarest_chosen(const test_layer_limits *limits, const char *layout, uint32_t kinds)
 {
     int rarest = INT32_MAX;

@@ -148,7 +148,7 @@ typedef struct mox_hopper_record {
 
 extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_hopper_fp8;
 
-/* Whether layout hopper_codes keeps the scales of a product with `cols` columns as f32, one for each block. Immutable. */
+/* Whether layout hopper_codes keeps the scales of a product with `cols` columns as f32, one for each block. */
 bool mox_hopper_has_block_scales(const moxie_quant *quant, int64_t cols);
 
 /* Sizes and offsets of a record. `layout` is one of these three and accepts the shape. False for any other layout. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_w8_blocks.cu - instantiates sm90_kernel.cuh for FP8 weights with scales of blocks. Each element has a file:
- * files compile in parallel.
+ * expert_gemm_sm90_w8_blocks.cu - instantiates sm90_kernel.cuh for FP8 weights with scales of blocks. Each element has
+ * a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 

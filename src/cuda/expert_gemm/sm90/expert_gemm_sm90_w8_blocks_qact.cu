@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_sm90_w8_blocks_qact.cu - instantiates sm90_kernel.cuh for FP8 weights and activations with
- * scales of blocks. Each element has a file:
- * files compile in parallel.
+ * scales of blocks. Each element has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
