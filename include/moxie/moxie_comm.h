@@ -52,8 +52,9 @@ typedef enum moxie_comm_sum { MOXIE_COMM_SUM_I64 = 0, MOXIE_COMM_MAX_I64 = 1, MO
  * may be open at a time. An operation may also finish before it returns.
  *
  * A failure is MOXIE_ERR_TIMEOUT when another rank is dead or was cancelled, and its text names the rank. After one
- * failure every further call but cancel() and destroy() may fail. Functions of one transport are called
- * one-thread-at-a-time; transports of different ranks work at the same time. */
+ * failure every further call but cancel() and destroy() may fail. `error` is never NULL. Functions of one transport are
+ * called one-thread-at-a-time; transports of different ranks work at the same time. Sizes are checked before: numbers
+ * are not negative, bytes fit 63 bits, pointers are there where rows are. */
 typedef struct moxie_transport {
     uint32_t struct_size;
     int32_t ranks, rank;
@@ -65,11 +66,12 @@ typedef struct moxie_transport {
     moxie_status (*alltoallv)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
     /* As alltoallv, but send_rows[0] rows from send_at[0] go to every rank; the other entries are not read. */
     moxie_status (*allgatherv)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
-    /* Sums f32 rows of all ranks in rank order: from `send`, [rows of all ranks, cols], this rank gets the
-     * recv_rows[rank] rows from row recv_at[rank] on, summed, to row 0 of `recv`. send_rows and send_at are not read;
-     * row_bytes is 4 cols. It rounds once a rank, so it serves mode FAST only. */
+    /* Sums f32 rows of all ranks in rank order: from `send`, [rows of all ranks, cols], rank r gets the recv_rows[r]
+     * rows from row recv_at[r] on, summed, to row 0 of its `recv`. Both arrays are the same on all ranks. send_rows and
+     * send_at are not read; row_bytes is 4 cols. It rounds once a rank, so it serves mode FAST only. */
     moxie_status (*reduce_scatter)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
-    /* Replaces values[n] by their sum or maximum over all ranks, in rank order; the type is `how`'s. */
+    /* Replaces values[n] by their sum or maximum over all ranks, in rank order; the type is `how`'s. A sum wraps around
+     * where it does not fit. NaN is below every number. */
     moxie_status (*allreduce)(void *self, void *values, int64_t n, moxie_comm_sum how, int64_t *request,
                               moxie_error *error);
     moxie_status (*barrier)(void *self, int64_t *request, moxie_error *error);
@@ -80,8 +82,23 @@ typedef struct moxie_transport {
     /* Gives up all open requests: after it no memory of theirs is touched. Other ranks that wait for this one fail. */
     void (*cancel)(void *self);
     void (*destroy)(void *self); /* frees `self`; no request is open */
+    /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
+    void (*wait)(void *self, int64_t request, int32_t ms);
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
+
+/* A transport that libmoxie brings. */
+typedef struct moxie_transport_info {
+    uint32_t struct_size;
+    int32_t usable;    /* 0: `missing` says why it is not, here and now */
+    const char *name;  /* "local", "mpi", ...; static */
+    const char *ranks; /* what its ranks are: "threads of one process"; static */
+    char missing[512]; /* "" when it is usable */
+} moxie_transport_info;
+#define MOXIE_TRANSPORT_INFO_INIT MOXIE_INIT(moxie_transport_info)
+/* Fills `out` with transport `index`, counted from 0. Returns 0 behind the last one, or when `out` is NULL. It may open
+ * the transport's library. Thread-safe. */
+MOXIE_API int moxie_transport_at(int32_t index, moxie_transport_info *out);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Comms                                                                                       */
@@ -91,7 +108,7 @@ typedef struct moxie_comm moxie_comm;
 
 typedef struct moxie_comm_options {
     uint32_t struct_size;
-    int32_t deadline_ms; /* how long one operation may wait for other ranks; 0 means 30000 */
+    int32_t deadline_ms; /* how long a rank waits for others in one operation, no other work included; 0: 30000 */
 } moxie_comm_options;
 #define MOXIE_COMM_OPTIONS_INIT MOXIE_INIT(moxie_comm_options)
 
@@ -101,7 +118,8 @@ MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const
                                          moxie_comm **out, moxie_error *error);
 
 /* `ranks` comms in this process, out[r] for rank r; each is used by a thread of its own, and destroyed once. They share
- * memory that the last destroyed one frees. Thread-safe. */
+ * memory that the last destroyed one frees. A thread that waits sleeps; rows are copied once, from the sender's memory
+ * to the receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
 MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,
                                                moxie_error *error);
 
@@ -121,9 +139,15 @@ MOXIE_API int32_t moxie_comm_ranks(const moxie_comm *comm);
 MOXIE_API int32_t moxie_comm_rank(const moxie_comm *comm);
 MOXIE_API const char *moxie_comm_name(const moxie_comm *comm);
 
-/* The transport's operations, each to its end: it returns when the operation is done, or MOXIE_ERR_TIMEOUT with the name
- * of the rank that is dead or late past the deadline. After a failure the comm is broken: further calls fail with the
- * first text. One-thread-at-a-time. */
+/* The transport's operations, each to its end. Memory is the caller's and is not touched after the call. Failures:
+ *
+ *     MOXIE_ERR_TIMEOUT    a rank is dead, has left, or is late past the deadline; the text names it
+ *     MOXIE_ERR_MISMATCH   ranks disagree: about the operation, numbers of rows, row_bytes; the text names two ranks and
+ *                          both numbers. Transports that see it report it; local does, on all ranks that take part
+ *     MOXIE_ERR_ARGUMENT   NULL, negative or too large numbers: nothing was started, and the comm works on
+ *
+ * After any other failure than MOXIE_ERR_ARGUMENT the comm is broken, received memory may be partly written, and further
+ * calls fail with the first text: destroy it and its plans, and make new ones. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_comm_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
                                          moxie_error *error);
 MOXIE_API moxie_status moxie_comm_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error);

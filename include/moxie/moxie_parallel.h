@@ -55,10 +55,10 @@ MOXIE_API moxie_status moxie_slot_map_replicas(const moxie_slot_map *map, int32_
                                                int32_t *slots, moxie_error *error);
 
 /* Which slot serves each choice of T tokens that rank `source` owns; -1 for ids outside [0, E). An expert on `source`
- * itself is served there, by its lowest slot. Else replica (first_token + t + j) % replicas, in ascending order, serves
- * choice j of token t; where its rank has the expert twice, the lower slot does. first_token: the number of token 0 in
- * the whole batch. source -1: no rank is near. ids, slots [T,K]; they may be the same array. Bits of results do not
- * depend on it, loads do. */
+ * itself is served there. Else number (first_token + t + j) % n of the n ranks that have it, in ascending order, serves
+ * choice j of token t. A rank with an expert twice counts once, and its lowest slot serves. first_token: the number of
+ * token 0 in the whole batch. source -1: no rank is near. ids, slots [T,K]; they may be the same array. Bits of results
+ * do not depend on it, loads do. */
 MOXIE_API moxie_status moxie_slot_map_serve(const moxie_slot_map *map, int32_t source, int64_t first_token,
                                             const int32_t *ids, int64_t tokens, int64_t top_k, int32_t *slots,
                                             moxie_error *error);
@@ -139,6 +139,18 @@ MOXIE_API moxie_status moxie_load_window_end_step(moxie_load_window *window, mox
 /* counts [layers, experts] over the whole window with the current step; *steps (may be NULL): ended steps in it. */
 MOXIE_API moxie_status moxie_load_window_counts(const moxie_load_window *window, int64_t *counts, int32_t *steps,
                                                 moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Tensor parallel slices                                                                      */
+/* ------------------------------------------------------------------------------------------- */
+
+/* The rows of every routed expert that rank `tp_rank` of `tp_size` holds: rows [w13[0], w13[1]) of gate and of up each,
+ * of the I rows; rows [w2[0], w2[1]) of down, of the H rows; all columns of both. config.tp_size and tp_rank are not
+ * read. The ranks' ranges lie end to end. They are as even as units allow: a unit is 16 rows, or with scales that
+ * several rows share (blocks of 128 x 128) a common multiple of both. A rank may get no rows. This is moxie's cut,
+ * which keeps the bytes of one rank (docs/ranks.md); another engine's is in moxie_prepare.h. Immutable. */
+MOXIE_API moxie_status moxie_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank,
+                                      int64_t w13[2], int64_t w2[2], moxie_error *error);
 
 #ifdef __cplusplus
 }

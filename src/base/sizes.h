@@ -53,16 +53,21 @@ static inline int64_t mox_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The greatest common divisor of two numbers; the other one when one is zero. */
+static inline int64_t mox_common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* The least common multiple of two numbers above zero. The caller knows that it fits. */
 static inline int64_t mox_common_multiple(int64_t a, int64_t b)
 {
-    int64_t x = a, y = b;
-    while (y != 0) {
-        const int64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
+    return a / mox_common_divisor(a, b) * b;
 }
 
 #endif

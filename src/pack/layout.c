@@ -55,15 +55,15 @@ static moxie_status check_projection(const moxie_matrix *matrix, const moxie_qua
 static moxie_status check_expert(const mox_record_shape *shape, int64_t index, const moxie_expert *expert,
                                  moxie_error *error)
 {
-    const int64_t h = shape->hidden, i = shape->intermediate;
+    const int64_t h = shape->hidden, i = shape->intermediate, rows13 = mox_shape_rows13(shape);
     MOX_FAIL_IF(!shape->gated && expert->gate.codes.data != NULL, MOXIE_ERR_MISMATCH, error,
                 "expert %lld has a gate projection, but the activation is ungated and has one first matrix: give it "
                 "as `up` alone, or choose a gated activation",
                 (long long)index);
     if (shape->gated)
-        MOX_TRY(check_projection(&expert->gate, &shape->w13, i, h, shape->bias13, index, "gate", error));
-    MOX_TRY(check_projection(&expert->up, &shape->w13, i, h, shape->bias13, index, "up", error));
-    return check_projection(&expert->down, &shape->w2, h, i, shape->bias2, index, "down", error);
+        MOX_TRY(check_projection(&expert->gate, &shape->w13, rows13, h, shape->bias13, index, "gate", error));
+    MOX_TRY(check_projection(&expert->up, &shape->w13, rows13, h, shape->bias13, index, "up", error));
+    return check_projection(&expert->down, &shape->w2, mox_shape_rows2(shape), i, shape->bias2, index, "down", error);
 }
 
 static moxie_status sized(const mox_layout *layout, const mox_record_shape *shape, uint64_t *bytes, moxie_error *error)

@@ -22,13 +22,26 @@
 #define MOX_RECORD_ALIGN 64
 #define MOX_RECORD_PART  (512 << 10) /* bytes; a good size for a part: it stays well inside an L2 cache */
 
-/* What determines the size and the sections of a record. */
+/* What determines the size and the sections of a record. A record holds whole rows: all of them, or in tensor parallel
+ * the rows of one rank. `hidden` is the number of columns of W13, `intermediate` that of W2. */
 typedef struct mox_record_shape {
     int64_t hidden, intermediate;
     bool gated;
     moxie_quant w13, w2;
     bool bias13, bias2;
+    bool cut;              /* the record has rows13 rows of gate and of up each, and rows2 of down; may be 0 */
+    int64_t rows13, rows2; /* read when `cut` */
 } mox_record_shape;
+
+/* Rows of gate, and of up, that a record holds; rows of down. */
+static inline int64_t mox_shape_rows13(const mox_record_shape *shape)
+{
+    return shape->cut ? shape->rows13 : shape->intermediate;
+}
+static inline int64_t mox_shape_rows2(const mox_record_shape *shape)
+{
+    return shape->cut ? shape->rows2 : shape->hidden;
+}
 
 typedef struct mox_record_header {
     uint32_t magic;    /* MOX_RECORD_MAGIC */

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moxie/moxie_comm.h>
+
 typedef struct arguments {
     bool json, measure, kernels, support;
     const char *limits_file;
@@ -226,6 +228,26 @@ static json_t *json_cuda_kernels(void)
     return kernels;
 }
 
+/* ---- transports ------------------------------------------------------------------------------------ */
+
+static void print_transports(void)
+{
+    moxie_transport_info t = MOXIE_TRANSPORT_INFO_INIT;
+    for (int32_t i = 0; moxie_transport_at(i, &t); i++)
+        printf("%s %s, ranks are %s%s%s\n", i == 0 ? "transports  " : "            ", t.name, t.ranks,
+               t.usable ? "" : "; not usable here: ", cli_printable(t.missing));
+}
+
+static json_t *json_transports(void)
+{
+    json_t *transports = json_array();
+    moxie_transport_info t = MOXIE_TRANSPORT_INFO_INIT;
+    for (int32_t i = 0; moxie_transport_at(i, &t); i++)
+        cli_json_append(transports, cli_pack("{s:s, s:s, s:b, s:s}", "name", t.name, "ranks", t.ranks, "usable",
+                                             t.usable, "missing", cli_utf8(t.missing)));
+    return transports;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------- */
 
 static void print_all_kernels(const moxie_machine *machine, const moxie_cuda_info *cuda)
@@ -248,6 +270,7 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
     print_names("features     ", features(machine, false), "none");
     print_names("capped       ", features(machine, true), "none");
     print_devices(cuda);
+    print_transports();
     putchar('\n');
     print_all_kernels(machine, cuda);
     putchar('\n');
@@ -300,6 +323,7 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
     cli_json_set(object, "cuda_instances", json_integer(cuda->kernels));
     cli_json_set(object, "cuda_devices", json_devices());
     cli_json_set(object, "cuda_kernels", json_cuda_kernels());
+    cli_json_set(object, "transports", json_transports());
     cli_json_set(object, "families", json_families(machine));
     cli_json_set(object, "kernels", json_kernels(machine));
     cli_json_set(object, "limits", limits ? cli_limits_json(limits) : json_null());

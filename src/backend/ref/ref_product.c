@@ -21,9 +21,9 @@ static const moxie_matrix *matrix_of_row(const mox_expert_gemm_args *args, const
         return &expert->down;
     if (!args->shape->gated)
         return &expert->up;
-    if (*n < args->shape->intermediate)
+    if (*n < mox_shape_rows13(args->shape))
         return &expert->gate;
-    *n -= args->shape->intermediate;
+    *n -= mox_shape_rows13(args->shape);
     return &expert->up;
 }
 

@@ -52,7 +52,7 @@ void mox_gemm_job_init(mox_gemm_job *job, const mox_expert_gemm_args *args, int6
 
 static int64_t matrix_rows(const mox_expert_gemm_args *args)
 {
-    return args->projection == MOX_W13 ? args->shape->intermediate : args->shape->hidden;
+    return args->projection == MOX_W13 ? mox_shape_rows13(args->shape) : mox_shape_rows2(args->shape);
 }
 
 static int64_t panels_per_slot(const mox_expert_gemm_args *args)

@@ -114,7 +114,7 @@ static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t wor
 static int64_t blocks_of(const mox_fused_args *args, const mox_fused_item *item, bool second)
 {
     const mox_record_shape *shape = args->parts[item->part].shape;
-    const int64_t rows = second ? shape->hidden : shape->intermediate;
+    const int64_t rows = second ? mox_shape_rows2(shape) : mox_shape_rows13(shape);
     const int64_t width = !second && shape->gated ? MOX_PANEL_ROWS : 2 * MOX_PANEL_ROWS;
     return mox_ceil_div(rows, width);
 }

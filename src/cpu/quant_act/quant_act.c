@@ -39,6 +39,8 @@ float mox_quant_act_amax(const mox_quant_act_args *args)
     float amax = 0;
     if (mox_quant_is_none(&args->quant) || !mox_act_quant_needs_amax(&args->quant))
         return amax;
+    if (args->batch_amax != NULL)
+        return *args->batch_amax;
     for (int64_t r = 0; r < mox_quant_act_rows(args); r++) {
         mox_quant_act_load(args, r, args->row_scratch);
         amax = fmaxf(amax, mox_amax(args->row_scratch, args->cols));

@@ -21,7 +21,10 @@ typedef struct mox_quant_act_args {
     const float *row_scale;  /* [rows] static scale or global of the row's expert; or NULL */
     float static_scale;      /* the same for all rows, when row_scale is NULL */
     uint32_t *amax;          /* [1] scratch for rules with one scale over the whole batch, else NULL */
-    const float *table;      /* device: [256] values of quant.element's codes; NULL when not quantized */
+    const float
+        *batch_amax;    /* host: [1] what mox_quant_act_amax() would find in a batch of which these are a part; NULL:
+                              * these are the batch */
+    const float *table; /* device: [256] values of quant.element's codes; NULL when not quantized */
     /* device: the kernel may run beside permute (device_launch.cuh). It reads inputs of the run only: x is one, and
      * rows, source, row_weight and row_scale are NULL. Nothing else in the pass has used the memory of `out` before. */
     int32_t early;

@@ -35,7 +35,7 @@ const mox_cuda_expert_gemm_kernel *mox_cuda_expert_gemm_at(int32_t i)
 static bool is_countable(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const bool first = problem->projection == MOX_W13;
-    const int64_t count = first ? problem->shape->intermediate : problem->shape->hidden;
+    const int64_t count = first ? mox_shape_rows13(problem->shape) : mox_shape_rows2(problem->shape);
     const int64_t cols = first ? problem->shape->hidden : problem->shape->intermediate;
     if (cols > INT32_MAX - MOX_SEGMENT ||
         mox_scale_rows(problem->weight, count) > UINT32_MAX / mox_scale_cols(problem->weight, cols))

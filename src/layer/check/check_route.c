@@ -162,7 +162,7 @@ void mox_check_shared_gate(mox_check_context *context)
 /* Whether a choice of this id adds the token's own hidden state. */
 static bool adds_identity(const moxie_layer_config *config, int32_t id)
 {
-    return mox_config_adds_identity(config) && id >= config->experts && id < mox_config_candidates(config);
+    return mox_config_adds_identity(config, false) && id >= config->experts && id < mox_config_candidates(config);
 }
 
 /* Column n of the hidden state of the pass's token t. */

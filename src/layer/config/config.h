@@ -27,12 +27,16 @@ moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena,
 int64_t mox_config_candidates(const moxie_layer_config *config);
 
 /* True when this rank adds what identity experts return: there are some, and the rank is the first, as for the shared
- * expert. */
-bool mox_config_adds_identity(const moxie_layer_config *config);
+ * expert. `has_comm`: the ranks exchange rows, so each adds them for its own tokens. */
+bool mox_config_adds_identity(const moxie_layer_config *config, bool has_comm);
 
 /* True when this rank computes the shared expert: there is one, and the rank is the first. So the sum of all ranks'
- * outputs contains it once. */
-bool mox_config_computes_shared(const moxie_layer_config *config);
+ * outputs contains it once. With a comm each rank computes it for its own tokens. */
+bool mox_config_computes_shared(const moxie_layer_config *config, bool has_comm);
+
+/* Number of expert parallel ranks, and of tensor parallel ranks in each: 1 or more. */
+int32_t mox_config_ep_ranks(const moxie_layer_config *config);
+int32_t mox_config_tp_ranks(const moxie_layer_config *config);
 
 /* The slot of each expert on this rank, -1 for experts of other ranks; and how many slots there are. */
 moxie_status mox_config_map_experts(const moxie_layer_config *config, int32_t *slot_of, int32_t *slots,
@@ -41,9 +45,12 @@ moxie_status mox_config_map_experts(const moxie_layer_config *config, int32_t *s
 /* The activation of one kind of expert. Per-expert arrays of the shared expert's are not for it. */
 const moxie_activation *mox_config_activation(const moxie_layer_config *config, mox_expert_kind kind);
 
-/* What fixes the form of a record: of a routed expert, of the shared expert. */
+/* What fixes the form of a record: of a whole routed expert (tp_slice.h cuts it), of the shared expert. */
 mox_record_shape mox_config_routed_shape(const moxie_layer_config *config);
 mox_record_shape mox_config_shared_shape(const moxie_layer_config *config);
+
+/* With options.comm: the comm is for ep_size * tp_size ranks, and this rank is the configuration's (config_comm.c). */
+moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie_options *options, moxie_error *error);
 
 /* The options with defaults filled in; `options` may be NULL. */
 moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error);

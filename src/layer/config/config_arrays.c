@@ -5,11 +5,13 @@
  *
  *     routing:     bias, bias_alt, per_expert_scale [E + Z], table [table_rows, K]
  *     activation:  expert_alpha, expert_beta, expert_limit [E]
+ *     slot_map:    expert_of [slots], first_slot [ranks + 1]
  *
  * In the flow: config (checked) -> [copies] -> layer; plans of the layer read them there.
  */
 #include "base/sizes.h"
 #include "layer/config/config.h"
+#include "layer/config/slot_map.h"
 
 /* Replaces *array, [rows, cols] elements, by a copy; NULL stays NULL. False when there is no memory. */
 static bool copy_array(mox_arena *arena, const void **array, int64_t rows, int64_t cols, uint64_t element)
@@ -46,7 +48,10 @@ moxie_status mox_config_own_arrays(moxie_layer_config *config, mox_arena *arena,
         copy_floats(arena, &r->per_expert_scale, candidates) && copy_floats(arena, &a->expert_alpha, config->experts) &&
         copy_floats(arena, &a->expert_beta, config->experts) && copy_floats(arena, &a->expert_limit, config->experts);
     r->table = table;
-    MOX_FAIL_IF(!copied, MOXIE_ERR_MEMORY, error,
+    const moxie_slot_map *map = config->slot_map != NULL ? mox_slot_map_copy(config->slot_map, arena) : NULL;
+    const bool map_copied = (map != NULL) == (config->slot_map != NULL);
+    config->slot_map = map;
+    MOX_FAIL_IF(!copied || !map_copied, MOXIE_ERR_MEMORY, error,
                 "no memory to copy the arrays of a configuration: %lld experts, a routing table of %lld rows",
                 (long long)config->experts, (long long)r->table_rows);
     return MOXIE_OK;

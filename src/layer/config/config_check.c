@@ -11,6 +11,7 @@
 
 #include "activation/activation.h"
 #include "layer/config/reserved.h"
+#include "layer/config/slot_map.h"
 #include "layer/config/struct_size.h"
 #include "route/route.h"
 
@@ -98,15 +99,29 @@ static moxie_status check_shared(const moxie_shared_config *s, moxie_error *erro
     return mox_quant_check_act(&s->a2, "shared a2", error);
 }
 
+int32_t mox_config_ep_ranks(const moxie_layer_config *c)
+{
+    return c->ep_size > 1 ? c->ep_size : 1;
+}
+
+int32_t mox_config_tp_ranks(const moxie_layer_config *c)
+{
+    return c->tp_size > 1 ? c->tp_size : 1;
+}
+
 static moxie_status check_parallel(const moxie_layer_config *c, moxie_error *error)
 {
-    const int32_t ranks = c->ep_size > 1 ? c->ep_size : 1;
+    const int32_t ranks = mox_config_ep_ranks(c), parts = mox_config_tp_ranks(c);
     MOX_FAIL_IF(c->ep_size < 0, MOXIE_ERR_ARGUMENT, error, "ep_size is %d; it must be 0 or more", (int)c->ep_size);
     MOX_FAIL_IF(c->ep_rank < 0 || c->ep_rank >= ranks, MOXIE_ERR_ARGUMENT, error,
                 "ep_rank is %d; with %d rank(s) it must be from 0 to %d", (int)c->ep_rank, (int)ranks, (int)ranks - 1);
     MOX_FAIL_IF(c->ep_map != MOXIE_MAP_LINEAR && c->ep_map != MOXIE_MAP_ROUND_ROBIN, MOXIE_ERR_ARGUMENT, error,
                 "ep_map is %d, which is no placement of moxie_expert_map_kind", (int)c->ep_map);
-    return MOXIE_OK;
+    MOX_FAIL_IF(c->tp_size < 0, MOXIE_ERR_ARGUMENT, error, "tp_size is %d; it must be 0 or more", (int)c->tp_size);
+    MOX_FAIL_IF(c->tp_rank < 0 || c->tp_rank >= parts, MOXIE_ERR_ARGUMENT, error,
+                "tp_rank is %d; with tp_size %d it must be from 0 to %d", (int)c->tp_rank, (int)c->tp_size,
+                (int)parts - 1);
+    return c->slot_map != NULL ? mox_slot_map_check(c->slot_map, (int32_t)c->experts, ranks, error) : MOXIE_OK;
 }
 
 moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_config *out, moxie_error *error)
@@ -136,8 +151,11 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
 
 moxie_status mox_config_map_experts(const moxie_layer_config *c, int32_t *slot_of, int32_t *slots, moxie_error *error)
 {
-    return mox_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size > 1 ? c->ep_size : 1,
-                          c->ep_rank, slot_of, slots, error);
+    if (c->slot_map == NULL)
+        return mox_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, mox_config_ep_ranks(c), c->ep_rank,
+                              slot_of, slots, error);
+    *slots = mox_slot_map_of_rank(c->slot_map, c->ep_rank, slot_of);
+    return MOXIE_OK;
 }
 
 int64_t mox_config_candidates(const moxie_layer_config *config)
@@ -145,15 +163,15 @@ int64_t mox_config_candidates(const moxie_layer_config *config)
     return config->experts + config->routing.zero_experts;
 }
 
-bool mox_config_adds_identity(const moxie_layer_config *config)
+bool mox_config_adds_identity(const moxie_layer_config *config, bool has_comm)
 {
     const moxie_routing *r = &config->routing;
-    return r->zero_experts > 0 && r->zero_kind == MOXIE_ZERO_IDENTITY && config->ep_rank == 0;
+    return r->zero_experts > 0 && r->zero_kind == MOXIE_ZERO_IDENTITY && (has_comm || config->ep_rank == 0);
 }
 
-bool mox_config_computes_shared(const moxie_layer_config *config)
+bool mox_config_computes_shared(const moxie_layer_config *config, bool has_comm)
 {
-    return config->shared.intermediate > 0 && config->ep_rank == 0;
+    return config->shared.intermediate > 0 && (has_comm || config->ep_rank == 0);
 }
 
 const moxie_activation *mox_config_activation(const moxie_layer_config *c, mox_expert_kind kind)

@@ -18,6 +18,7 @@
 #ifndef MOX_LAYER_PLAN_H
 #define MOX_LAYER_PLAN_H
 
+#include "layer/plan/ranks.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer.h"
 
@@ -59,6 +60,8 @@ typedef struct mox_workspace {
     uint64_t counts, amax;        /* scratch of permute, of quant_act */
     uint64_t codes, row, product; /* scratch of quant_act (codes, row) and of products */
     uint64_t fused_items, fused_scratch, fused_scratch_bytes;
+    /* tensor parallel: this rank's columns of act and of y, what travels, and numbers of rows (run_tp.c) */
+    uint64_t tp_act, tp_y, tp_send, tp_recv, tp_rows;
 } mox_workspace;
 
 /* The plan of one kind of expert; arrays of two are by mox_projection. */
@@ -89,6 +92,7 @@ struct moxie_plan {
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
+    mox_ranks *ranks; /* NULL: this rank alone */
 };
 
 /* This rank computes the shared expert. */

@@ -9,7 +9,9 @@
 
 #include "base/sizes.h"
 #include "layer/config/struct_size.h"
+#include "layer/config/tp_slice.h"
 #include "layer/plan/plan_product.h"
+#include "layer/plan/plan_ranks.h"
 #include "layer/plan/workspace.h"
 
 static bool depends_on_batch(const mox_expert_plan *experts)
@@ -20,18 +22,19 @@ static bool depends_on_batch(const mox_expert_plan *experts)
 static void set_experts(moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
-    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_config_routed_shape(c), .act = { c->a13, c->a2 } };
+    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_tp_shape(c), .act = { c->a13, c->a2 } };
     plan->experts[MOX_SHARED_EXPERT] =
         (mox_expert_plan) { .shape = mox_config_shared_shape(c), .act = { c->shared.a13, c->shared.a2 } };
     for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
         mox_expert_plan *experts = &plan->experts[k];
         experts->kernels = plan->kernels.experts[k];
         experts->activation = *mox_config_activation(c, (mox_expert_kind)k);
-        experts->n13 = experts->shape.intermediate * (experts->shape.gated ? 2 : 1);
+        experts->n13 = mox_shape_rows13(&experts->shape) * (experts->shape.gated ? 2 : 1);
     }
 }
 
-/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads. */
+/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads.
+ * Not with a part of the rows alone: then other ranks have the other activations. */
 static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
@@ -39,7 +42,8 @@ static void set_fused(moxie_plan *plan, mox_expert_kind kind)
                                   second = mox_plan_problem(plan, kind, MOX_W2);
     const mox_expert_kernels *k = &experts->kernels;
     experts->fused =
-        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_kernel *)k->glu)->tile != NULL &&
+        !experts->shape.cut && plan->backend->experts != NULL && k->glu != NULL &&
+        ((const mox_glu_kernel *)k->glu)->tile != NULL &&
         mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_kernel *)k->product[0],
                                &first) &&
         mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_kernel *)k->product[1], &second);
@@ -68,11 +72,14 @@ static void set_pass(moxie_plan *plan)
     mox_expert_plan *routed = &plan->experts[MOX_ROUTED], *shared = &plan->experts[MOX_SHARED_EXPERT];
     const bool one_pass = depends_on_batch(routed) || (mox_plan_has_shared(plan) && depends_on_batch(shared));
     int64_t tokens = MOX_PASS_TOKENS;
+    mox_plan_ranks_set_chunk(plan, one_pass);
+    const int64_t max_tokens = mox_plan_max_pass(plan);
     if (routed->fused)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
-    plan->pass_tokens = one_pass ? plan->max_tokens : mox_min_i64(plan->max_tokens, tokens);
+    plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
+    mox_plan_ranks_fit_chunk(plan);
     routed->max_pairs = plan->pass_tokens * plan->config.top_k;
     /* Activations of W13 have a row a pair where their codes depend on the expert, else a row a token. An update of an
      * expert may make static scales differ, so there is always room for a row a pair. */
@@ -153,7 +160,13 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
         status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
                             &plan->steps, error);
     if (status == MOXIE_OK)
+        status = mox_plan_ranks_create(plan, &read, error);
+    if (status == MOXIE_OK)
         status = set_memory(plan, error);
+    if (status == MOXIE_OK)
+        status = mox_plan_ranks_add_steps(plan, error);
+    if (read.comm != NULL && layer != NULL)
+        status = mox_plan_ranks_agree(plan, read.comm, status, error);
     if (status != MOXIE_OK) {
         mox_plan_destroy(plan);
         return status;
@@ -204,5 +217,6 @@ void mox_plan_destroy(moxie_plan *plan)
     if (plan == NULL)
         return;
     mox_steps_free(&plan->steps);
+    mox_plan_ranks_destroy(plan->ranks);
     mox_free(plan);
 }

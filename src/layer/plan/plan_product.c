@@ -33,8 +33,8 @@ mox_expert_gemm_args mox_plan_product(const moxie_plan *plan, mox_expert_kind ki
         .a = &experts->form[projection].shape,
         .act = &experts->act[projection],
         .dtype = plan->config.dtype,
-        .n_out = !first                  ? experts->shape.hidden
-                 : fuses & MOX_FUSES_ACT ? experts->shape.intermediate
+        .n_out = !first                  ? mox_shape_rows2(&experts->shape)
+                 : fuses & MOX_FUSES_ACT ? mox_shape_rows13(&experts->shape)
                                          : experts->n13,
         .next = first ? &experts->form[MOX_W2].shape : NULL,
         .next_act = first ? &experts->act[MOX_W2] : NULL,

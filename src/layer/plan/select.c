@@ -18,6 +18,7 @@ typedef struct selector {
     const moxie_layer_config *config;
     const mox_backend *backend;
     mox_target target;
+    bool has_comm; /* ranks exchange rows: each has the shared expert */
     mox_steps *steps;
     moxie_error *error;
 } selector;
@@ -242,18 +243,18 @@ static moxie_status choose_topk(selector *s, const mox_kernel **out)
     return choose(s, MOX_FAMILY_topk, "", &problem, routing, out);
 }
 
-static const char *identity_remark(const moxie_layer_config *c)
+static const char *identity_remark(const moxie_layer_config *c, bool has_comm)
 {
     if (c->routing.zero_experts == 0 || c->routing.zero_kind != MOXIE_ZERO_IDENTITY)
         return "";
-    return mox_config_adds_identity(c) ? "identity experts add weight times the hidden state"
-                                       : "rank 0 adds what identity experts return";
+    return mox_config_adds_identity(c, has_comm) ? "identity experts add weight times the hidden state"
+                                                 : "rank 0 adds what identity experts return";
 }
 
 static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out)
 {
     const moxie_layer_config *c = s->config;
-    const bool shared = mox_config_computes_shared(c);
+    const bool shared = mox_config_computes_shared(c, s->has_comm);
     const expert_request routed_request = { mox_config_routed_shape(c), c->a13, c->a2, { "w13", "w2" }, "",
                                             c->routing.on_input != 0 };
     const expert_request shared_request = { mox_config_shared_shape(c),    c->shared.a13, c->shared.a2,
@@ -274,7 +275,7 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
                                layouts != NULL ? layouts[MOX_SHARED_EXPERT] : NULL, &out->experts[MOX_SHARED_EXPERT]));
     if (shared && c->shared.has_gate)
         MOX_TRY(choose(s, MOX_FAMILY_dense, "shared gate", NULL, "", &out->shared_gate));
-    return choose(s, MOX_FAMILY_combine, "", NULL, identity_remark(c), &out->combine);
+    return choose(s, MOX_FAMILY_combine, "", NULL, identity_remark(c, s->has_comm), &out->combine);
 }
 
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
@@ -285,6 +286,7 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                    .backend = mox_backend_of((moxie_backend)options->backend),
                    .target = { .device = mox_device_is_host(device) ? NULL : &device->features,
                                .mode = (moxie_mode)options->mode },
+                   .has_comm = options->comm != NULL,
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };

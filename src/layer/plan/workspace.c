@@ -15,6 +15,8 @@
 #include "base/carver.h"
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
+#include "layer/plan/plan_ranks.h"
+#include "layer/plan/plan_tp.h"
 
 static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, uint64_t element)
 {
@@ -194,6 +196,8 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
         plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
     if (plan->kernels.expert_norm != NULL)
         plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
+    if (plan->experts[MOX_ROUTED].shape.cut)
+        mox_tp_carve(c, plan);
     carve_fused_scratch(c, plan);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
         if (plan->experts[k].fused)
@@ -214,6 +218,7 @@ moxie_status mox_workspace_assign(moxie_plan *plan, moxie_error *error)
     mox_carver c = mox_offset_carver(plan->backend->align);
     carve_batch(&c, plan);
     carve_pass(&c, plan);
+    mox_plan_ranks_carve(plan, &c);
     plan->space.bytes = c.used;
     for (int k = 0; k < (mox_plan_has_shared(plan) ? MOX_EXPERT_KINDS : 1); k++)
         carve_traces(&c, &plan->experts[k]);

@@ -30,6 +30,8 @@ static moxie_status run_traced(const moxie_plan *plan, mox_run_call call, const 
 moxie_status mox_plan_run(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
                           const mox_probe *probe, moxie_error *error)
 {
+    MOX_FAIL_IF(probe != NULL && plan->ranks != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "a plan with a comm cannot be checked stage by stage: check one that is made without options.comm");
     if (plan->backend->on_device)
         return mox_run_mirrored(plan, call, args, rows, probe, error);
     if (probe != NULL)

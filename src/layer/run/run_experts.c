@@ -16,6 +16,7 @@
 
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
+#include "layer/run/run_tp.h"
 #include "layer/weights/layer_arrays.h"
 
 /* ---- the pass ------------------------------------------------------------------------------------ */
@@ -113,13 +114,34 @@ static mox_quant_act_args quantizer(const mox_run *run, const mox_expert_pass *p
     };
 }
 
+/* One scale covers the tokens of all ranks: finds its magnitude together. A row of a token may be on many ranks or on
+ * none, so ranks look at their own tokens; rows of pairs are each on one. */
+static moxie_status join_amax(const mox_run *run, mox_projection p, mox_quant_act_args *args, float *amax,
+                              moxie_error *error)
+{
+    const mox_ranks *ranks = run->plan->ranks;
+    mox_quant_act_args looked_at = *args;
+    mox_comm_request request;
+    if (p == MOX_W13 && args->source == NULL) {
+        looked_at.x = run->own->args.hidden;
+        looked_at.max_rows = run->own->args.tokens;
+    }
+    *amax = mox_quant_act_amax(&looked_at);
+    args->batch_amax = amax;
+    MOX_TRY(mox_comm_start_allreduce(ranks->comm, amax, 1, MOXIE_COMM_MAX_F32, &request, error));
+    return mox_comm_wait(ranks->comm, request, error);
+}
+
 /* Makes the activations that the product reads, and in a traced run the same as F32. */
 static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
                              mox_quant_act_args *args, moxie_error *error)
 {
     const mox_backend *b = run->plan->backend;
     const mox_kernel *kernel = pass->experts->kernels.quant[p];
+    float amax;
     args->out = pass->a[p];
+    if (args->amax != NULL && run->own != NULL)
+        MOX_TRY(join_amax(run, p, args, &amax, error));
     if (!pass->experts->form[p].reads_hidden)
         MOX_TRY(b->quantize(&run->queue, kernel, args, error));
     if (run->probe == NULL || args->out.kind == MOX_ACTIVATIONS_F32)
@@ -178,7 +200,7 @@ static mox_glu_args activation(const mox_run *run, const mox_expert_pass *pass)
                             .expert_of = pass->expert_of,
                             .max_pairs = pass->pairs,
                             .h = pass->h,
-                            .intermediate = pass->experts->shape.intermediate,
+                            .intermediate = mox_shape_rows13(&pass->experts->shape),
                             .out = pass->act };
 }
 
@@ -219,6 +241,8 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     const uint32_t fuses = b->fuses(kernel);
     const mox_glu_args glu = activation(run, pass);
     mox_expert_gemm_args args = product(run, pass, p, fuses);
+    if (args.n_out == 0) /* a tensor parallel rank without rows of this matrix */
+        return MOXIE_OK;
     if (fuses != 0) {
         args.glu = &glu;
         args.next = &pass->a[MOX_W2];
@@ -232,10 +256,29 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     return b->product(&run->queue, kernel, &args, error);
 }
 
+/* The same with the part of an expert's rows that this tensor parallel rank has. */
+static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_error *error)
+{
+    float *const act = pass->act, *const y = pass->y;
+    const int64_t pairs = pass->offsets[pass->slots];
+    pass->act = MOX_RUN_AT(run, float, tp_act);
+    pass->y = MOX_RUN_AT(run, float, tp_y);
+    MOX_TRY(quantize13(run, pass, error));
+    MOX_TRY(multiply(run, pass, MOX_W13, error));
+    MOX_TRY(activate(run, pass, error));
+    MOX_TRY(mox_run_tp_gather(run, MOX_W13, pairs, pass->act, act, error));
+    pass->act = act;
+    MOX_TRY(quantize2(run, pass, error));
+    MOX_TRY(multiply(run, pass, MOX_W2, error));
+    return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error) : MOXIE_OK;
+}
+
 moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *error)
 {
     mox_expert_pass pass = kind == MOX_ROUTED ? routed_pass(run) : shared_pass(run);
     place_all(run, &pass);
+    if (pass.experts->shape.cut)
+        return run_part(run, &pass, error);
     MOX_TRY(quantize13(run, &pass, error));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, &pass, error));
     MOX_TRY(multiply(run, &pass, MOX_W13, error));

@@ -145,13 +145,13 @@ static moxie_status call_probe(const mox_run *run, const traced_part *traced, co
 
 /* ---- the call ------------------------------------------------------------------------------------ */
 
-moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error)
+moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_combine_args *combine, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     traced_part traced[MOX_EXPERT_KINDS];
     mox_fused_part parts[MOX_EXPERT_KINDS];
     int64_t n = 0;
-    if (plan->experts[MOX_ROUTED].fused) {
+    if (routed) {
         traced[n].kind = MOX_ROUTED;
         parts[n++] = routed_part(run);
     }

@@ -7,8 +7,8 @@
 
 #include "layer/run/run_state.h"
 
-/* Runs those experts whose products fuse: the routed ones if they do, the shared one if `shared`. Then combines, unless
+/* Runs experts whose products fuse: the routed ones if `routed`, the shared one if `shared`. Then combines, unless
  * `combine` is NULL. The pass was permuted. */
-moxie_status mox_run_fused(mox_run *run, bool shared, const mox_combine_args *combine, moxie_error *error);
+moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_combine_args *combine, moxie_error *error);
 
 #endif

@@ -61,6 +61,9 @@ typedef struct mox_probe {
 
 typedef struct mox_run {
     const moxie_plan *plan;
+    /* Ranks compute the batch together: the run of this rank's own tokens, which this is, or for which it computes rows
+     * that came from all ranks. NULL: this rank is alone. */
+    const struct mox_run *own;
     mox_queue queue;
     moxie_run_args args;
     char *space;            /* the workspace */

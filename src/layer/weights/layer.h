@@ -58,6 +58,7 @@ struct moxie_layer {
     moxie_layer_config config; /* its arrays are in config_arrays */
     mox_arena config_arrays;
     mox_record_shape routed_shape, shared_shape;
+    mox_record_shape whole_shape;                /* of a routed expert with the rows of all tensor parallel ranks */
     const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
     int32_t slots;
     int32_t *slot_of;   /* [E] */
@@ -72,6 +73,7 @@ struct moxie_layer {
     mox_dense_matrix router, shared_gate;      /* weight NULL when absent */
     mox_dense_matrix router_norm, expert_norm; /* [1, N], the same */
     bool prepared;
+    bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */
     mox_device device; /* where records and arrays are */
     mox_layer_arrays arrays;
 };

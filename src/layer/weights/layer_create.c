@@ -7,6 +7,7 @@
  */
 #include "layer/weights/layer_create.h"
 
+#include "layer/config/tp_slice.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer_arrays.h"
 #include "layer/weights/layer_records.h"
@@ -86,12 +87,15 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     moxie_options read;
     MOX_TRY(mox_config_read(config, &checked, error));
     MOX_TRY(mox_options_read(options, &read, error));
+    MOX_TRY(mox_config_check_comm(&checked, &read, error));
     moxie_layer *layer = mox_calloc(1, sizeof *layer);
     if (layer == NULL)
         return mox_layer_no_memory(&checked, error);
     layer->config = checked;
+    layer->has_comm = read.comm != NULL;
     moxie_status status = mox_config_own_arrays(&layer->config, &layer->config_arrays, error);
-    layer->routed_shape = mox_config_routed_shape(&checked);
+    layer->whole_shape = mox_config_routed_shape(&checked);
+    layer->routed_shape = mox_tp_shape(&checked);
     layer->shared_shape = mox_config_shared_shape(&checked);
     if (status == MOXIE_OK)
         status = mox_device_find(&read, false, &layer->device, error);

@@ -24,6 +24,7 @@
 #include "base/sizes.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
+#include "layer/config/tp_slice.h"
 #include "layer/weights/dense_matrix.h"
 #include "layer/weights/device_ring.h"
 #include "layer/weights/layer_arrays.h"
@@ -36,7 +37,8 @@
 
 typedef struct pack_batch {
     const mox_layout *layout;
-    const mox_record_shape *shape;
+    const mox_record_shape *shape, *whole; /* of records; of experts in `weights` */
+    const moxie_layer_config *config;
     const moxie_weights *weights;
     const int64_t *experts; /* [count] global indices; -1 is the shared expert */
     void *const *records;   /* [count] */
@@ -53,6 +55,15 @@ static const moxie_expert *view_of(const pack_batch *batch, int64_t i)
     return expert < 0 ? batch->weights->shared : &batch->weights->experts[expert];
 }
 
+/* The same with the rows of this rank alone. */
+static moxie_status slice_of(const pack_batch *batch, int64_t i, moxie_expert *out, moxie_error *error)
+{
+    if (batch->shape->cut)
+        return mox_tp_slice_expert(batch->config, view_of(batch, i), out, error);
+    *out = *view_of(batch, i);
+    return MOXIE_OK;
+}
+
 static int64_t parts_per_worker(const pack_batch *batch)
 {
     return mox_ceil_div(batch->count * batch->parts, batch->workers);
@@ -66,7 +77,9 @@ static void pack_part(void *context, int64_t task, int32_t worker)
     if (at >= batch->count * batch->parts)
         return;
     const int64_t i = at / batch->parts;
-    if (mox_record_pack_part(batch->layout, batch->shape, view_of(batch, i), at % batch->parts, batch->records[i],
+    moxie_expert expert;
+    if (slice_of(batch, i, &expert, NULL) != MOXIE_OK ||
+        mox_record_pack_part(batch->layout, batch->shape, &expert, at % batch->parts, batch->records[i],
                              &batch->sums[at], NULL) != MOXIE_OK)
         atomic_store_explicit(&batch->failed, true, memory_order_relaxed);
 }
@@ -74,9 +87,12 @@ static void pack_part(void *context, int64_t task, int32_t worker)
 /* Packs the batch again, one expert after the other, to get the error of the first that fails. */
 static moxie_status pack_for_error(const pack_batch *batch, moxie_error *error)
 {
-    for (int64_t i = 0; i < batch->count; i++)
-        MOX_TRY(mox_record_pack(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
-                                error));
+    for (int64_t i = 0; i < batch->count; i++) {
+        moxie_expert expert;
+        MOX_TRY(mox_record_check(batch->layout, batch->whole, batch->experts[i], view_of(batch, i), error));
+        MOX_TRY(slice_of(batch, i, &expert, error));
+        MOX_TRY(mox_record_pack(batch->layout, batch->shape, batch->experts[i], &expert, batch->records[i], error));
+    }
     return MOXIE_OK;
 }
 
@@ -85,7 +101,7 @@ static moxie_status pack(pack_batch *batch, const moxie_executor *executor, moxi
     bool valid = true;
     for (int64_t i = 0; i < batch->count; i++)
         valid = valid &&
-                mox_record_check(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
+                mox_record_check(batch->layout, batch->whole, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
     if (valid)
         mox_parallel(executor, batch->workers * parts_per_worker(batch), pack_part, batch);
     if (!valid || batch->failed)
@@ -174,6 +190,8 @@ static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights
 {
     const pack_batch batch = { .layout = layer->layouts[MOX_ROUTED],
                                .shape = &layer->routed_shape,
+                               .whole = &layer->whole_shape,
+                               .config = &layer->config,
                                .weights = weights,
                                .experts = layer->expert_of,
                                .records = layer->records };
@@ -186,6 +204,8 @@ static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights
     static const int64_t shared = -1;
     const pack_batch batch = { .layout = layer->layouts[MOX_SHARED_EXPERT],
                                .shape = &layer->shared_shape,
+                               .whole = &layer->shared_shape,
+                               .config = &layer->config,
                                .weights = weights,
                                .experts = &shared,
                                .records = &layer->shared_record };
@@ -274,6 +294,17 @@ static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *re
     return mox_layer_arrays_refresh(layer, error);
 }
 
+/* Packs one expert, of which this rank holds all rows or some. */
+static moxie_status pack_alone(const moxie_layer *layer, int64_t expert, const moxie_expert *weights, void *record,
+                               moxie_error *error)
+{
+    const mox_layout *layout = layer->layouts[MOX_ROUTED];
+    moxie_expert mine;
+    MOX_TRY(mox_record_check(layout, &layer->whole_shape, expert, weights, error));
+    MOX_TRY(mox_tp_slice_expert(&layer->config, weights, &mine, error));
+    return mox_record_pack(layout, &layer->routed_shape, expert, &mine, record, error);
+}
+
 moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const moxie_expert *weights,
                                      moxie_error *error)
 {
@@ -289,8 +320,7 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     MOX_FAIL_IF(copy == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for a second record of %llu bytes while the old one is in use",
                 (unsigned long long)layer->record_bytes);
-    moxie_status status =
-        mox_record_pack(layer->layouts[MOX_ROUTED], &layer->routed_shape, expert, weights, copy, error);
+    moxie_status status = pack_alone(layer, expert, weights, copy, error);
     if (status == MOXIE_OK)
         status = put_static_scales(layer, expert, weights, error);
     if (status == MOXIE_OK && mox_device_is_host(&layer->device))

@@ -24,10 +24,11 @@ static moxie_status check_expert(const mox_record_shape *shape, const moxie_expe
     return mox_matrix_check(&expert->down, &shape->w2, h, i, shape->bias2, what, error);
 }
 
-static moxie_status check_shared(const moxie_layer_config *config, const moxie_weights *weights, moxie_error *error)
+static moxie_status check_shared(const moxie_layer_config *config, const moxie_weights *weights, bool has_comm,
+                                 moxie_error *error)
 {
     const mox_record_shape shape = mox_config_shared_shape(config);
-    if (!mox_config_computes_shared(config))
+    if (!mox_config_computes_shared(config, has_comm))
         return MOXIE_OK;
     MOX_FAIL_IF(weights->shared == NULL, MOXIE_ERR_MISMATCH, error,
                 "the configuration has a shared expert of intermediate size %lld, but weights.shared is NULL",
@@ -39,7 +40,7 @@ static moxie_status check_shared(const moxie_layer_config *config, const moxie_w
 }
 
 moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_weights *weights, const int32_t *slot_of,
-                               moxie_error *error)
+                               bool has_comm, moxie_error *error)
 {
     const mox_record_shape shape = mox_config_routed_shape(config);
     MOX_FAIL_IF(weights->n_experts != config->experts || weights->experts == NULL, MOXIE_ERR_MISMATCH, error,
@@ -59,5 +60,5 @@ moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_wei
         MOX_TRY(mox_dense_matrix_check(&weights->router_norm, 1, config->router_width, false, "router norm", error));
     if (config->expert_norm.has_weight)
         MOX_TRY(mox_dense_matrix_check(&weights->expert_norm, 1, config->hidden, false, "expert norm", error));
-    return check_shared(config, weights, error);
+    return check_shared(config, weights, has_comm, error);
 }

@@ -11,8 +11,8 @@
 #include "layer/config/config.h"
 
 /* Checks the experts with slot_of[e] >= 0 (all when slot_of is NULL), and router, shared expert and its gate where the
- * configuration has them. */
+ * configuration has them. `has_comm`: as for mox_config_computes_shared. */
 moxie_status mox_weights_check(const moxie_layer_config *config, const moxie_weights *weights, const int32_t *slot_of,
-                               moxie_error *error);
+                               bool has_comm, moxie_error *error);
 
 #endif

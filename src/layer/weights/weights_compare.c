@@ -151,8 +151,8 @@ moxie_status mox_weights_compare(const moxie_layer_config *config, const moxie_w
     MOX_TRY(mox_config_read(config, &c, error));
     MOX_TRY(mox_struct_read(a, &wa, MOX_STRUCT(moxie_weights), error));
     MOX_TRY(mox_struct_read(b, &wb, MOX_STRUCT(moxie_weights), error));
-    MOX_TRY(mox_weights_check(&c, &wa, NULL, error));
-    MOX_TRY(mox_weights_check(&c, &wb, NULL, error));
+    MOX_TRY(mox_weights_check(&c, &wa, NULL, false, error));
+    MOX_TRY(mox_weights_check(&c, &wb, NULL, false, error));
 
     comparison state = { .out = { .expert = -1, .projection = "", .part = "" } };
     const mox_record_shape routed_shape = mox_config_routed_shape(&c), shared_shape = mox_config_shared_shape(&c);
@@ -162,7 +162,7 @@ moxie_status mox_weights_compare(const moxie_layer_config *config, const moxie_w
         state.out.experts += state.expert_differs;
     }
     state.expert = -1;
-    if (mox_config_computes_shared(&c)) {
+    if (mox_config_computes_shared(&c, false)) {
         compare_expert(&state, &shared_shape, shared, wa.shared, wb.shared);
         if (c.shared.has_gate)
             compare_plain(&state, "shared expert gate", &wa.shared_gate, &wb.shared_gate);

@@ -19,10 +19,10 @@ enum { W13, W2 };
 static mox_hopper_product product_of(const mox_hopper_order *order, const mox_record_shape *shape, int which)
 {
     const bool fp8 = order->to_fp8;
-    const mox_hopper_product first = {
-        &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13, fp8
-    };
-    const mox_hopper_product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2, fp8 };
+    const mox_hopper_product first = { &shape->w13,  mox_shape_rows13(shape), shape->hidden,
+                                       shape->gated, shape->bias13,           fp8 };
+    const mox_hopper_product second = { &shape->w2, mox_shape_rows2(shape), shape->intermediate,
+                                        false,      shape->bias2,           fp8 };
     return which == W13 ? first : second;
 }
 
@@ -240,6 +240,8 @@ void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape 
 static void unpack_matrix(const mox_hopper_order *order, const mox_hopper_matrix *m, const mox_hopper_product *p,
                           const uint8_t *record, int half, const moxie_matrix *to)
 {
+    if (m->rows == 0) /* a rank that has no rows of this matrix */
+        return;
     order->unpack(m, p, record, half, to);
     const float *bias = (const float *)(const void *)(record + m->bias_at);
     for (int64_t r = 0; p->bias && r < m->rows; r++)

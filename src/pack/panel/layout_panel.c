@@ -38,8 +38,8 @@ enum { W13, W2, PRODUCTS };
 
 static product product_of(const mox_record_shape *shape, int which)
 {
-    const product first = { &shape->w13, shape->intermediate, shape->hidden, shape->gated, shape->bias13 };
-    const product second = { &shape->w2, shape->hidden, shape->intermediate, false, shape->bias2 };
+    const product first = { &shape->w13, mox_shape_rows13(shape), shape->hidden, shape->gated, shape->bias13 };
+    const product second = { &shape->w2, mox_shape_rows2(shape), shape->intermediate, false, shape->bias2 };
     return which == W13 ? first : second;
 }
 
@@ -220,6 +220,8 @@ static void pack_rows(const product *p, const mox_panel_matrix *m, const section
 static void unpack_matrix(const product *p, const mox_panel_matrix *m, int half, const moxie_matrix *to)
 {
     const int64_t halves = halves_of(p);
+    if (p->rows == 0) /* a rank that has no rows of this matrix */
+        return;
     for (int64_t block = 0; block < blocks_of(p); block++)
         mox_panel_unpack(m, p->quant, m->panels + (uint64_t)(block * halves + half) * m->panel_bytes, to,
                          block * MOX_PANEL_ROWS);

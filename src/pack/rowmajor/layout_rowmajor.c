@@ -38,12 +38,12 @@ enum { GATE, UP, DOWN, PROJECTIONS };
 static projection projection_of(const mox_record_shape *shape, int which)
 {
     const projection first = { .quant = &shape->w13,
-                               .rows = which == GATE && !shape->gated ? 0 : shape->intermediate,
+                               .rows = which == GATE && !shape->gated ? 0 : mox_shape_rows13(shape),
                                .cols = shape->hidden,
                                .bias = shape->bias13,
                                .order_flag = which == GATE ? MOX_ROWMAJOR_ORDER_GATE : MOX_ROWMAJOR_ORDER_UP };
     const projection second = { .quant = &shape->w2,
-                                .rows = shape->hidden,
+                                .rows = mox_shape_rows2(shape),
                                 .cols = shape->intermediate,
                                 .bias = shape->bias2,
                                 .order_flag = MOX_ROWMAJOR_ORDER_DOWN };
@@ -205,6 +205,8 @@ static moxie_status pack_matrix(const projection *p, const moxie_matrix *from, c
 
 static void unpack_matrix(const moxie_quant *q, const mox_rowmajor_matrix *from, const moxie_matrix *to)
 {
+    if (from->rows == 0) /* a rank that has no rows of this matrix */
+        return;
     const moxie_grid codes = mox_grid_dense(from->codes, q->element, from->rows, from->cols);
     copy_grid(&codes, &to->codes);
     if (from->scale != NULL) {

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * api_comm.c - the calls of moxie_comm.h. Each checks its arguments; src/comm does the work.
+ */
+#include <moxie/moxie_comm.h>
+
+#include "api/api_need.h"
+#include "comm/comm.h"
+#include "comm/comm_check.h"
+#include "comm/transport_list.h"
+#include "layer/config/reserved.h"
+#include "layer/config/struct_size.h"
+
+int moxie_transport_at(int32_t index, moxie_transport_info *out)
+{
+    moxie_transport_info known = MOXIE_TRANSPORT_INFO_INIT;
+    if (!out || mox_struct_check(out, MOX_STRUCT(moxie_transport_info), NULL) != MOXIE_OK ||
+        !mox_transport_at(index, &known))
+        return 0;
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_transport_info));
+    return 1;
+}
+
+/* *deadline_ms: the option's, or 0. */
+static moxie_status read_options(const moxie_comm_options *options, int32_t *deadline_ms, moxie_error *error)
+{
+    moxie_comm_options known = MOXIE_COMM_OPTIONS_INIT;
+    if (options)
+        MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_comm_options), error));
+    MOX_FAIL_IF(known.deadline_ms < 0, MOXIE_ERR_ARGUMENT, error,
+                "moxie_comm_options: deadline_ms is %d; it must be 0 (30000) or more", known.deadline_ms);
+    *deadline_ms = known.deadline_ms;
+    return MOXIE_OK;
+}
+
+moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_comm_options *options, moxie_comm **out,
+                               moxie_error *error)
+{
+    moxie_transport known;
+    int32_t deadline_ms;
+    NEED(transport);
+    NEED(out);
+    MOX_TRY(mox_struct_read(transport, &known, MOX_STRUCT(moxie_transport), error));
+    MOX_TRY(mox_comm_check_transport(&known, error));
+    const moxie_status status = read_options(options, &deadline_ms, error);
+    if (status != MOXIE_OK) {
+        known.destroy(known.self); /* from here on it is ours */
+        return status;
+    }
+    return mox_comm_create(&known, deadline_ms, out, error);
+}
+
+moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,
+                                     moxie_error *error)
+{
+    int32_t deadline_ms;
+    NEED(out);
+    MOX_FAIL_IF(ranks < 1 || ranks > MOXIE_MAX_RANKS, MOXIE_ERR_ARGUMENT, error,
+                "moxie_comm_local_create: %d ranks; 1 to %d are possible", ranks, MOXIE_MAX_RANKS);
+    MOX_TRY(read_options(options, &deadline_ms, error));
+    return mox_comm_local_create(ranks, deadline_ms, out, error);
+}
+
+void moxie_comm_destroy(moxie_comm *comm)
+{
+    mox_comm_destroy(comm);
+}
+
+int32_t moxie_comm_ranks(const moxie_comm *comm)
+{
+    return comm ? mox_comm_ranks(comm) : 0;
+}
+
+int32_t moxie_comm_rank(const moxie_comm *comm)
+{
+    return comm ? mox_comm_rank(comm) : -1;
+}
+
+const char *moxie_comm_name(const moxie_comm *comm)
+{
+    return comm ? mox_comm_name(comm) : NULL;
+}
+
+moxie_status moxie_comm_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each, moxie_error *error)
+{
+    mox_comm_request request;
+    NEED(comm);
+    MOX_TRY(mox_comm_start_counts(comm, send, recv, each, &request, error));
+    return mox_comm_wait(comm, request, error);
+}
+
+moxie_status moxie_comm_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error)
+{
+    mox_comm_request request;
+    NEED(comm);
+    NEED(rows);
+    MOX_RESERVED(moxie_comm_rows, rows, "rows", error);
+    MOX_TRY(mox_comm_start_alltoallv(comm, rows, &request, error));
+    return mox_comm_wait(comm, request, error);
+}
+
+moxie_status moxie_comm_allgatherv(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error)
+{
+    mox_comm_request request;
+    NEED(comm);
+    NEED(rows);
+    MOX_RESERVED(moxie_comm_rows, rows, "rows", error);
+    MOX_TRY(mox_comm_start_allgatherv(comm, rows, &request, error));
+    return mox_comm_wait(comm, request, error);
+}
+
+moxie_status moxie_comm_reduce_scatter(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error)
+{
+    mox_comm_request request;
+    NEED(comm);
+    NEED(rows);
+    MOX_RESERVED(moxie_comm_rows, rows, "rows", error);
+    MOX_TRY(mox_comm_start_reduce_scatter(comm, rows, &request, error));
+    return mox_comm_wait(comm, request, error);
+}
+
+moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how, moxie_error *error)
+{
+    mox_comm_request request;
+    NEED(comm);
+    MOX_TRY(mox_comm_start_allreduce(comm, values, n, how, &request, error));
+    return mox_comm_wait(comm, request, error);
+}
+
+moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error)
+{
+    mox_comm_request request;
+    NEED(comm);
+    MOX_TRY(mox_comm_start_barrier(comm, &request, error));
+    return mox_comm_wait(comm, request, error);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * comm.c - a comm over any transport: requests with a deadline (comm.h).
+ *
+ * The transport moves the bytes; this file numbers the operations, watches the clock and keeps the first failure. A
+ * rank that waits sleeps in the transport's wait(), or polls with growing pauses where it has none.
+ */
+#include "comm/comm.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "comm/comm_check.h"
+#include "comm/local/local.h"
+
+enum { DEFAULT_DEADLINE = 30000 };
+
+/* For a transport that fails without a text. */
+#define UNSAID                                                                                                         \
+    {                                                                                                                  \
+        .offset = -1, .text = "the transport failed"                                                                   \
+    }
+
+typedef struct open_request {
+    bool used;
+    mox_comm_kind kind;
+    int64_t number;     /* the transport's */
+    uint64_t operation; /* counted over all of this rank's, from 1 */
+    int64_t since;      /* ms; when it was first found unfinished; -1: not yet */
+} open_request;
+
+struct moxie_comm {
+    moxie_transport transport;
+    int32_t deadline;
+    uint64_t operations; /* started */
+    moxie_error broken;  /* code MOXIE_OK: it is not */
+    open_request open[MOX_COMM_OPEN];
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- creation ----------------------------------------------------------------------------------------- */
+
+moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_ms, moxie_comm **out,
+                             moxie_error *error)
+{
+    moxie_comm *comm = mox_alloc(sizeof *comm);
+    if (!comm) {
+        transport->destroy(transport->self);
+        return mox_fail(MOXIE_ERR_MEMORY, error, "moxie_comm: no memory for %llu bytes",
+                        (unsigned long long)sizeof *comm);
+    }
+    comm->transport = *transport;
+    comm->deadline = deadline_ms > 0 ? deadline_ms : DEFAULT_DEADLINE;
+    *out = comm;
+    return MOXIE_OK;
+}
+
+moxie_status mox_comm_local_create(int32_t ranks, int32_t deadline_ms, moxie_comm **out, moxie_error *error)
+{
+    moxie_comm **comms = NULL;
+    moxie_transport *transports = mox_calloc((uint64_t)ranks, sizeof *transports);
+    moxie_status status = MOXIE_ERR_MEMORY;
+    if (transports)
+        comms = mox_calloc((uint64_t)ranks, sizeof(moxie_comm *));
+    if (!comms) {
+        (void)mox_fail(status, error, "moxie_comm_local_create: no memory for %d ranks", ranks);
+        goto out;
+    }
+    status = mox_local_create(ranks, transports, error);
+    if (status != MOXIE_OK)
+        goto out;
+    for (int32_t r = 0; r < ranks; r++) {
+        const moxie_status made = mox_comm_create(&transports[r], deadline_ms, &comms[r], status ? NULL : error);
+        status = status ? status : made;
+    }
+    for (int32_t r = 0; r < ranks; r++)
+        if (status)
+            mox_comm_destroy(comms[r]);
+        else
+            out[r] = comms[r];
+out:
+    mox_free(comms);
+    mox_free(transports);
+    return status;
+}
+
+void mox_comm_destroy(moxie_comm *comm)
+{
+    if (!comm)
+        return;
+    bool open = false;
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        open = open || comm->open[i].used;
+    if (open)
+        comm->transport.cancel(comm->transport.self);
+    comm->transport.destroy(comm->transport.self);
+    mox_free(comm);
+}
+
+int32_t mox_comm_ranks(const moxie_comm *comm)
+{
+    return comm->transport.ranks;
+}
+
+int32_t mox_comm_rank(const moxie_comm *comm)
+{
+    return comm->transport.rank;
+}
+
+const char *mox_comm_name(const moxie_comm *comm)
+{
+    return comm->transport.name;
+}
+
+/* ---- failure ------------------------------------------------------------------------------------------ */
+
+static moxie_status say_broken(const moxie_comm *comm, moxie_error *error)
+{
+    if (error)
+        *error = comm->broken;
+    return comm->broken.code;
+}
+
+void mox_comm_break(moxie_comm *comm, const moxie_error *reason)
+{
+    if (comm->broken.code != MOXIE_OK)
+        return;
+    comm->broken = *reason;
+    comm->transport.cancel(comm->transport.self);
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        comm->open[i].used = false;
+}
+
+/* The transport failed with `reason` in an operation that waited `waited` ms. */
+static moxie_status transport_failed(moxie_comm *comm, const char *kind, uint64_t operation, int64_t waited,
+                                     moxie_error *reason, moxie_error *error)
+{
+    const char *remedy =
+        reason->code == MOXIE_ERR_TIMEOUT ? "; if a rank is dead, make comms and plans anew without it" : "";
+    (void)mox_fail_context(reason->code, reason, "%s, operation %llu of rank %d, waited %lld of at most %d ms%s", kind,
+                           (unsigned long long)operation, comm->transport.rank, (long long)waited, comm->deadline,
+                           remedy);
+    mox_comm_break(comm, reason);
+    return say_broken(comm, error);
+}
+
+static moxie_status too_late(moxie_comm *comm, const open_request *r, int64_t waited, moxie_error *error)
+{
+    moxie_error reason;
+    char rank[32] = "another rank";
+    const int32_t late = comm->transport.late(comm->transport.self, r->number);
+    if (late >= 0)
+        snprintf(rank, sizeof rank, "rank %d of %d", late, comm->transport.ranks);
+    (void)mox_fail(MOXIE_ERR_TIMEOUT, &reason,
+                   "%s, operation %llu of rank %d: %s did not take part within %lld ms, and deadline_ms is %d; raise "
+                   "deadline_ms if that rank is only slow; if it is dead, make comms and plans anew without it",
+                   mox_comm_kind_name(r->kind), (unsigned long long)r->operation, comm->transport.rank, rank,
+                   (long long)waited, comm->deadline);
+    mox_comm_break(comm, &reason);
+    return say_broken(comm, error);
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------- */
+
+/* A place for a request of a comm that works; NULL, and *status set, when there is none. */
+static open_request *find_place(moxie_comm *comm, mox_comm_kind kind, moxie_status *status, moxie_error *error)
+{
+    if (comm->broken.code != MOXIE_OK) {
+        *status = say_broken(comm, error);
+        return NULL;
+    }
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        if (!comm->open[i].used) {
+            comm->open[i] = (open_request) { .kind = kind, .operation = comm->operations + 1, .since = -1 };
+            return &comm->open[i];
+        }
+    *status = mox_fail(MOXIE_ERR_ARGUMENT, error,
+                       "%s: %d requests of this comm are open, which is the limit; wait for one of them",
+                       mox_comm_kind_name(kind), MOX_COMM_OPEN);
+    return NULL;
+}
+
+/* The transport answered `status` to the start of the request. */
+static moxie_status started(moxie_comm *comm, open_request *place, moxie_status status, moxie_error *reason,
+                            mox_comm_request *request, moxie_error *error)
+{
+    comm->operations++;
+    if (status != MOXIE_OK) {
+        reason->code = status;
+        return transport_failed(comm, mox_comm_kind_name(place->kind), place->operation, 0, reason, error);
+    }
+    place->used = true;
+    *request = (mox_comm_request)(place - comm->open);
+    return MOXIE_OK;
+}
+
+moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
+                                   mox_comm_request *request, moxie_error *error)
+{
+    moxie_error reason = UNSAID;
+    moxie_status status;
+    const moxie_transport *t = &comm->transport;
+    open_request *place = find_place(comm, MOX_COMM_COUNTS, &status, error);
+    if (!place)
+        return status;
+    MOX_TRY(mox_comm_check_counts(send, recv, each, t->ranks, error));
+    status = t->counts(t->self, send, recv, each, &place->number, &reason);
+    return started(comm, place, status, &reason, request, error);
+}
+
+typedef moxie_status (*rows_function)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
+
+static moxie_status start_rows(moxie_comm *comm, mox_comm_kind kind, rows_function start, const moxie_comm_rows *rows,
+                               mox_comm_request *request, moxie_error *error)
+{
+    moxie_error reason = UNSAID;
+    moxie_status status;
+    const moxie_transport *t = &comm->transport;
+    open_request *place = find_place(comm, kind, &status, error);
+    if (!place)
+        return status;
+    MOX_TRY(mox_comm_check_rows(kind, rows, t->rank, t->ranks, error));
+    status = start(t->self, rows, &place->number, &reason);
+    return started(comm, place, status, &reason, request, error);
+}
+
+moxie_status mox_comm_start_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
+                                      moxie_error *error)
+{
+    return start_rows(comm, MOX_COMM_ALLTOALLV, comm->transport.alltoallv, rows, request, error);
+}
+
+moxie_status mox_comm_start_allgatherv(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
+                                       moxie_error *error)
+{
+    return start_rows(comm, MOX_COMM_ALLGATHERV, comm->transport.allgatherv, rows, request, error);
+}
+
+moxie_status mox_comm_start_reduce_scatter(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
+                                           moxie_error *error)
+{
+    return start_rows(comm, MOX_COMM_REDUCE_SCATTER, comm->transport.reduce_scatter, rows, request, error);
+}
+
+moxie_status mox_comm_start_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
+                                      mox_comm_request *request, moxie_error *error)
+{
+    moxie_error reason = UNSAID;
+    moxie_status status;
+    const moxie_transport *t = &comm->transport;
+    open_request *place = find_place(comm, MOX_COMM_ALLREDUCE, &status, error);
+    if (!place)
+        return status;
+    MOX_TRY(mox_comm_check_allreduce(values, n, how, error));
+    status = t->allreduce(t->self, values, n, how, &place->number, &reason);
+    return started(comm, place, status, &reason, request, error);
+}
+
+moxie_status mox_comm_start_barrier(moxie_comm *comm, mox_comm_request *request, moxie_error *error)
+{
+    moxie_error reason = UNSAID;
+    moxie_status status;
+    const moxie_transport *t = &comm->transport;
+    open_request *place = find_place(comm, MOX_COMM_BARRIER, &status, error);
+    if (!place)
+        return status;
+    status = t->barrier(t->self, &place->number, &reason);
+    return started(comm, place, status, &reason, request, error);
+}
+
+/* ---- test and wait ------------------------------------------------------------------------------------ */
+
+moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *done, moxie_error *error)
+{
+    moxie_error reason = UNSAID;
+    int32_t finished = 0;
+    if (comm->broken.code != MOXIE_OK)
+        return say_broken(comm, error);
+    MOX_FAIL_IF(request < 0 || request >= MOX_COMM_OPEN || !comm->open[request].used, MOXIE_ERR_ARGUMENT, error,
+                "comm: request %d is not open", request);
+    open_request *r = &comm->open[request];
+    const moxie_transport *t = &comm->transport;
+    const moxie_status status = t->progress(t->self, r->number, &finished, &reason);
+    const int64_t now = now_ms(), waited = r->since < 0 ? 0 : now - r->since;
+    if (status != MOXIE_OK) {
+        reason.code = status;
+        return transport_failed(comm, mox_comm_kind_name(r->kind), r->operation, waited, &reason, error);
+    }
+    if (!finished && waited > comm->deadline)
+        return too_late(comm, r, waited, error);
+    r->since = r->since < 0 ? now : r->since;
+    r->used = !finished;
+    *done = finished;
+    return MOXIE_OK;
+}
+
+/* Sleeps until the request may have come further, at most until a little after its deadline. */
+static void pause_for(const moxie_comm *comm, const open_request *r, uint32_t round)
+{
+    const int64_t left = comm->deadline - (now_ms() - r->since);
+    if (comm->transport.wait) {
+        comm->transport.wait(comm->transport.self, r->number, left < 0 ? 1 : (int32_t)left + 1);
+    } else if (round < 64) {
+        sched_yield();
+    } else {
+        const uint32_t doublings = round - 64 < 5 ? round - 64 : 5;
+        nanosleep(&(struct timespec) { .tv_nsec = 32000L << doublings }, NULL);
+    }
+}
+
+moxie_status mox_comm_wait(moxie_comm *comm, mox_comm_request request, moxie_error *error)
+{
+    for (uint32_t round = 0;; round += round < 1000) {
+        int32_t done = 0;
+        MOX_TRY(mox_comm_test(comm, request, &done, error));
+        if (done)
+            return MOXIE_OK;
+        pause_for(comm, &comm->open[request], round);
+    }
+}

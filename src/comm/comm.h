@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * comm.h - a comm: a transport, a deadline, the open requests and the failure that broke it.
+ *
+ *     mox_comm_start_* -> request    returns at once; the arguments' memory belongs to the request until it is done
+ *     mox_comm_test                  works on it, says whether it is done
+ *     mox_comm_wait                  the same until it is done, or another rank is late past the deadline
+ *
+ * Every rank starts the same operations in the same order; up to MOX_COMM_OPEN are open at a time and finish in any
+ * order. The deadline of a request runs from its first test that finds it unfinished: what a rank computes between
+ * start and test does not count.
+ *
+ * A failure of the transport or of a deadline breaks the comm: it cancels the transport, so no memory of a request is
+ * touched any more, and every later call returns the first failure. Wrong arguments (MOXIE_ERR_ARGUMENT) start nothing
+ * and break nothing. One-thread-at-a-time.
+ */
+#ifndef MOX_COMM_COMM_H
+#define MOX_COMM_COMM_H
+
+#include "comm/operation.h"
+
+/* Takes over transport->self: destroys it in the end, also when it fails. deadline_ms: 0 means 30000. */
+moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_ms, moxie_comm **out,
+                             moxie_error *error);
+/* out[ranks]. */
+moxie_status mox_comm_local_create(int32_t ranks, int32_t deadline_ms, moxie_comm **out, moxie_error *error);
+/* Gives up what is open. NULL is fine. */
+void mox_comm_destroy(moxie_comm *comm);
+
+int32_t mox_comm_ranks(const moxie_comm *comm);
+int32_t mox_comm_rank(const moxie_comm *comm);
+const char *mox_comm_name(const moxie_comm *comm);
+
+/* A number below MOX_COMM_OPEN, valid until the request is done. */
+typedef int32_t mox_comm_request;
+
+moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
+                                   mox_comm_request *request, moxie_error *error);
+moxie_status mox_comm_start_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
+                                      moxie_error *error);
+moxie_status mox_comm_start_allgatherv(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
+                                       moxie_error *error);
+moxie_status mox_comm_start_reduce_scatter(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
+                                           moxie_error *error);
+moxie_status mox_comm_start_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
+                                      mox_comm_request *request, moxie_error *error);
+moxie_status mox_comm_start_barrier(moxie_comm *comm, mox_comm_request *request, moxie_error *error);
+
+/* *done: 1 when it is done; then its number is free. Untouched on failure. */
+moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *done, moxie_error *error);
+moxie_status mox_comm_wait(moxie_comm *comm, mox_comm_request request, moxie_error *error);
+
+/* Breaks the comm for a failure of the caller's own, so that other ranks do not wait in vain: cancels what is open.
+ * Later calls return `reason`. A broken comm keeps its first failure. */
+void mox_comm_break(moxie_comm *comm, const moxie_error *reason);
+
+#endif

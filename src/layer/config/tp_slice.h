@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tp_slice.h - which rows of an expert a tensor parallel rank holds. Bits stay those of one rank, because matrices are
+ * cut by rows only: every dot product is whole on one rank.
+ *
+ *            W13: gate, up [I, H]        W2: down [H, I]
+ *     rank 0  rows [0, 48)                rows [0, 64)          as even as whole units allow
+ *     rank 1  rows [48, 80)               rows [64, 112)        a unit: 16 rows that no group of scales crosses
+ *
+ * In the flow: config -> [rows of this rank] -> views and records of these rows (layer/weights), act and y (layer/run).
+ */
+#ifndef MOX_LAYER_TP_SLICE_H
+#define MOX_LAYER_TP_SLICE_H
+
+#include "layer/config/config.h"
+
+/* A multiple of it is what layouts and words of packed codes want; rows of act and y travel in pieces of so many
+ * columns. */
+#define MOX_TP_UNIT 16
+
+/* Rows [first, first + count). */
+typedef struct mox_tp_rows {
+    int64_t first, count;
+} mox_tp_rows;
+
+/* The rows of rank `rank` of `ranks` in a matrix of `rows` rows whose scales `quant` describes. The ranks' ranges lie
+ * end to end and cover all rows; a rank may get none. */
+mox_tp_rows mox_tp_rows_of(const moxie_quant *quant, int64_t rows, int32_t ranks, int32_t rank);
+
+/* The rows of a routed expert on rank `rank` of the group: of gate and of up each, of down. */
+mox_tp_rows mox_tp_rows13(const moxie_layer_config *config, int32_t rank);
+mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank);
+
+/* The form of this rank's records of routed experts: mox_config_routed_shape(), cut when the layer is tensor parallel.
+ */
+mox_record_shape mox_tp_shape(const moxie_layer_config *config);
+
+/* The expert with this rank's rows alone, as views of the same memory; the whole expert when the layer is not tensor
+ * parallel. The views passed the checks of the whole shape. */
+moxie_status mox_tp_slice_expert(const moxie_layer_config *config, const moxie_expert *expert, moxie_expert *out,
+                                 moxie_error *error);
+
+/* moxie_tp_slice(): `config` is the caller's struct. */
+moxie_status mox_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank, int64_t w13[2],
+                          int64_t w2[2], moxie_error *error);
+
+#endif

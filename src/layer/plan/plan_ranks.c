@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan_ranks.c - the ranks' part of a plan: placement, chunks, buffers, steps (plan_ranks.h).
+ */
+#include "layer/plan/plan_ranks.h"
+
+#include <stdio.h>
+
+#include "base/sizes.h"
+#include "layer/config/tp_slice.h"
+#include "layer/plan/exchange_message.h"
+#include "layer/plan/plan_tp.h"
+
+/* ---- placement ------------------------------------------------------------------------------------- */
+
+/* Calls of `add` in the order of ranks: expert e is on `group`. */
+static moxie_status count_replicas(const moxie_layer_config *c, mox_ranks *x, int32_t *slot_of, bool fill,
+                                   moxie_error *error)
+{
+    moxie_layer_config there = *c;
+    for (int32_t g = 0; g < x->groups; g++) {
+        int32_t slots;
+        there.ep_rank = g;
+        MOX_TRY(mox_config_map_experts(&there, slot_of, &slots, error));
+        for (int64_t e = 0; e < c->experts; e++) {
+            if (slot_of[e] < 0)
+                continue;
+            if (fill)
+                x->replica[x->first_replica[e]] = g;
+            x->first_replica[fill ? e : e + 1]++;
+        }
+    }
+    return MOXIE_OK;
+}
+
+/* Counts, sums up, then fills; filling moves each start to the next expert's, so the starts are shifted back. */
+static moxie_status place(const moxie_layer_config *c, mox_ranks *x, moxie_error *error)
+{
+    int32_t slot_of[MOXIE_MAX_EXPERTS];
+    MOX_TRY(count_replicas(c, x, slot_of, false, error));
+    for (int64_t e = 0; e < c->experts; e++)
+        x->first_replica[e + 1] += x->first_replica[e];
+    x->replica = mox_arena_calloc(&x->arena, (uint64_t)x->first_replica[c->experts] + 1, sizeof *x->replica);
+    MOX_FAIL_IF(x->replica == NULL, MOXIE_ERR_MEMORY, error, "no memory for the places of %lld experts",
+                (long long)c->experts);
+    MOX_TRY(count_replicas(c, x, slot_of, true, error));
+    for (int64_t e = c->experts; e > 0; e--)
+        x->first_replica[e] = x->first_replica[e - 1];
+    x->first_replica[0] = 0;
+    return MOXIE_OK;
+}
+
+static bool allocate_counts(mox_ranks *x, mox_ranks_counts *n)
+{
+    int64_t **const arrays[] = { &n->rows,     &n->at,         &n->from_rows, &n->from,   &n->pairs,
+                                 &n->pairs_at, &n->from_pairs, &n->out,       &n->out_at, &n->in,
+                                 &n->in_at,    &n->next_row,   &n->next_pair };
+    const uint64_t ranks = (uint64_t)x->count;
+    bool ok = true;
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        ok = (*arrays[i] = mox_arena_calloc(&x->arena, ranks, sizeof **arrays[i])) != NULL && ok;
+    n->send = mox_arena_calloc(&x->arena, ranks * MOX_MESSAGE_FIELDS, sizeof *n->send);
+    n->recv = mox_arena_calloc(&x->arena, ranks * MOX_MESSAGE_FIELDS, sizeof *n->recv);
+    return ok && n->send != NULL && n->recv != NULL;
+}
+
+static bool allocate(const moxie_layer_config *c, mox_ranks *x)
+{
+    x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
+    x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
+    const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
+    mox_ranks_use(x, 0);
+    return counts && x->first_replica != NULL && x->col != NULL;
+}
+
+/* A rank without the shared expert's record cannot add it for its own tokens. */
+static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
+{
+    const moxie_layer *layer = plan->layer;
+    MOX_FAIL_IF(layer != NULL && !layer->has_comm && mox_config_computes_shared(&plan->config, true) &&
+                    layer->layouts[MOX_SHARED_EXPERT] == NULL,
+                MOXIE_ERR_MISMATCH, error,
+                "the plan has a comm, but its layer was created without one, and so without the shared expert: create "
+                "the layer with the options of the plan");
+    MOX_FAIL_IF(plan->backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
+                "a plan of the %s back end cannot exchange rows with other ranks yet: use the cpu back end, or "
+                "exchange rows between moxie_plan_experts and moxie_plan_combine",
+                plan->backend->name);
+    return MOXIE_OK;
+}
+
+/* The columns of y of each rank of a group: the rows of W2 that it has. */
+static void set_columns(const moxie_layer_config *c, mox_ranks *x)
+{
+    x->col[x->tp_size] = x->unit = c->hidden;
+    for (int32_t r = 0; r < x->tp_size; r++) {
+        const mox_tp_rows rows = mox_tp_rows2(c, r);
+        x->col[r] = rows.first;
+        x->unit = mox_common_divisor(x->unit, rows.count);
+    }
+}
+
+moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error)
+{
+    const moxie_layer_config *c = &plan->config;
+    MOX_FAIL_IF(
+        options->comm == NULL && plan->layer != NULL && mox_config_tp_ranks(c) > 1, MOXIE_ERR_ARGUMENT, error,
+        "the layer is tensor parallel rank %d of %d and has a part of every expert, but options.comm is NULL: give "
+        "the comm of all ranks",
+        (int)c->tp_rank, (int)c->tp_size);
+    if (options->comm == NULL)
+        return MOXIE_OK;
+    MOX_TRY(mox_config_check_comm(c, options, error));
+    MOX_TRY(check_layer(plan, error));
+    mox_ranks *x = plan->ranks = mox_calloc(1, sizeof *x);
+    MOX_FAIL_IF(x == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
+    x->comm = options->comm;
+    x->count = mox_comm_ranks(x->comm);
+    x->rank = mox_comm_rank(x->comm);
+    x->groups = mox_config_ep_ranks(c);
+    x->group = c->ep_rank;
+    x->tp_size = mox_config_tp_ranks(c);
+    x->tp_rank = c->tp_rank;
+    x->layout = (moxie_token_layout)options->token_layout;
+    x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
+    MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
+    set_columns(c, x);
+    return place(c, x, error);
+}
+
+void mox_plan_ranks_destroy(mox_ranks *ranks)
+{
+    if (ranks == NULL)
+        return;
+    mox_arena_free(&ranks->arena);
+    mox_free(ranks);
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------------- */
+
+static int64_t row_bytes(const moxie_plan *plan)
+{
+    const moxie_layer_config *c = &plan->config;
+    const int64_t choice = (int64_t)sizeof(int32_t) + (c->routing.on_input ? (int64_t)sizeof(float) : 0);
+    return c->hidden * mox_dtype_bytes(c->dtype) + c->top_k * choice;
+}
+
+/* Copies of a token's row that leave a rank. */
+static int64_t max_copies(const moxie_plan *plan)
+{
+    return plan->ranks->layout == MOXIE_TOKENS_SHARDED ? mox_min_i64(plan->config.top_k, plan->ranks->groups) : 0;
+}
+
+/* Tokens that one rank owns. */
+static int64_t max_own(const moxie_plan *plan)
+{
+    return plan->ranks->layout == MOXIE_TOKENS_SHARDED ? plan->max_tokens
+                                                       : mox_ceil_div(plan->max_tokens, plan->ranks->count);
+}
+
+int64_t mox_plan_max_pass(const moxie_plan *plan)
+{
+    return plan->ranks != NULL ? plan->ranks->max_rows : plan->max_tokens;
+}
+
+int64_t mox_plan_ranks_test_chunk;
+
+void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    const int64_t results = plan->config.top_k * plan->config.hidden * (int64_t)sizeof(float);
+    const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
+    const int64_t own = mox_max_i64(max_own(plan), 1);
+    int64_t limit = mox_max_i64(MOX_EXCHANGE_BYTES / token, 1);
+    if (mox_plan_ranks_test_chunk > 0)
+        limit = mox_min_i64(limit, mox_plan_ranks_test_chunk);
+    x->one_chunk = one_chunk;
+    x->chunk_tokens = one_chunk ? own : mox_min_i64(own, limit);
+    x->max_rows = x->count * x->chunk_tokens;
+}
+
+void mox_plan_ranks_fit_chunk(moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    x->chunk_tokens = mox_min_i64(x->chunk_tokens, plan->pass_tokens);
+    x->max_rows = x->count * x->chunk_tokens;
+}
+
+static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, int64_t element)
+{
+    return mox_carve_offset(c, (uint64_t)rows, (uint64_t)(cols * element));
+}
+
+/* The buffers that both sides have. */
+static void carve_side(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
+{
+    const mox_ranks *x = plan->ranks;
+    const moxie_layer_config *config = &plan->config;
+    const int64_t k = config->top_k, h = config->hidden, element = mox_dtype_bytes(config->dtype);
+    const int64_t sent = x->chunk_tokens * max_copies(plan);
+    s->position = carve(c, x->chunk_tokens, k, sizeof(int64_t));
+    s->token = carve(c, mox_max_i64(sent, x->max_rows), 1, sizeof(int64_t));
+    s->send_x = carve(c, sent, h, element);
+    s->send_ids = carve(c, sent, k, sizeof(int32_t));
+    s->recv_x = carve(c, x->max_rows, h, element);
+    s->recv_ids = carve(c, x->max_rows, k, sizeof(int32_t));
+    if (config->routing.on_input) {
+        s->send_weights = carve(c, sent, k, sizeof(float));
+        s->recv_weights = carve(c, x->max_rows, k, sizeof(float));
+    }
+}
+
+void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    const moxie_layer_config *config = &plan->config;
+    const int64_t tokens = x->chunk_tokens, k = config->top_k, h = config->hidden;
+    mox_ranks_space *s = &x->sides[0].space;
+    s->order = carve(c, plan->pass_tokens, k, sizeof(int64_t));
+    s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], sizeof(float));
+    s->returned = carve(c, tokens * k, h, sizeof(float));
+    if (x->tp_size > 1)
+        s->whole = carve(c, tokens * k, h, sizeof(float));
+    if (x->layout == MOXIE_TOKENS_REPLICATED)
+        s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
+    carve_side(plan, s, c);
+    x->sides[1].space = *s;
+    if (max_own(plan) > tokens)
+        carve_side(plan, &x->sides[1].space, c);
+    mox_ranks_use(x, 0);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------- */
+
+static moxie_status add_step(moxie_plan *plan, const char *role, const char *text, moxie_error *error)
+{
+    const moxie_plan_step step = { .family = "exchange",
+                                   .role = role,
+                                   .kernel = mox_comm_name(plan->ranks->comm),
+                                   .isa = "",
+                                   .layout = "",
+                                   .exactness = "EXACT",
+                                   .chosen = 1,
+                                   .reason = mox_steps_copy_text(&plan->steps, text),
+                                   .remedy = "" };
+    MOX_FAIL_IF(step.reason == NULL, MOXIE_ERR_MEMORY, error, "no memory for the steps of a plan");
+    return mox_steps_add(&plan->steps, &step, error);
+}
+
+moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
+{
+    const mox_ranks *x = plan->ranks;
+    char text[192];
+    if (x == NULL)
+        return MOXIE_OK;
+    const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
+    if (x->layout == MOXIE_TOKENS_SHARDED) {
+        snprintf(text, sizeof text,
+                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks",
+                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size);
+        MOX_TRY(add_step(plan, "dispatch", text, error));
+    }
+    if (x->tp_size > 1) {
+        snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
+                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+        MOX_TRY(add_step(plan, "act", text, error));
+    }
+    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", h * 4,
+             h * 4 * (long long)plan->config.top_k);
+    MOX_TRY(add_step(plan, "return", text, error));
+    if (x->layout != MOXIE_TOKENS_REPLICATED)
+        return MOXIE_OK;
+    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks", h * element, (int)x->count);
+    return add_step(plan, "gather", text, error);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plan_ranks.h - makes the ranks' part of a plan (ranks.h): who holds which expert, the size of a chunk, its buffers; and
+ * the handshake, in which all ranks compare their plans.
+ *
+ * In the flow: plan_create.c -> [plan_ranks] -> workspace.c.
+ */
+#ifndef MOX_LAYER_PLAN_RANKS_H
+#define MOX_LAYER_PLAN_RANKS_H
+
+#include "base/carver.h"
+#include "layer/plan/plan.h"
+
+/* Sets plan->ranks, or leaves it NULL without options->comm. The plan has its layer, configuration, kernels and
+ * max_tokens. */
+moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error);
+void mox_plan_ranks_destroy(mox_ranks *ranks);
+
+/* The most tokens of a pass: of the batch, or rows that come from all ranks. */
+int64_t mox_plan_max_pass(const moxie_plan *plan);
+/* For tests: the most tokens of a chunk in plans that are made from now on; 0: no limit. Process-wide. */
+extern int64_t mox_plan_ranks_test_chunk;
+/* Chooses the size of a chunk. `one_chunk`: a scale covers the whole batch, so it must not be cut. */
+void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk);
+/* The shared expert computes own tokens of a chunk in one pass, so a chunk is at most a pass. */
+void mox_plan_ranks_fit_chunk(moxie_plan *plan);
+/* Assigns the buffers of a chunk. */
+void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *carver);
+/* Steps "dispatch", "return", "gather" with their bytes. */
+moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error);
+
+/* Compares the plans of all ranks. Collective: `status` says whether this rank's plan could be made so far, and a rank
+ * whose plan could not must take part. MOXIE_ERR_MISMATCH names the rank, what differs, and both values. */
+moxie_status mox_plan_ranks_agree(const moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ranks.h - a plan's part that ranks need to compute a layer together (options.comm).
+ *
+ *     rank = group * tp_size + tp_rank      a group is an expert parallel rank: it holds whole experts, tp_size ranks
+ *                                           share their rows
+ *
+ * A batch is cut into chunks of at most chunk_tokens tokens of each rank, so that the buffers do not grow with T. In the
+ * worst case all pairs of a chunk go to one rank. The buffers of a chunk in the workspace, for C = chunk_tokens:
+ *
+ * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
+ *
+ *     own tokens        position [C, K]    row of `returned` for each choice, or -1
+ *     dispatch, out     send_x [C min(K, groups), H], send_ids, send_weights [.., K]
+ *     dispatch, in      recv_x [R C, H], recv_ids, recv_weights [R C, K]
+ *     return, out       results [R C K, cols of this rank]
+ *     return, in        returned [C K, H]; with tp_size > 1 in blocks of columns, which `whole` puts together
+ *
+ * In the flow: options.comm -> plan_ranks.c -> [plan] -> run_ranks.c.
+ */
+#ifndef MOX_LAYER_RANKS_H
+#define MOX_LAYER_RANKS_H
+
+#include "base/memory.h"
+#include "comm/comm.h"
+
+/* What the buffers of a chunk may take together. A chunk reads all local weights once, so it should be large; but its
+ * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
+#define MOX_EXCHANGE_BYTES (INT64_C(256) << 20)
+
+/* Arrays of one number a rank that a run needs. */
+typedef struct mox_ranks_counts {
+    int64_t *rows, *at;        /* rows to each rank, and the first in send_x */
+    int64_t *from_rows, *from; /* rows from each rank, and the first in recv_x */
+    int64_t *pairs, *pairs_at; /* choices that each rank computes for this one; the first row in `returned` */
+    int64_t *from_pairs;       /* choices that this rank computes for each */
+    int64_t *next_row, *next_pair;
+    int64_t *out, *out_at; /* of an exchange, in its own units */
+    int64_t *in, *in_at;
+    int64_t *send, *recv; /* the numbers of one message to and from each rank */
+} mox_ranks_counts;
+
+/* Byte offsets in the workspace. */
+typedef struct mox_ranks_space {
+    uint64_t position, token; /* [C, K]; [rows] token of each row that is sent or taken */
+    uint64_t send_x, send_ids, send_weights, recv_x, recv_ids, recv_weights;
+    uint64_t order; /* [pass pairs] rows of y in the order of `results` */
+    uint64_t results, returned, whole;
+    uint64_t output; /* [C, H] outputs that all ranks get */
+} mox_ranks_space;
+
+#define MOX_DISPATCHED 3 /* arrays that a dispatch sends: hidden rows, ids, weights */
+
+/* What a chunk needs from its dispatch on. The next chunk is dispatched before this one is computed, so there are two. */
+typedef struct mox_ranks_side {
+    mox_ranks_space space;
+    mox_ranks_counts counts;
+    moxie_comm_rows rows[MOX_DISPATCHED];
+    mox_comm_request requests[MOX_DISPATCHED];
+    int32_t open; /* requests that are under way */
+} mox_ranks_side;
+
+typedef struct mox_ranks {
+    moxie_comm *comm;
+    int32_t count, rank, groups, group, tp_size, tp_rank;
+    moxie_token_layout layout;
+    int64_t generation;
+    int32_t *first_replica; /* [E + 1] */
+    int32_t *replica;       /* groups that hold expert e: replica[first_replica[e] ..], rising */
+    int64_t *col;           /* [tp_size + 1] first column of y on each rank of a group */
+    int64_t unit;           /* columns that divide the widths of all ranks */
+    int64_t chunk_tokens;   /* of one rank */
+    int64_t max_rows;       /* that come to one rank in a chunk */
+    mox_ranks_side sides[2];
+    mox_ranks_space space; /* of the present chunk's side */
+    mox_ranks_counts counts;
+    bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
+    int64_t calls;  /* runs so far: all ranks must be at the same one */
+    mox_arena arena;
+} mox_ranks;
+
+/* Lets space and counts be those of chunk `number`. */
+static inline void mox_ranks_use(mox_ranks *x, int64_t number)
+{
+    x->space = x->sides[number % 2].space;
+    x->counts = x->sides[number % 2].counts;
+}
+
+/* Of tokens that all ranks have: the first that `rank` owns. */
+static inline int64_t mox_ranks_first_token(const mox_ranks *x, int64_t tokens, int32_t rank)
+{
+    return rank * tokens / x->count;
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * exchange_agree.h - the numbers that ranks tell each other before the rows of a chunk (plan/exchange_message.h).
+ */
+#ifndef MOX_LAYER_EXCHANGE_AGREE_H
+#define MOX_LAYER_EXCHANGE_AGREE_H
+
+#include "layer/run/exchange.h"
+
+/* Sends this rank's numbers and reads the others'. *chunks: what all ranks need. Where tokens are sharded it sets from,
+ * from_rows and from_pairs; else it compares them with what the others expect. MOXIE_ERR_MISMATCH names a rank and both
+ * numbers. */
+moxie_status mox_exchange_agree(const mox_run *run, int64_t chunk, int64_t *chunks, moxie_error *error);
+/* The same for a rank whose call failed with `status`: it only tells. */
+void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status);
+/* Whether the rows that came are for experts of this rank, and as many choices as were announced. */
+moxie_status mox_exchange_check_rows(const mox_run *run, moxie_error *error);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_pass.c - one pass of a run: permute, experts, norm, combine (run_pass.h).
+ */
+#include "layer/run/run_pass.h"
+
+#include "base/sizes.h"
+#include "layer/run/run_experts.h"
+#include "layer/run/run_fused.h"
+
+/* Arrays that permute sorts along with the pairs, for experts that run stage by stage: tokens, routing weights that
+ * multiply the input, static scales where slots differ. Fused experts read these by slot. */
+static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
+    const bool on_input = plan->config.routing.on_input != 0;
+    if (routed->fused)
+        return;
+    args->token_of = MOX_RUN_AT(run, int64_t, token_of);
+    args->static_scale13 = layer->arrays.static_scale[MOX_W13];
+    args->static_scale2 = layer->arrays.static_scale[MOX_W2];
+    args->pair_scale2 = (float *)(run->space + routed->space.pair_scale[MOX_W2]);
+    if (on_input) {
+        args->weights = run->weights + run->first * plan->config.top_k;
+        args->row_weight = MOX_RUN_AT(run, float, row_weight);
+    }
+    if (mox_run_has_row_per_pair(run))
+        args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
+}
+
+moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    run->first = first;
+    run->tokens = mox_min_i64(plan->pass_tokens, run->args.tokens - first);
+    run->permutation = (mox_permutation) { MOX_RUN_AT(run, int64_t, offsets), MOX_RUN_AT(run, int64_t, pair_at),
+                                           MOX_RUN_AT(run, int64_t, position) };
+    mox_permute_args args = { .ids = run->ids + first * plan->config.top_k,
+                              .tokens = run->tokens,
+                              .top_k = plan->config.top_k,
+                              .experts = plan->config.experts,
+                              .slots = layer->slots,
+                              .slot_of = layer->arrays.slot_of,
+                              .offsets = run->permutation.offsets,
+                              .pair_at = run->permutation.pair_at,
+                              .position = run->permutation.position,
+                              .counts = MOX_RUN_AT(run, int32_t, counts) };
+    if (mox_plan_has_shared(plan))
+        args.shared_offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
+    if (plan->kernels.shared_gate != NULL)
+        run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
+    add_pair_arrays(run, &args);
+    return plan->backend->permute(&run->queue, plan->kernels.permute, &args, error);
+}
+
+mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    const int64_t first = run->first;
+    const bool identity = mox_config_adds_identity(c, run->plan->ranks != NULL);
+    return (mox_combine_args) { .tokens = run->tokens,
+                                .top_k = c->top_k,
+                                .hidden = c->hidden,
+                                .position = position,
+                                .ids = run->ids + first * c->top_k,
+                                .experts = c->experts,
+                                .weights = c->routing.on_input ? NULL : run->weights + first * c->top_k,
+                                .y = y,
+                                .shared = run->shared_y,
+                                .shared_weight = run->shared_weight,
+                                .out = (char *)run->args.output + first * c->hidden * mox_dtype_bytes(c->dtype),
+                                .out_dtype = c->dtype,
+                                .identity = identity ? mox_run_hidden(run) : NULL,
+                                .identity_weights = identity ? run->weights + first * c->top_k : NULL,
+                                .identities = c->routing.zero_experts };
+}
+
+moxie_status mox_run_combine(mox_run *run, const mox_combine_args *args, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    run->y = args->y;
+    MOX_TRY(plan->backend->combine(&run->queue, plan->kernels.combine, args, error));
+    return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
+}
+
+static const float *space_of_y(const mox_run *run, mox_expert_kind kind)
+{
+    return (const float *)(run->space + run->plan->experts[kind].space.y);
+}
+
+/* The norm of the routed experts' results, out of y into memory of its own: a traced run compares both. */
+static moxie_status norm_experts(mox_run *run, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer *layer = plan->layer;
+    if (plan->kernels.expert_norm == NULL)
+        return MOXIE_OK;
+    mox_row_norm_args args =
+        mox_run_norm_args(&plan->config.expert_norm, layer->arrays.expert_norm, plan->config.hidden);
+    args.max_rows = run->tokens * plan->config.top_k;
+    args.rows = &run->permutation.offsets[layer->slots];
+    args.x = run->before_norm = run->y;
+    args.out = MOX_RUN_AT(run, float, normed);
+    run->y = args.out;
+    MOX_TRY(plan->backend->row_norm(&run->queue, plan->kernels.expert_norm, &args, error));
+    return mox_run_probe(run, MOX_STAGE_EXPERT_NORM, NULL, error);
+}
+
+/* The experts of a pass up to y, and combine where `span` is set and includes it: *combined says whether it did. */
+static moxie_status run_to_y(mox_run *run, bool shared, const mox_combine_args *span, bool *combined,
+                             moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool fused[] = { plan->experts[MOX_ROUTED].fused, shared && plan->experts[MOX_SHARED_EXPERT].fused };
+    const bool any = fused[MOX_ROUTED] || fused[MOX_SHARED_EXPERT];
+    if (!fused[MOX_ROUTED])
+        MOX_TRY(mox_run_experts(run, MOX_ROUTED, error));
+    if (shared && !fused[MOX_SHARED_EXPERT])
+        MOX_TRY(mox_run_experts(run, MOX_SHARED_EXPERT, error));
+    *combined = any && span != NULL;
+    return any ? mox_run_fused(run, fused[MOX_ROUTED], fused[MOX_SHARED_EXPERT], span, error) : MOXIE_OK;
+}
+
+moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool shared = whole && mox_plan_has_shared(plan), normed = plan->kernels.expert_norm != NULL;
+    bool combined = false;
+    run->y = space_of_y(run, MOX_ROUTED);
+    run->shared_y = shared ? space_of_y(run, MOX_SHARED_EXPERT) : NULL;
+    if (shared && plan->kernels.shared_gate != NULL)
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error));
+    mox_combine_args args =
+        whole ? mox_run_combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
+    MOX_TRY(run_to_y(run, shared, whole && !normed ? &args : NULL, &combined, error));
+    MOX_TRY(norm_experts(run, error));
+    args.y = run->y;
+    if (!whole)
+        return MOXIE_OK;
+    return combined ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : mox_run_combine(run, &args, error);
+}
+
+moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols, float *rows,
+                             moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_combine_args args = { .tokens = count,
+                                    .top_k = 1,
+                                    .hidden = cols,
+                                    .position = position,
+                                    .y = run->y,
+                                    .out = rows,
+                                    .out_dtype = MOXIE_F32 };
+    return plan->backend->combine(&run->queue, plan->kernels.combine, &args, error);
+}
+
+moxie_status mox_run_shared(mox_run *run, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    int64_t *offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
+    offsets[0] = 0;
+    offsets[1] = run->tokens;
+    run->shared_y = space_of_y(run, MOX_SHARED_EXPERT);
+    if (plan->kernels.shared_gate != NULL)
+        run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + run->first;
+    if (!plan->experts[MOX_SHARED_EXPERT].fused)
+        return mox_run_experts(run, MOX_SHARED_EXPERT, error);
+    return run->tokens > 0 ? mox_run_fused(run, false, true, NULL, error) : MOXIE_OK;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_tp.c - the gathers between the ranks of a tensor parallel group (run_tp.h).
+ *
+ *     mine [pairs, cols_r] f32 -> pieces of 16 columns [pairs, pieces_r] -> to every rank of the group
+ *     from rank q: pieces [pairs, pieces_q] -> columns [first_q, first_q + cols_q) of out [pairs, cols] f32
+ *
+ * An act that is not quantized travels in the type of the hidden states: W2 reads act rounded to it, and rounding twice
+ * is rounding once. Quantizers read f32, so then it travels as f32; so does y. An all-to-all with no rows for ranks of
+ * other groups does the work of a gather in each group.
+ */
+#include "layer/run/run_tp.h"
+
+#include <string.h>
+
+#include "base/executor.h"
+#include "base/sizes.h"
+#include "comm/comm.h"
+#include "format/format.h"
+#include "layer/plan/plan_tp.h"
+
+typedef struct gather {
+    const moxie_plan *plan;
+    mox_projection projection;
+    moxie_dtype dtype;
+    int64_t piece_bytes, pairs, cols; /* cols: of out */
+    mox_tp_rows own;
+    const float *mine;
+    float *out;
+    char *send;
+    const char *recv;
+    const int64_t *recv_at; /* [tp_size] first piece of each rank of the group */
+} gather;
+
+/* ---- one pair ------------------------------------------------------------------------------------- */
+
+static void pack_pair(void *context, int64_t pair, int32_t worker)
+{
+    (void)worker;
+    const gather *g = context;
+    const int64_t cols = g->own.count, bytes = mox_tp_pieces(cols) * g->piece_bytes;
+    const float *from = g->mine + pair * cols;
+    char *to = g->send + pair * bytes;
+    const int64_t used = cols * mox_dtype_bytes(g->dtype);
+    if (g->dtype == MOXIE_F32)
+        memcpy(to, from, (size_t)used);
+    else
+        mox_narrow(g->dtype, from, to, cols);
+    memset(to + used, 0, (size_t)(bytes - used));
+}
+
+static void unpack_pair(void *context, int64_t pair, int32_t worker)
+{
+    (void)worker;
+    const gather *g = context;
+    for (int32_t r = 0; r < mox_config_tp_ranks(&g->plan->config); r++) {
+        const mox_tp_rows part = mox_tp_columns(g->plan, g->projection, r);
+        const char *from = g->recv + (g->recv_at[r] + pair * mox_tp_pieces(part.count)) * g->piece_bytes;
+        float *to = g->out + pair * g->cols + part.first;
+        if (part.count == 0)
+            continue;
+        if (g->dtype == MOXIE_F32)
+            memcpy(to, from, (size_t)part.count * sizeof *to);
+        else
+            mox_widen(g->dtype, from, to, part.count);
+    }
+}
+
+/* ---- the exchange --------------------------------------------------------------------------------- */
+
+/* How many pieces go to and come from each rank of the comm; `space` has 4 numbers a rank. */
+static moxie_comm_rows plan_rows(const gather *g, int64_t *space)
+{
+    const moxie_layer_config *c = &g->plan->config;
+    const int32_t ranks = mox_comm_ranks(g->plan->ranks->comm), first = c->ep_rank * mox_config_tp_ranks(c);
+    int64_t *send_rows = space, *send_at = space + ranks, *recv_rows = send_at + ranks, *recv_at = recv_rows + ranks;
+    int64_t at = 0;
+    memset(space, 0, 4 * (size_t)ranks * sizeof *space);
+    for (int32_t r = 0; r < mox_config_tp_ranks(c); r++) {
+        send_rows[first + r] = g->pairs * mox_tp_pieces(g->own.count);
+        recv_rows[first + r] = g->pairs * mox_tp_pieces(mox_tp_columns(g->plan, g->projection, r).count);
+        recv_at[first + r] = at;
+        at += recv_rows[first + r];
+    }
+    return (moxie_comm_rows) { .send = g->send,
+                               .recv = (void *)(uintptr_t)g->recv,
+                               .row_bytes = (uint64_t)g->piece_bytes,
+                               .send_rows = send_rows,
+                               .send_at = send_at,
+                               .recv_rows = recv_rows,
+                               .recv_at = recv_at };
+}
+
+moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, int64_t pairs, const float *mine,
+                               float *out, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_layer_config *c = &plan->config;
+    gather g = { .plan = plan,
+                 .projection = projection,
+                 .dtype = mox_tp_dtype(plan, projection),
+                 .pairs = pairs,
+                 .cols = projection == MOX_W13 ? c->intermediate : c->hidden,
+                 .own = mox_tp_columns(plan, projection, c->tp_rank),
+                 .mine = mine,
+                 .out = out,
+                 .send = run->space + plan->space.tp_send,
+                 .recv = run->space + plan->space.tp_recv };
+    g.piece_bytes = MOX_TP_UNIT * mox_dtype_bytes(g.dtype);
+    const moxie_comm_rows rows = plan_rows(&g, MOX_RUN_AT(run, int64_t, tp_rows));
+    g.recv_at = rows.recv_at + c->ep_rank * mox_config_tp_ranks(c);
+    mox_comm_request request;
+    if (g.own.count > 0)
+        mox_parallel(run->queue.executor, pairs, pack_pair, &g);
+    MOX_TRY(mox_comm_start_alltoallv(plan->ranks->comm, &rows, &request, error));
+    MOX_TRY(mox_comm_wait(plan->ranks->comm, request, error));
+    mox_parallel(run->queue.executor, pairs, unpack_pair, &g);
+    return MOXIE_OK;
+}
+
+bool mox_run_tp_gathers_y(const mox_run *run)
+{
+    return run->own == NULL || run->plan->kernels.expert_norm != NULL;
+}
+
+moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    mox_comm_request request;
+    *passes = mox_ceil_div(rows, run->plan->pass_tokens);
+    if (!run->plan->experts[MOX_ROUTED].shape.cut || x->groups == 1)
+        return MOXIE_OK;
+    MOX_TRY(mox_comm_start_allreduce(x->comm, passes, 1, MOXIE_COMM_MAX_I64, &request, error));
+    return mox_comm_wait(x->comm, request, error);
+}
+
+/* ---- y -------------------------------------------------------------------------------------------- */
+
+typedef struct column_copy {
+    const float *from;
+    float *to;
+    int64_t from_cols, to_cols, first, to_first, count; /* columns [first, first + count) of each row */
+} column_copy;
+
+static void copy_columns(void *context, int64_t row, int32_t worker)
+{
+    (void)worker;
+    const column_copy *c = context;
+    memcpy(c->to + row * c->to_cols + c->to_first, c->from + row * c->from_cols + c->first,
+           (size_t)c->count * sizeof *c->to);
+}
+
+void mox_run_tp_own_columns(mox_run *run)
+{
+    const moxie_plan *plan = run->plan;
+    if (!plan->experts[MOX_ROUTED].shape.cut)
+        return;
+    const mox_tp_rows own = mox_tp_columns(plan, MOX_W2, plan->config.tp_rank);
+    float *mine = MOX_RUN_AT(run, float, tp_y);
+    column_copy copy = { .from = run->y,
+                         .to = mine,
+                         .from_cols = plan->config.hidden,
+                         .to_cols = own.count,
+                         .first = own.first,
+                         .count = own.count };
+    if (mox_run_tp_gathers_y(run))
+        mox_parallel(run->queue.executor, run->permutation.offsets[plan->layer->slots], copy_columns, &copy);
+    run->y = mine;
+}
+
+/* The results of group g are in one block of columns for each of its ranks. */
+const float *mox_run_tp_join(const mox_run *run)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t hidden = run->plan->config.hidden;
+    const float *returned = (const float *)(run->space + x->space.returned);
+    float *whole = (float *)(run->space + x->space.whole);
+    for (int32_t r = 0; r < x->count; r++) {
+        const int64_t *col = &x->col[r % x->tp_size], pairs = x->counts.pairs[r];
+        const int64_t at = x->counts.pairs_at[r] * hidden;
+        column_copy copy = { .from = returned + at + pairs * col[0],
+                             .to = whole + at,
+                             .from_cols = col[1] - col[0],
+                             .to_cols = hidden,
+                             .to_first = col[0],
+                             .count = col[1] - col[0] };
+        mox_parallel(run->queue.executor, pairs, copy_columns, &copy);
+    }
+    return whole;
+}

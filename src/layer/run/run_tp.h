@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_tp.h - tensor parallel ranks of a group give each other their columns of act and of y (config/tp_slice.h).
+ *
+ *     x -> W13's rows of this rank -> act [pairs, I_r] -> [gather] -> act [pairs, I] -> quant_act
+ *       -> W2's rows of this rank  -> y [pairs, H_r]
+ *
+ * Where ranks compute a batch together, each returns its columns of y to the token's rank, which puts them beside each
+ * other. A norm of y needs whole rows: then y is gathered like act. So it is for moxie_plan_experts.
+ */
+#ifndef MOX_LAYER_RUN_TP_H
+#define MOX_LAYER_RUN_TP_H
+
+#include "layer/run/run_state.h"
+
+/* Puts the columns of all ranks of the group beside each other in `out`, [pairs, I] for MOX_W13, [pairs, H] for MOX_W2.
+ * All ranks of the group have the same pairs, in one order. Collective over the plan's comm. */
+moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, int64_t pairs, const float *mine,
+                               float *out, moxie_error *error);
+
+/* Whether y must be gathered. */
+bool mox_run_tp_gathers_y(const mox_run *run);
+
+/* Passes for so many rows, and at least as many as any other rank has: ranks of all groups take part in the exchanges
+ * of every pass. */
+moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes, moxie_error *error);
+
+/* Lets run->y be this rank's columns, [pairs, H_r]. Nothing without tensor parallel ranks. */
+void mox_run_tp_own_columns(mox_run *run);
+
+/* Puts the columns that came back from all ranks of each group beside each other: [pairs of own tokens, H]. */
+const float *mox_run_tp_join(const mox_run *run);
+
+#endif

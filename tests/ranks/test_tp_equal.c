@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_tp_equal.c - tensor parallel ranks give the bytes of one rank: every format of weights, every rule of
+ * activations, sizes that no number of ranks divides, ranks without rows.
+ *
+ *     one layer, one plan -> bytes        tp layers with a part of the rows each, one thread a rank -> the same bytes
+ */
+#include <moxie/moxie_comm.h>
+#include <moxie/moxie_parallel.h>
+#include <pthread.h>
+
+#include "test_layer.h"
+
+#include "base/sizes.h"
+#include "layer/weights/layer.h"
+
+#define MAX_RANKS 8
+
+/* One rank: what it runs on, and what came out. */
+typedef struct rank {
+    const test_layer *layer;
+    const moxie_options *options;
+    moxie_layer_config config;
+    moxie_comm *comm;
+    moxie_layer *built;
+    moxie_plan *plan;
+    void *output;
+    int64_t replace; /* an expert that gets the views of `with` after preparation; -1: none */
+    int64_t with;
+    bool parts; /* runs by the modular calls */
+    moxie_status status;
+    moxie_error error;
+} rank;
+
+static moxie_status build_rank(rank *r)
+{
+    moxie_options options = *r->options;
+    options.comm = r->comm;
+    options.max_tokens = mox_max_i64(r->layer->args.tokens, 1);
+    moxie_status status = moxie_layer_create(&r->config, &options, &r->built, &r->error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(r->built, &r->layer->weights, &options, &r->error);
+    if (status == MOXIE_OK && r->replace >= 0)
+        status = moxie_layer_update_expert(r->built, r->replace, &r->layer->experts[r->with], &r->error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_verify(r->built, &r->error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(r->built, &options, &r->plan, &r->error);
+    return status;
+}
+
+/* The modular calls. Every rank of a group passes all tokens to moxie_plan_experts, which is collective. */
+static moxie_status run_parts(rank *r, moxie_run_args *args)
+{
+    const moxie_layer_config *c = &r->config;
+    const size_t choices = (size_t)(args->tokens * c->top_k);
+    int32_t *ids = calloc(choices + 1, sizeof *ids);
+    float *weights = calloc(choices + 1, sizeof *weights);
+    float *rows = calloc(choices * (size_t)c->hidden + 1, sizeof *rows);
+    moxie_status status = MOXIE_OK;
+    if (args->ids == NULL) {
+        args->ids_out = ids;
+        args->weights_out = weights;
+        status = moxie_plan_route(r->plan, args, &r->error);
+        args->ids = ids;
+        args->weights = weights;
+        args->ids_out = NULL;
+        args->weights_out = NULL;
+        args->logits = NULL;
+    }
+    if (status == MOXIE_OK)
+        status = moxie_plan_experts(r->plan, args, rows, &r->error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_combine(r->plan, args, rows, &r->error);
+    free(rows);
+    free(weights);
+    free(ids);
+    return status;
+}
+
+static void *run_rank(void *argument)
+{
+    rank *r = argument;
+    r->status = build_rank(r);
+    if (r->status != MOXIE_OK)
+        return NULL;
+    const size_t bytes = test_layer_output_bytes(r->layer);
+    const uint64_t space = moxie_plan_workspace_bytes(r->plan);
+    moxie_run_args args = r->layer->args;
+    args.output = r->output = malloc(bytes + 1);
+    args.workspace = aligned_alloc(64, (size_t)(space + 63) / 64 * 64);
+    args.workspace_bytes = space;
+    memset(args.output, 0xee, bytes);
+    r->status = r->parts ? run_parts(r, &args) : moxie_plan_run(r->plan, &args, &r->error);
+    free(args.workspace);
+    return NULL;
+}
+
+static void free_rank(rank *r)
+{
+    moxie_plan_destroy(r->plan);
+    moxie_layer_destroy(r->built);
+    free(r->output);
+}
+
+static void one_rank(const test_layer *layer, const moxie_options *options, int64_t replace, int64_t with, bool parts,
+                     rank *out)
+{
+    *out = (rank) {
+        .layer = layer, .options = options, .config = layer->config, .parts = parts, .replace = replace, .with = with
+    };
+    run_rank(out);
+    assert_ok(out->status, &out->error);
+}
+
+/* Runs the layer on `size` ranks and compares the bytes of each with `want`. */
+static void compare(const test_layer *layer, const moxie_options *options, int32_t size, const rank *want)
+{
+    moxie_comm *comms[MAX_RANKS];
+    rank ranks[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+    moxie_error error;
+    moxie_options replicated = *options;
+    replicated.token_layout = MOXIE_TOKENS_REPLICATED;
+    assert_ok(moxie_comm_local_create(size, NULL, comms, &error), &error);
+    for (int32_t r = 0; r < size; r++) {
+        ranks[r] = (rank) { .layer = layer,
+                            .options = &replicated,
+                            .config = layer->config,
+                            .comm = comms[r],
+                            .parts = want->parts,
+                            .replace = want->replace,
+                            .with = want->with };
+        ranks[r].config.tp_size = size;
+        ranks[r].config.tp_rank = r;
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < size; r++)
+        pthread_join(threads[r], NULL);
+    for (int32_t r = 0; r < size; r++) {
+        assert_ok(ranks[r].status, &ranks[r].error);
+        if (memcmp(ranks[r].output, want->output, test_layer_output_bytes(layer)) != 0)
+            fail_msg("rank %d of %d differs from one rank: %s", (int)r, (int)size, layer->text);
+        free_rank(&ranks[r]);
+        moxie_comm_destroy(comms[r]);
+    }
+}
+
+static const int32_t sizes[] = { 2, 3, 4, 7, 8 };
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static const test_layer_limits any_limits = { .tokens = -1, .no_parallel = true, .plain_routing = true };
+
+/* A random layer on `size` ranks. */
+static void try_layer(uint64_t seed, const test_layer_limits *limits, int32_t size)
+{
+    static const moxie_options defaults = MOXIE_OPTIONS_INIT;
+    test_rng rng = { seed };
+    test_layer layer;
+    rank want;
+    test_layer_make(&layer, &rng, limits);
+    const int64_t experts = layer.config.experts, replace = seed % 3 == 0 ? (int64_t)(seed % (uint64_t)experts) : -1;
+    one_rank(&layer, &defaults, replace, (replace + 1) % experts, seed % 4 == 1, &want);
+    compare(&layer, &defaults, size, &want);
+    free_rank(&want);
+    test_layer_free(&layer);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    const uint64_t configs =
+        (uint64_t)test_env("MOXIE_TEST_CONFIGS", 300 / (test_quick() ? 4 : test_one_in(10, "layers")));
+    for (uint64_t seed = 0; seed < configs; seed++) {
+        test_layer_limits limits = any_limits;
+        limits.features = seed % 2 == 1;
+        try_layer(test_seed(26048000) + seed, &limits, sizes[seed % SIZES]);
+    }
+}
+
+/* Every format of weights, with activations as they come. */
+static void test_formats(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * test_weight_quant_count; i++) {
+        test_layer_limits limits = any_limits;
+        limits.weight = &test_weight_quants[i % test_weight_quant_count];
+        limits.tokens = 1 + i % 9;
+        limits.experts = 3;
+        limits.top_k = 2;
+        try_layer(test_seed(26049000) + (uint64_t)i, &limits, sizes[i % SIZES]);
+    }
+}
+
+/* Every rule of activations: act is gathered before it is quantized, also where one scale covers the batch. */
+static void test_acts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * test_act_quant_count; i++) {
+        test_layer_limits limits = any_limits;
+        limits.act = &test_act_quants[i % test_act_quant_count];
+        limits.tokens = 5;
+        limits.experts = 3;
+        try_layer(test_seed(26050000) + (uint64_t)i, &limits, sizes[i % SIZES]);
+    }
+}
+
+/* More tokens than a pass has, matrices of several units. */
+static void test_large(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        test_layer_limits limits = any_limits;
+        limits.tokens = 300;
+        limits.largest = 700;
+        limits.experts = 2;
+        limits.top_k = 1;
+        try_layer(test_seed(26051000) + seed, &limits, sizes[seed % SIZES]);
+    }
+}
+
+/* ---- the cut -------------------------------------------------------------------------------------- */
+
+static moxie_layer_config config_of(int64_t hidden, int64_t intermediate, moxie_quant weight)
+{
+    moxie_layer_config c = test_config();
+    c.hidden = hidden;
+    c.intermediate = intermediate;
+    c.w13 = c.w2 = weight;
+    return c;
+}
+
+static void expect_cut(const moxie_layer_config *config, int32_t size, const int64_t *begin13, const int64_t *begin2)
+{
+    moxie_error error;
+    for (int32_t r = 0; r < size; r++) {
+        int64_t w13[2], w2[2];
+        assert_ok(moxie_tp_slice(config, size, r, w13, w2, &error), &error);
+        assert_int_equal(w13[0], begin13[r]);
+        assert_int_equal(w13[1], begin13[r + 1]);
+        assert_int_equal(w2[0], begin2[r]);
+        assert_int_equal(w2[1], begin2[r + 1]);
+    }
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    const moxie_quant plain = { .element = MOXIE_BF16 };
+    const moxie_quant blocks = { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 128 };
+    const moxie_quant tensor = { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = -1, .group_cols = -1 };
+    const moxie_layer_config even = config_of(64, 96, plain), odd = config_of(50, 20, plain);
+    const moxie_layer_config block = config_of(300, 640, blocks), whole = config_of(64, 96, tensor);
+    const moxie_layer_config small = config_of(100, 128, blocks);
+    expect_cut(&even, 2, (int64_t[]) { 0, 48, 96 }, (int64_t[]) { 0, 32, 64 });
+    expect_cut(&whole, 2, (int64_t[]) { 0, 48, 96 }, (int64_t[]) { 0, 32, 64 });
+    /* 4 units of rows of down, the last with 2 rows; 2 units of gate. */
+    expect_cut(&odd, 3, (int64_t[]) { 0, 0, 16, 20 }, (int64_t[]) { 0, 16, 32, 50 });
+    expect_cut(&block, 2, (int64_t[]) { 0, 256, 640 }, (int64_t[]) { 0, 128, 300 });
+    /* One group of scales covers all rows: every rank keeps its scale. */
+    expect_cut(&small, 2, (int64_t[]) { 0, 64, 128 }, (int64_t[]) { 0, 48, 100 });
+}
+
+static void test_cut_refuses(void **state)
+{
+    (void)state;
+    const moxie_layer_config config = test_config();
+    int64_t w13[2] = { 7, 7 }, w2[2] = { 7, 7 };
+    moxie_error error;
+    assert_int_equal(moxie_tp_slice(&config, 2, 2, w13, w2, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "tp_rank is 2 of tp_size 2"));
+    assert_int_equal(moxie_tp_slice(&config, 0, 0, w13, w2, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_tp_slice(NULL, 1, 0, w13, w2, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(w13[0], 7);
+}
+
+/* A plan that only explains needs no comm. */
+static void test_explains(void **state)
+{
+    (void)state;
+    moxie_layer_config config = test_config();
+    moxie_plan *plan;
+    moxie_error error;
+    config.tp_size = 3;
+    config.tp_rank = 2;
+    assert_ok(moxie_plan_explain(&config, NULL, &plan, &error), &error);
+    assert_true(moxie_plan_workspace_bytes(plan) > 0);
+    moxie_plan_destroy(plan);
+}
+
+/* ---- what a tensor parallel layer holds, and refuses --------------------------------------------------- */
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    moxie_layer_config config = config_of(256, 256, (moxie_quant) { .element = MOXIE_BF16 });
+    moxie_layer *whole, *half;
+    moxie_error error;
+    assert_ok(moxie_layer_create(&config, NULL, &whole, &error), &error);
+    config.tp_size = 2;
+    assert_ok(moxie_layer_create(&config, NULL, &half, &error), &error);
+    assert_true(2 * moxie_layer_bytes(half) < moxie_layer_bytes(whole) + 2 * 8 * sizeof(mox_record_header));
+    moxie_layer_destroy(half);
+    moxie_layer_destroy(whole);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(26052000) };
+    test_layer layer;
+    rank r = { .replace = -1 };
+    const moxie_options defaults = MOXIE_OPTIONS_INIT;
+    moxie_comm *comms[3];
+    moxie_error error;
+    test_layer_make(&layer, &rng, &any_limits);
+    r.layer = &layer;
+    r.options = &defaults;
+    r.config = layer.config;
+    r.config.tp_size = 2;
+    r.config.tp_rank = 2;
+    assert_int_equal(build_rank(&r), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(r.error.text, "tp_rank is 2"));
+    r.config.tp_rank = 1;
+    assert_int_equal(build_rank(&r), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(r.error.text, "options.comm is NULL"));
+    moxie_layer_destroy(r.built);
+    r.built = NULL;
+    assert_ok(moxie_comm_local_create(3, NULL, comms, &error), &error);
+    r.comm = comms[0];
+    assert_int_equal(build_rank(&r), MOXIE_ERR_MISMATCH);
+    moxie_layer_destroy(r.built);
+    r.built = NULL;
+    for (int i = 0; i < 3; i++)
+        moxie_comm_destroy(comms[i]);
+    test_layer_free(&layer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cut),      cmocka_unit_test(test_cut_refuses),
+                                        cmocka_unit_test(test_explains), cmocka_unit_test(test_bytes),
+                                        cmocka_unit_test(test_refuses),  cmocka_unit_test(test_random),
+                                        cmocka_unit_test(test_formats),  cmocka_unit_test(test_acts),
+                                        cmocka_unit_test(test_large) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
