@@ -201,10 +201,10 @@ MOXIE_API moxie_status moxie_slot_map_replicas(const moxie_slot_map *map, int32_
                                                int32_t *slots, moxie_error *error);
 
 /* Which slot serves each choice of T tokens that rank `source` owns; -1 for ids outside [0, E). An expert on `source`
- * itself is served there, by its lowest slot. Else replica (first_token + t + j) % replicas, in ascending order, serves
- * choice j of token t; where its rank has the expert twice, the lower slot does. first_token: the number of token 0 in
- * the whole batch. source -1: no rank is near. ids, slots [T,K]; they may be the same array. Bits of results do not
- * depend on it, loads do. */
+ * itself is served there. Else number (first_token + t + j) % n of the n ranks that have it, in ascending order, serves
+ * choice j of token t. A rank with an expert twice counts once, and its lowest slot serves. first_token: the number of
+ * token 0 in the whole batch. source -1: no rank is near. ids, slots [T,K]; they may be the same array. Bits of results
+ * do not depend on it, loads do. */
 MOXIE_API moxie_status moxie_slot_map_serve(const moxie_slot_map *map, int32_t source, int64_t first_token,
                                             const int32_t *ids, int64_t tokens, int64_t top_k, int32_t *slots,
                                             moxie_error *error);

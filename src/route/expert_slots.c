@@ -166,9 +166,26 @@ double mox_balancedness(const double *rank_loads, int32_t ranks)
 
 /* ---- who serves a choice ----------------------------------------------------------------------------- */
 
+/* Whether the slot is the lowest of its rank with its expert, and so computes that expert's tokens. */
+static bool computes(const moxie_slot_map *map, int32_t slot)
+{
+    const int32_t e = map->expert_of[slot];
+    return e >= 0 && mox_expert_slots_find(map, mox_expert_slots_rank_of(map, slot), e) == slot;
+}
+
+/* made->first, from the numbers of ranks that have each expert; near: the own rank's slot of it, or -1. */
+static void count_ranks(const moxie_slot_map *map, const int32_t *near, mox_replicas *made)
+{
+    for (int32_t p = 0; p < map->slots; p++)
+        if (computes(map, p))
+            made->first[map->expert_of[p] + 1]++;
+    for (int32_t e = 0; e < map->experts; e++)
+        made->first[e + 1] = made->first[e] + (near[e] < 0 ? made->first[e + 1] : 1);
+}
+
 moxie_status mox_replicas_create(const moxie_slot_map *map, int32_t source, mox_replicas *out, moxie_error *error)
 {
-    int32_t near[MOXIE_MAX_EXPERTS], count[MOXIE_MAX_EXPERTS];
+    int32_t near[MOXIE_MAX_EXPERTS], count[MOXIE_MAX_EXPERTS] = { 0 };
     mox_replicas made = { .experts = map->experts };
     made.first = mox_calloc((uint64_t)map->experts + 1, sizeof *made.first);
     made.slots = mox_calloc((uint64_t)map->slots, sizeof *made.slots);
@@ -177,18 +194,13 @@ moxie_status mox_replicas_create(const moxie_slot_map *map, int32_t source, mox_
         return mox_fail(MOXIE_ERR_MEMORY, error, "slot map: no memory for the replicas of %d experts",
                         (int)map->experts);
     }
-    mox_expert_slots_counts(map, count);
-    for (int32_t e = 0; e < map->experts; e++) {
+    for (int32_t e = 0; e < map->experts; e++)
         near[e] = source < 0 ? -1 : mox_expert_slots_find(map, source, e);
-        made.first[e + 1] = made.first[e] + (near[e] < 0 ? count[e] : 1);
-        count[e] = 0; /* now counts those in made.slots */
-        if (near[e] >= 0)
-            made.slots[made.first[e]] = near[e];
-    }
+    count_ranks(map, near, &made);
     for (int32_t p = 0; p < map->slots; p++) {
         const int32_t e = map->expert_of[p];
-        if (e >= 0 && near[e] < 0)
-            made.slots[made.first[e] + count[e]++] = mox_expert_slots_find(map, mox_expert_slots_rank_of(map, p), e);
+        if (computes(map, p) && (near[e] < 0 || near[e] == p))
+            made.slots[made.first[e] + count[e]++] = p;
     }
     *out = made;
     return MOXIE_OK;

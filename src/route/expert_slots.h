@@ -41,8 +41,8 @@ moxie_status mox_expert_slots_loads(const moxie_slot_map *map, const double *loa
 double mox_balancedness(const double *rank_loads, int32_t ranks);
 
 /* A map turned around for one rank: the slots that may serve its choices of expert e are slots[first[e]] to
- * slots[first[e + 1] - 1], in ascending order of the replicas. On the rank itself an expert has one. Replicas on one
- * rank are all served by the lowest of them. */
+ * slots[first[e + 1] - 1], in ascending order. On the rank itself an expert has one. Of replicas on one rank only the
+ * lowest is listed. */
 typedef struct mox_replicas {
     int32_t experts;
     int32_t *first; /* [experts + 1] */

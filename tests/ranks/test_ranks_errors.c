@@ -212,7 +212,7 @@ static void slot_maps_are_checked(void **state)
     check_map(&map, "slot_map is for 4 experts");
     map.experts = EXPERTS;
     expert_of[6] = 4;
-    check_map(&map, "expert 4 twice on rank 1");
+    check_map(&map, NULL); /* twice on rank 1: the lower slot counts */
     expert_of[6] = 5;
     check_map(&map, "expert_of[6] is 5");
     expert_of[6] = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_expert_slots.c - slot maps: their rules, the maps to begin with, replicas, loads, who serves a choice; load windows.
+ * test_expert_slots.c - slot maps: rules, maps to begin with, replicas, loads, who serves a choice; load windows.
  */
 #include "test_support.h"
 
@@ -142,6 +142,7 @@ static void the_nearest_replica_serves(void **state)
     assert_memory_equal(slots, rank1, sizeof slots);
     assert_ok(moxie_slot_map_serve(&m, -1, 4, ids, 3, 2, slots, &error), &error);
     assert_int_equal(slots[0], 0);
+    assert_int_equal(slots[1], 2); /* one rank has expert 2, twice */
     static const int32_t rank2[] = { 3, 2, 1, 3, -1, -1 };
     memcpy(slots, ids, sizeof slots);
     assert_ok(moxie_slot_map_serve(&m, 2, 4, slots, 3, 2, slots, &error), &error);

@@ -244,7 +244,7 @@ moxie_slot_map test_ranks_map(test_layer *layer, test_rng *rng, int32_t ranks)
 {
     const int32_t experts = (int32_t)layer->config.experts;
     int32_t *first = test_layer_own(layer, (size_t)(ranks + 1) * sizeof *first);
-    int32_t *expert_of = test_layer_own(layer, (size_t)(ranks * (experts + 2)) * sizeof *expert_of);
+    int32_t *expert_of = test_layer_own(layer, (size_t)(ranks * (2 * experts + 2)) * sizeof *expert_of);
     int32_t *home = test_layer_own(layer, (size_t)experts * sizeof *home);
     int32_t slots = 0;
     for (int32_t e = 0; e < experts; e++)
@@ -258,6 +258,8 @@ moxie_slot_map test_ranks_map(test_layer *layer, test_rng *rng, int32_t ranks)
                 expert_of[slots++] = e;
             else if (test_below(rng, 8) == 0)
                 expert_of[slots++] = -1;
+            if (slots > first[r] && test_below(rng, 8) == 0) /* twice on the rank, or another empty slot */
+                expert_of[slots++] = expert_of[first[r]];
         }
     }
     first[ranks] = slots;

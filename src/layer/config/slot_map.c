@@ -30,29 +30,27 @@ static moxie_status check_sizes(const moxie_slot_map *m, int32_t experts, int32_
     return MOXIE_OK;
 }
 
-static moxie_status check_rank(const moxie_slot_map *m, int32_t rank, int32_t *last_rank, moxie_error *error)
+static moxie_status check_rank(const moxie_slot_map *m, int32_t rank, bool *held, moxie_error *error)
 {
     for (int32_t p = m->first_slot[rank]; p < m->first_slot[rank + 1]; p++) {
         const int32_t e = m->expert_of[p];
         MOX_FAIL_IF(e < -1 || e >= m->experts, MOXIE_ERR_ARGUMENT, error,
                     "slot_map.expert_of[%d] is %d; it must be from 0 to %d, or -1 for an empty slot", (int)p, (int)e,
                     (int)m->experts - 1);
-        MOX_FAIL_IF(e >= 0 && last_rank[e] == rank + 1, MOXIE_ERR_ARGUMENT, error,
-                    "slot_map has expert %d twice on rank %d: a rank may hold it once", (int)e, (int)rank);
         if (e >= 0)
-            last_rank[e] = rank + 1;
+            held[e] = true;
     }
     return MOXIE_OK;
 }
 
 moxie_status mox_slot_map_check(const moxie_slot_map *map, int32_t experts, int32_t ranks, moxie_error *error)
 {
-    int32_t last_rank[MOXIE_MAX_EXPERTS] = { 0 }; /* 1 + the last rank that was seen to hold the expert; 0: none */
+    bool held[MOXIE_MAX_EXPERTS] = { false };
     MOX_TRY(check_sizes(map, experts, ranks, error));
     for (int32_t r = 0; r < ranks; r++)
-        MOX_TRY(check_rank(map, r, last_rank, error));
+        MOX_TRY(check_rank(map, r, held, error));
     for (int32_t e = 0; e < experts; e++)
-        MOX_FAIL_IF(last_rank[e] == 0, MOXIE_ERR_ARGUMENT, error,
+        MOX_FAIL_IF(!held[e], MOXIE_ERR_ARGUMENT, error,
                     "slot_map has no slot for expert %d: every expert needs one at least", (int)e);
     return MOXIE_OK;
 }
@@ -63,7 +61,7 @@ int32_t mox_slot_map_of_rank(const moxie_slot_map *map, int32_t rank, int32_t *s
     for (int32_t e = 0; e < map->experts; e++)
         slot_of[e] = -1;
     for (int32_t p = map->first_slot[rank]; p < map->first_slot[rank + 1]; p++)
-        if (map->expert_of[p] >= 0)
+        if (map->expert_of[p] >= 0 && slot_of[map->expert_of[p]] < 0)
             slot_of[map->expert_of[p]] = slots++;
     return slots;
 }
