@@ -6,8 +6,10 @@ flavour=openmpi
 a=moxie$$a b=moxie$$b
 command -v ip >/dev/null || { echo "skipped: no ip (package iproute2)"; exit 77; }
 # What runs in a namespace belongs to this test.
-trap 'for name in $a $b; do ip netns pids $name 2>/dev/null | xargs -r kill -9; done
-    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"' EXIT
+trap 'for name in $a $b; do ip netns pids $name 2>/dev/null | xargs -r kill -9 2>/dev/null || true; done
+    ip netns del $a 2>/dev/null || true
+    ip netns del $b 2>/dev/null || true
+    rm -rf "$tmp"' EXIT
 { ip netns add $a && ip netns add $b && ip link add veth0 netns $a type veth peer name veth0 netns $b; } 2>"$tmp/err" ||
     { echo "skipped: no network namespaces here: $(head -1 "$tmp/err")"; exit 77; }
 number=1

@@ -3,10 +3,14 @@
  * mpi_operations.c - the six operations of a transport as messages, and what is left to compute when all have come
  * (mpi_transport.h).
  */
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/combine_values.h"
 #include "comm/mpi/mpi_transport.h"
+
+static const double spin_seconds = 5e-3; /* without an end of a message, before this rank sleeps */
 
 /* ---- start -------------------------------------------------------------------------------------------- */
 
@@ -24,7 +28,7 @@ static moxie_status begin(mox_mpi_transport *t, mox_comm_kind kind, mox_mpi_oper
         o->n = o->left = 0;
         o->target = NULL;
         o->values = 0;
-        o->since = 0;
+        o->since = o->idle_since = 0;
         *out = o;
         return MOXIE_OK;
     }
@@ -244,6 +248,26 @@ static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, mox
     return MOXIE_OK;
 }
 
+/* MPI only works inside its calls, and long messages take several steps of both ranks: so this rank comes back at once
+ * for some milliseconds, giving way to other processes, and sleeps only when nothing has ended since. */
+static void mpi_wait(void *self, int64_t request, int32_t ms)
+{
+    mox_mpi_transport *t = self;
+    mox_mpi_operation *o = &t->open[request];
+    const double now = mox_mpi_now();
+    if (o->idle_since == 0 || o->left != o->left_then) {
+        o->idle_since = now;
+        o->left_then = o->left;
+    }
+    const double idle = now - o->idle_since;
+    const double pause = idle / 16 < 1e-3 ? idle / 16 : 1e-3;
+    (void)ms; /* which is 1 at least */
+    if (idle < spin_seconds)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec) { .tv_nsec = (long)(1e9 * pause) }, NULL);
+}
+
 static int32_t mpi_late(void *self, int64_t request)
 {
     const mox_mpi_transport *t = self;
@@ -259,5 +283,6 @@ void mox_mpi_operations(moxie_transport *table)
     table->allreduce = mpi_allreduce;
     table->barrier = mpi_barrier;
     table->progress = mpi_progress;
+    table->wait = mpi_wait;
     table->late = mpi_late;
 }

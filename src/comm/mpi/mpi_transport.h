@@ -53,7 +53,9 @@ typedef struct mox_mpi_operation {
     mox_mpi_message *messages;
     MPI_Request *requests;
     int32_t n, left, capacity;
-    void *scratch; /* what other ranks sent, [ranks] pieces; kept for the next operation */
+    int32_t left_then; /* when it was last seen to change, */
+    double idle_since; /* which was then; 0: not yet */
+    void *scratch;     /* what other ranks sent, [ranks] pieces; kept for the next operation */
     uint64_t scratch_bytes;
     void *target; /* where the combined values go */
     int64_t values;
