@@ -90,11 +90,11 @@ static void pairs_that_are_read(void **state)
         moxie_dtype element;
         const char *note; /* NULL: both are alike */
     } cases[] = {
-        { &int4, &int8, MOXIE_U8B128, "gate is int4-ct, whose codes are copied into int8-ct-w8a16's" },
-        { &int8, &int4, MOXIE_U8B128, "up is int4-ct, whose" },
-        { &int4_zero, &int8_zero, MOXIE_U8B128, "gate is int4-ct-asym, whose" },
-        { &fp4, &fp8, MOXIE_F8_E4M3, "gate is mxfp4-quark, whose" },
-        { &fp8, &fp4, MOXIE_F8_E4M3, "up is mxfp4-quark, whose" },
+        { &int4, &int8, MOXIE_U8B128, "gate is stored in fewer bits" },
+        { &int8, &int4, MOXIE_U8B128, "up is stored in fewer bits" },
+        { &int4_zero, &int8_zero, MOXIE_U8B128, "gate is stored" },
+        { &fp4, &fp8, MOXIE_F8_E4M3, "gate is stored" },
+        { &fp8, &fp4, MOXIE_F8_E4M3, "up is stored" },
         { &int4, &int4, MOXIE_U4B8, NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

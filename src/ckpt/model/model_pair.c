@@ -92,8 +92,7 @@ moxie_status mox_pair_widen(mox_layer_reader *reader, const mox_pair *pair, moxi
     for (int64_t e = 0; e < count; e++)
         MOX_TRY(widen_matrix(reader, &map, pair->quant[narrow].element, narrow ? &experts[e].up : &experts[e].gate));
     *wide = 1 - narrow;
-    *note = mox_arena_printf(reader->arena, "%s is %s, whose codes are copied into %s's when a layer is loaded",
-                             narrow ? "up" : "gate", pair->match[narrow]->format->id, pair->match[*wide]->format->id);
-    MOX_FAIL_IF(!*note, MOXIE_ERR_MEMORY, reader->error, "no memory for a note about gate and up");
+    *note = narrow ? "up is stored in fewer bits; its codes are copied into the format of gate when a layer is loaded"
+                   : "gate is stored in fewer bits; its codes are copied into the format of up when a layer is loaded";
     return MOXIE_OK;
 }

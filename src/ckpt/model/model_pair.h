@@ -18,8 +18,8 @@ typedef struct mox_pair {
 
 /* True when two matrices have the same format, groups and activations. */
 bool mox_pair_same(const mox_match *a, const mox_match *b);
-/* Copies the narrower one's codes in all experts. *wide: the one whose format both have then; *note: what was done, for
- * moxie inspect, or NULL. MOXIE_ERR_MISMATCH when neither holds the other. */
+/* Copies the narrower one's codes in all experts. *wide: the one whose format both have then. *note: what was done, for
+ * moxie inspect, static, or NULL. MOXIE_ERR_MISMATCH when neither holds the other. */
 moxie_status mox_pair_widen(mox_layer_reader *reader, const mox_pair *pair, moxie_expert *experts, int64_t count,
                             int *wide, const char **note);
 
