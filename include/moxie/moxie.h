@@ -440,9 +440,9 @@ typedef enum moxie_expert_map_kind { MOXIE_MAP_LINEAR = 0, MOXIE_MAP_ROUND_ROBIN
 MOXIE_API moxie_status moxie_expert_map(moxie_expert_map_kind kind, int32_t experts, int32_t ranks, int32_t rank,
                                         int32_t *local, int32_t *count, moxie_error *error);
 
-/* Where every expert lies, with replicas: slot p of the P = `slots` slots of all ranks holds expert expert_of[p], or none
- * where that is -1; rank r has the slots [first_slot[r], first_slot[r + 1]). Every expert has one slot at least, and at
- * most one on a rank. All ranks must have the same map. Its makers are in moxie_parallel.h. */
+/* Where every expert lies, with replicas: slot p of the P = `slots` slots of all ranks holds expert expert_of[p], or
+ * none where that is -1; rank r has the slots [first_slot[r], first_slot[r + 1]). Every expert has one slot at least,
+ * and at most one on a rank. All ranks must have the same map. Its makers are in moxie_parallel.h. */
 typedef struct moxie_slot_map {
     uint32_t struct_size;
     int32_t ranks, experts, slots;
