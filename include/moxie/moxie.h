@@ -518,8 +518,10 @@ typedef struct moxie_layer_config {
     int32_t has_shared_activation; /* 1: the shared expert's activation is shared_activation; ignored without one */
     moxie_activation shared_activation; /* its per-expert arrays are NULL */
     /* Tensor parallel inside an expert parallel rank; sizes 0 and 1 mean none. Of the tp_size ranks that share experts
-     * this is number tp_rank: it holds a part of W13's rows and a part of W2's rows (docs/ranks.md). Rank
-     * ep_rank * tp_size + tp_rank of the comm is this one. */
+     * this is number tp_rank: it holds a part of W13's rows and a part of W2's rows (moxie_tp_slice, docs/ranks.md),
+     * and the whole shared expert. moxie_layer_prepare gets views of whole experts. Rank ep_rank * tp_size + tp_rank
+     * of the comm is this one. Plans need options.comm and run on the host; moxie_plan_experts is collective as well,
+     * and all ranks of a group pass it the same tokens. */
     int32_t tp_size, tp_rank;
     const moxie_slot_map *slot_map; /* of ep_size ranks; NULL: ep_map's. moxie_layer_create copies it */
 } moxie_layer_config;
@@ -549,7 +551,8 @@ typedef struct moxie_expert {
 } moxie_expert;
 
 /* One layer's weights: views that own nothing. Of an expert that another rank owns (ep_size, ep_rank) only the static
- * scales are read; its views may be absent. */
+ * scales are read; its views may be absent. In a layer that was created with options.comm, zero points and the order of
+ * columns are read too, where views are present: all ranks must choose one layout, or plans refuse (MISMATCH). */
 typedef struct moxie_weights {
     uint32_t struct_size;
     int64_t n_experts;           /* all E, whatever the rank */
@@ -802,7 +805,7 @@ typedef struct moxie_check_report moxie_check_report;
 /* Runs `plan` on `args` and compares every element of every stage with the oracle: double precision, from the inputs
  * that the stage's kernel had, straight from the checkpoint views in `weights` (never from packed records). MOXIE_OK
  * means that it ran; moxie_check_report_worst() says whether it is right. It is slow, and allocates room for every
- * stage. One-thread-at-a-time per plan. */
+ * stage. MOXIE_ERR_UNSUPPORTED for a plan with options.comm. One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                                         moxie_check_report **out, moxie_error *error);
 /* The largest worst_ratio of all stages: up to 1 every element is within its bound. Immutable. */

@@ -47,8 +47,8 @@ done
 # Fields from the end of structs, and how many structs that are.
 mkdir -p "$tmp/older/moxie" "$tmp/newer/moxie"
 cp include/moxie/*.h "$tmp/older/moxie"
-sed -i -e '/^ *const struct moxie_cuda_allocator \*device_memory;/d' \
-    -e '/^ *moxie_activation shared_activation;/d' \
+sed -i -e '/^ *int32_t token_layout;/d' \
+    -e '/^ *const moxie_slot_map \*slot_map;/d' \
     -e '/^ *moxie_matrix expert_norm;/d' \
     -e '/^ *const char \*amx;/,/\*\//d' \
     -e '/^ *int64_t experts; *\/\* experts that differ/d' \

@@ -23,8 +23,12 @@ static test_ranks_spec any_spec(test_layer *layer, test_rng *rng, moxie_token_la
                              .options = MOXIE_OPTIONS_INIT };
     spec.options.mode = test_below(rng, 2) == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST;
     spec.options.backend = test_below(rng, 8) == 0 ? MOXIE_BACKEND_REF : MOXIE_BACKEND_CPU;
+    if (test_below(rng, 3) == 0) {
+        spec.tp = (int32_t)test_range(rng, 2, 3);
+        spec.ranks = spec.tp * (int32_t)test_range(rng, 1, 3);
+    }
     test_ranks_cut(&spec, rng, layer->args.tokens);
-    *map = test_ranks_map(layer, rng, spec.ranks);
+    *map = test_ranks_map(layer, rng, spec.tp > 1 ? spec.ranks / spec.tp : spec.ranks);
     if (test_below(rng, 3) == 0)
         spec.map = map;
     return spec;
@@ -32,7 +36,8 @@ static test_ranks_spec any_spec(test_layer *layer, test_rng *rng, moxie_token_la
 
 static void describe(const test_layer *layer, const test_ranks_spec *spec)
 {
-    print_error("%s\n  %d ranks, %s, %s, chunks of %lld\n", layer->text, (int)spec->ranks, layouts[spec->layout],
+    print_error("%s\n  %d ranks, tp %d, %s, %s, chunks of %lld\n", layer->text, (int)spec->ranks, (int)spec->tp,
+                layouts[spec->layout],
                 spec->map != NULL   ? "slot map"
                 : spec->ep_map == 0 ? "linear"
                                     : "round robin",

@@ -27,6 +27,7 @@ typedef struct rank {
     void *output;
     int64_t replace; /* an expert that gets the views of `with` after preparation; -1: none */
     int64_t with;
+    bool parts; /* runs by the modular calls */
     moxie_status status;
     moxie_error error;
 } rank;
@@ -48,6 +49,35 @@ static moxie_status build_rank(rank *r)
     return status;
 }
 
+/* The modular calls. Every rank of a group passes all tokens to moxie_plan_experts, which is collective. */
+static moxie_status run_parts(rank *r, moxie_run_args *args)
+{
+    const moxie_layer_config *c = &r->config;
+    const size_t choices = (size_t)(args->tokens * c->top_k);
+    int32_t *ids = calloc(choices + 1, sizeof *ids);
+    float *weights = calloc(choices + 1, sizeof *weights);
+    float *rows = calloc(choices * (size_t)c->hidden + 1, sizeof *rows);
+    moxie_status status = MOXIE_OK;
+    if (args->ids == NULL) {
+        args->ids_out = ids;
+        args->weights_out = weights;
+        status = moxie_plan_route(r->plan, args, &r->error);
+        args->ids = ids;
+        args->weights = weights;
+        args->ids_out = NULL;
+        args->weights_out = NULL;
+        args->logits = NULL;
+    }
+    if (status == MOXIE_OK)
+        status = moxie_plan_experts(r->plan, args, rows, &r->error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_combine(r->plan, args, rows, &r->error);
+    free(rows);
+    free(weights);
+    free(ids);
+    return status;
+}
+
 static void *run_rank(void *argument)
 {
     rank *r = argument;
@@ -60,10 +90,8 @@ static void *run_rank(void *argument)
     args.output = r->output = malloc(bytes + 1);
     args.workspace = aligned_alloc(64, (size_t)(space + 63) / 64 * 64);
     args.workspace_bytes = space;
-    args.ids_out = NULL;
-    args.weights_out = NULL;
     memset(args.output, 0xee, bytes);
-    r->status = moxie_plan_run(r->plan, &args, &r->error);
+    r->status = r->parts ? run_parts(r, &args) : moxie_plan_run(r->plan, &args, &r->error);
     free(args.workspace);
     return NULL;
 }
@@ -75,9 +103,12 @@ static void free_rank(rank *r)
     free(r->output);
 }
 
-static void one_rank(const test_layer *layer, const moxie_options *options, int64_t replace, int64_t with, rank *out)
+static void one_rank(const test_layer *layer, const moxie_options *options, int64_t replace, int64_t with, bool parts,
+                     rank *out)
 {
-    *out = (rank) { .layer = layer, .options = options, .config = layer->config, .replace = replace, .with = with };
+    *out = (rank) {
+        .layer = layer, .options = options, .config = layer->config, .parts = parts, .replace = replace, .with = with
+    };
     run_rank(out);
     assert_ok(out->status, &out->error);
 }
@@ -97,6 +128,7 @@ static void compare(const test_layer *layer, const moxie_options *options, int32
                             .options = &replicated,
                             .config = layer->config,
                             .comm = comms[r],
+                            .parts = want->parts,
                             .replace = want->replace,
                             .with = want->with };
         ranks[r].config.tp_size = size;
@@ -128,7 +160,7 @@ static void try_layer(uint64_t seed, const test_layer_limits *limits, int32_t si
     rank want;
     test_layer_make(&layer, &rng, limits);
     const int64_t experts = layer.config.experts, replace = seed % 3 == 0 ? (int64_t)(seed % (uint64_t)experts) : -1;
-    one_rank(&layer, &defaults, replace, (replace + 1) % experts, &want);
+    one_rank(&layer, &defaults, replace, (replace + 1) % experts, seed % 4 == 1, &want);
     compare(&layer, &defaults, size, &want);
     free_rank(&want);
     test_layer_free(&layer);
@@ -137,7 +169,9 @@ static void try_layer(uint64_t seed, const test_layer_limits *limits, int32_t si
 static void test_random(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    const uint64_t configs =
+        (uint64_t)test_env("MOXIE_TEST_CONFIGS", 300 / (test_quick() ? 4 : test_one_in(10, "layers")));
+    for (uint64_t seed = 0; seed < configs; seed++) {
         test_layer_limits limits = any_limits;
         limits.features = seed % 2 == 1;
         try_layer(test_seed(26048000) + seed, &limits, sizes[seed % SIZES]);
@@ -240,6 +274,20 @@ static void test_cut_refuses(void **state)
     assert_int_equal(w13[0], 7);
 }
 
+/* A plan that only explains needs no comm. */
+static void test_explains(void **state)
+{
+    (void)state;
+    moxie_layer_config config = test_config();
+    moxie_plan *plan;
+    moxie_error error;
+    config.tp_size = 3;
+    config.tp_rank = 2;
+    assert_ok(moxie_plan_explain(&config, NULL, &plan, &error), &error);
+    assert_true(moxie_plan_workspace_bytes(plan) > 0);
+    moxie_plan_destroy(plan);
+}
+
 /* ---- what a tensor parallel layer holds, and refuses --------------------------------------------------- */
 
 static void test_bytes(void **state)
@@ -290,9 +338,10 @@ static void test_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cut),    cmocka_unit_test(test_cut_refuses),
-                                        cmocka_unit_test(test_bytes),  cmocka_unit_test(test_refuses),
-                                        cmocka_unit_test(test_random), cmocka_unit_test(test_formats),
-                                        cmocka_unit_test(test_acts),   cmocka_unit_test(test_large) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cut),      cmocka_unit_test(test_cut_refuses),
+                                        cmocka_unit_test(test_explains), cmocka_unit_test(test_bytes),
+                                        cmocka_unit_test(test_refuses),  cmocka_unit_test(test_random),
+                                        cmocka_unit_test(test_formats),  cmocka_unit_test(test_acts),
+                                        cmocka_unit_test(test_large) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

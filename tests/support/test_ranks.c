@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "layer/plan/plan.h"
+#include "layer/plan/plan_ranks.h"
 
 typedef struct rank_thread {
     const test_layer *layer;
@@ -68,8 +68,6 @@ static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_a
 {
     test_ranks_spec *spec = t->spec;
     moxie_status status = MOXIE_OK;
-    if (spec->chunk > 0 && !plan->ranks->one_chunk && plan->ranks->chunk_tokens > spec->chunk)
-        plan->ranks->chunk_tokens = spec->chunk;
     args->workspace_bytes = moxie_plan_workspace_bytes(plan);
     args->workspace = aligned_alloc(64, args->workspace_bytes > 0 ? args->workspace_bytes : 64);
     memset(args->workspace, 0xa5, args->workspace_bytes);
@@ -89,6 +87,51 @@ static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_a
     return status;
 }
 
+/* The weights without the static scales of other ranks' experts. `experts` is freed by the caller. */
+static moxie_weights own_scales(const rank_thread *t, const moxie_layer_config *c, moxie_expert **experts)
+{
+    moxie_weights weights = t->layer->weights;
+    int32_t slot_of[MOXIE_MAX_EXPERTS], slots;
+    moxie_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size, c->ep_rank, slot_of, &slots,
+                     NULL);
+    *experts = malloc((size_t)c->experts * sizeof **experts);
+    for (int64_t e = 0; e < c->experts; e++) {
+        (*experts)[e] = weights.experts[e];
+        if (slot_of[e] < 0)
+            (*experts)[e].a13_scale = (*experts)[e].a2_scale = 0;
+    }
+    weights.experts = *experts;
+    return weights;
+}
+
+/* A copy of the slot map, which the layer does not need once it is made. */
+typedef struct map_copy {
+    moxie_slot_map map;
+    int32_t *expert_of, *first_slot;
+} map_copy;
+
+static const moxie_slot_map *copy_map(const moxie_slot_map *map, map_copy *copy)
+{
+    const size_t slots = (size_t)map->slots * sizeof(int32_t), ranks = (size_t)(map->ranks + 1) * sizeof(int32_t);
+    *copy = (map_copy) { *map, malloc(slots), malloc(ranks) };
+    memcpy(copy->expert_of, map->expert_of, slots);
+    memcpy(copy->first_slot, map->first_slot, ranks);
+    copy->map.expert_of = copy->expert_of;
+    copy->map.first_slot = copy->first_slot;
+    return &copy->map;
+}
+
+static void poison_map(map_copy *copy)
+{
+    if (copy->expert_of == NULL)
+        return;
+    memset(copy->expert_of, 0x7f, (size_t)copy->map.slots * sizeof(int32_t));
+    memset(copy->first_slot, 0x7f, (size_t)(copy->map.ranks + 1) * sizeof(int32_t));
+    free(copy->expert_of);
+    free(copy->first_slot);
+    memset(&copy->map, 0x7f, sizeof copy->map);
+}
+
 static moxie_status run_rank(const rank_thread *t, moxie_error *error)
 {
     moxie_layer_config config;
@@ -97,7 +140,12 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     moxie_executor *pool = NULL;
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
+    moxie_expert *experts = NULL;
+    map_copy copy = { .expert_of = NULL };
     arguments_of(t, &config, &options, &args);
+    const moxie_weights weights = t->spec->hides_scales ? own_scales(t, &config, &experts) : t->layer->weights;
+    if (config.slot_map != NULL)
+        config.slot_map = copy_map(config.slot_map, &copy);
     moxie_status status = MOXIE_OK;
     if (t->spec->threads > 0) {
         status = moxie_executor_create(t->spec->threads, &pool, error);
@@ -105,8 +153,9 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     }
     if (status == MOXIE_OK)
         status = moxie_layer_create(&config, &options, &layer, error);
+    poison_map(&copy);
     if (status == MOXIE_OK)
-        status = moxie_layer_prepare(layer, &t->layer->weights, &options, error);
+        status = moxie_layer_prepare(layer, &weights, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, error);
     if (status == MOXIE_OK)
@@ -114,6 +163,7 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     moxie_plan_destroy(plan);
     moxie_layer_destroy(layer);
     moxie_executor_destroy(pool);
+    free(experts);
     return status;
 }
 
@@ -168,6 +218,7 @@ moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void
     moxie_error error;
     moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
     const size_t bytes = test_layer_output_bytes(layer);
+    mox_plan_ranks_test_chunk = spec->chunk;
     options.deadline_ms = spec->deadline_ms > 0 ? spec->deadline_ms : 60000;
     assert_ok(moxie_comm_local_create(spec->ranks, &options, comms, &error), &error);
     for (int32_t r = 0; r < spec->ranks; r++) {
@@ -180,6 +231,7 @@ moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void
         pthread_join(threads[r].thread, NULL);
         status = status == MOXIE_OK ? results[r].status : status;
     }
+    mox_plan_ranks_test_chunk = 0;
     for (int32_t r = 1; r < spec->ranks && spec->layout == MOXIE_TOKENS_REPLICATED; r++) {
         if (status == MOXIE_OK && memcmp(output, threads[r].output, bytes) != 0)
             fail_msg("rank %d's output differs from rank 0's: %s", (int)r, layer->text);

@@ -139,10 +139,10 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
     MOX_TRY(mox_struct_read(weights, &read, MOX_STRUCT(moxie_weights), error));
     MOX_FAIL_IF(plan->layer == NULL, MOXIE_ERR_ARGUMENT, error,
                 "this plan explains a configuration and has no weights: make one with moxie_plan_create to check");
-    MOX_FAIL_IF(plan->experts[MOX_ROUTED].shape.cut, MOXIE_ERR_UNSUPPORTED, error,
-                "the plan is tensor parallel rank %d of %d, whose products have a part of the rows: check a plan with "
-                "tp_size 1, whose output has the same bytes",
-                (int)plan->config.tp_rank, (int)plan->config.tp_size);
+    MOX_FAIL_IF(plan->ranks != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "the plan is rank %d of %d, and a check follows the stages of one rank alone: check a plan without "
+                "options.comm, of a layer with ep_size 1 and tp_size 1; its output has the same bytes",
+                (int)plan->ranks->rank, (int)plan->ranks->count);
     MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, plan->layer->has_comm, error));
     mox_checker checker = { .plan = plan, .weights = &read, .executor = &plan->executor };
     const mox_probe probe = { &checker, after_stage };

@@ -2,8 +2,8 @@
  *
  * tp_slice.c - cuts an expert's matrices by rows for tensor parallel ranks (tp_slice.h).
  *
- * U units of rows go to R ranks: rank r gets units [r U / R, (r+1) U / R). The last unit may be short. A group of scales
- * that covers all rows is no obstacle, since every rank keeps its scale.
+ * U units of rows go to R ranks: rank r gets units [r U / R, (r+1) U / R). The last unit may be short. A group of
+ * scales that covers all rows is no obstacle, since every rank keeps its scale.
  */
 #include "layer/config/tp_slice.h"
 

@@ -23,15 +23,16 @@ typedef struct mox_tp_rows {
     int64_t first, count;
 } mox_tp_rows;
 
-/* The rows of rank `rank` of `ranks` in a matrix of `rows` rows whose scales `quant` describes. The ranks' ranges lie end
- * to end and cover all rows; a rank may get none. */
+/* The rows of rank `rank` of `ranks` in a matrix of `rows` rows whose scales `quant` describes. The ranks' ranges lie
+ * end to end and cover all rows; a rank may get none. */
 mox_tp_rows mox_tp_rows_of(const moxie_quant *quant, int64_t rows, int32_t ranks, int32_t rank);
 
 /* The rows of a routed expert on rank `rank` of the group: of gate and of up each, of down. */
 mox_tp_rows mox_tp_rows13(const moxie_layer_config *config, int32_t rank);
 mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank);
 
-/* The form of this rank's records of routed experts: mox_config_routed_shape(), cut when the layer is tensor parallel. */
+/* The form of this rank's records of routed experts: mox_config_routed_shape(), cut when the layer is tensor parallel.
+ */
 mox_record_shape mox_tp_shape(const moxie_layer_config *config);
 
 /* The expert with this rank's rows alone, as views of the same memory; the whole expert when the layer is not tensor

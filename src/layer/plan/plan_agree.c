@@ -5,7 +5,10 @@
  * Each rank sends a list of numbers to all others. A number that stands for several fields is a hash of them. A rank
  * whose plan could not be made sends its status, so that the others do not wait for it.
  */
+#include <string.h>
+
 #include "layer/plan/plan_ranks.h"
+#include "layer/weights/static_scale.h"
 
 typedef struct field {
     const char *name;
@@ -19,7 +22,7 @@ enum { MAX_FIELDS = 32 };
 
 typedef struct field_list {
     field items[MAX_FIELDS];
-    int64_t count;
+    int64_t count, same; /* the first `same` must be the same on all ranks */
 } field_list;
 
 static void add(field_list *list, const char *name, int64_t value)
@@ -63,6 +66,39 @@ static int64_t sum_of(const moxie_plan *plan, mox_projection p)
     return (int64_t)plan->backend->sum(plan->kernels.experts[MOX_ROUTED].product[p]);
 }
 
+static int64_t number_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float float_of(int64_t number)
+{
+    const uint32_t bits = (uint32_t)number;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* The most cautious static scale of this rank's own experts; and what those without one use, ANY if there are none. */
+static void add_static_scale(const moxie_plan *plan, mox_projection p, field_list *list)
+{
+    const moxie_layer *layer = plan->layer;
+    const mox_static_scale *scale = &layer->static_scale[p];
+    const moxie_quant *quant = p == MOX_W13 ? &plan->config.a13 : &plan->config.a2;
+    float best = 0;
+    int64_t fallback = ANY;
+    for (int32_t s = 0; s < layer->slots && scale->needed; s++) {
+        const float raw = scale->raw[layer->expert_of[s]];
+        best = mox_static_scale_cautious(quant, best, raw);
+        if (raw == 0)
+            fallback = number_of(scale->resolved[s]);
+    }
+    add(list, "", number_of(best));
+    add(list, "", fallback);
+}
+
 static void list_fields(const moxie_plan *plan, field_list *list)
 {
     const moxie_layer_config *c = &plan->config;
@@ -88,23 +124,63 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "the experts' placement (a hash of it)", placement_hash(plan));
     add(list, "the order of summation of w13's kernel", sum_of(plan, MOX_W13));
     add(list, "the order of summation of w2's kernel", sum_of(plan, MOX_W2));
+    list->same = list->count;
+    for (int p = MOX_W13; p <= MOX_W2; p++)
+        add_static_scale(plan, (mox_projection)p, list);
 }
 
-/* Compares this rank's list with all others'. Status first: a rank that failed has no list. */
-static moxie_status compare(const field_list *own, const int64_t *all, int32_t ranks, int32_t rank, moxie_error *error)
+/* Field i of rank r in what all ranks sent; before them comes its status. */
+static int64_t value_of(const int64_t *all, int32_t r, int64_t i)
+{
+    return all[(int64_t)r * (MAX_FIELDS + 1) + 1 + i];
+}
+
+/* All ranks must have one value. The text is about this rank's, or another's where it has none. */
+static moxie_status compare_field(const int64_t *all, int64_t i, const char *name, int32_t ranks, int32_t rank,
+                                  moxie_error *error)
+{
+    int32_t first = rank;
+    for (int32_t r = 0; r < ranks && value_of(all, first, i) == ANY; r++)
+        first = r;
+    for (int32_t r = 0; r < ranks; r++)
+        MOX_FAIL_IF(value_of(all, r, i) != ANY && value_of(all, r, i) != value_of(all, first, i), MOXIE_ERR_MISMATCH,
+                    error, "rank %d has %lld for %s, but rank %d has %lld: all ranks must make the same plan", (int)r,
+                    (long long)value_of(all, r, i), name, (int)first, (long long)value_of(all, first, i));
+    return MOXIE_OK;
+}
+
+/* Experts without a static scale use the most cautious one of all experts. A rank that was given its own experts alone
+ * knows no others', and would use another scale than one rank. */
+static moxie_status compare_static_scale(const moxie_plan *plan, const int64_t *all, int64_t i, int32_t ranks,
+                                         mox_projection p, moxie_error *error)
+{
+    const moxie_quant *quant = p == MOX_W13 ? &plan->config.a13 : &plan->config.a2;
+    float best = 0;
+    for (int32_t r = 0; r < ranks; r++)
+        best = mox_static_scale_cautious(quant, best, float_of(value_of(all, r, i)));
+    for (int32_t r = 0; r < ranks; r++) {
+        const int64_t fallback = value_of(all, r, i + 1);
+        MOX_FAIL_IF(fallback != ANY && float_of(fallback) != best, MOXIE_ERR_MISMATCH, error,
+                    "rank %d uses %g as the %s of experts that have none, but with the experts of all ranks it is %g: "
+                    "give moxie_layer_prepare the scales of all experts on every rank",
+                    (int)r, (double)float_of(fallback), p == MOX_W13 ? "a13_scale" : "a2_scale", (double)best);
+    }
+    return MOXIE_OK;
+}
+
+/* Status first: a rank that failed has no list. */
+static moxie_status compare(const moxie_plan *plan, const field_list *own, const int64_t *all, int32_t ranks,
+                            int32_t rank, moxie_error *error)
 {
     for (int32_t r = 0; r < ranks; r++)
-        MOX_FAIL_IF(all[r * (MAX_FIELDS + 1)] != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
+        MOX_FAIL_IF(value_of(all, r, -1) != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
                     "rank %d could not make its plan (%s): see the error of its call", (int)r,
-                    mox_status_name((moxie_status)all[r * (MAX_FIELDS + 1)]));
-    for (int64_t i = 0; i < own->count; i++)
-        for (int32_t r = 0; r < ranks; r++) {
-            const int64_t theirs = all[r * (MAX_FIELDS + 1) + 1 + i];
-            MOX_FAIL_IF(theirs != own->items[i].value && theirs != ANY && own->items[i].value != ANY,
-                        MOXIE_ERR_MISMATCH, error,
-                        "rank %d has %lld for %s, but rank %d has %lld: all ranks must make the same plan", (int)r,
-                        (long long)theirs, own->items[i].name, (int)rank, (long long)own->items[i].value);
-        }
+                    mox_status_name((moxie_status)value_of(all, r, -1)));
+    for (int64_t i = 0; i < own->same; i++)
+        MOX_TRY(compare_field(all, i, own->items[i].name, ranks, rank, error));
+    for (int p = MOX_W13; p <= MOX_W2; p++)
+        if (plan->layer->static_scale[p].needed)
+            MOX_TRY(compare_static_scale(plan, all, own->same + 2 * p, ranks, (mox_projection)p, error));
     return MOXIE_OK;
 }
 
@@ -132,7 +208,7 @@ moxie_status mox_plan_ranks_agree(const moxie_plan *plan, moxie_comm *comm, moxi
     if (met == MOXIE_OK)
         met = mox_comm_wait(comm, request, &other);
     if (met == MOXIE_OK && status == MOXIE_OK)
-        met = compare(&own, recv, ranks, rank, &other);
+        met = compare(plan, &own, recv, ranks, rank, &other);
     if (status == MOXIE_OK && met != MOXIE_OK) {
         status = met;
         if (error != NULL)

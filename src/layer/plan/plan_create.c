@@ -33,8 +33,8 @@ static void set_experts(moxie_plan *plan)
     }
 }
 
-/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads. Not
- * with a part of the rows alone: then other ranks have the other activations. */
+/* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads.
+ * Not with a part of the rows alone: then other ranks have the other activations. */
 static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
@@ -79,6 +79,7 @@ static void set_pass(moxie_plan *plan)
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
     plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
+    mox_plan_ranks_fit_chunk(plan);
     routed->max_pairs = plan->pass_tokens * plan->config.top_k;
     /* Activations of W13 have a row a pair where their codes depend on the expert, else a row a token. An update of an
      * expert may make static scales differ, so there is always room for a row a pair. */

@@ -9,6 +9,7 @@
 #include "base/sizes.h"
 #include "layer/config/tp_slice.h"
 #include "layer/plan/exchange_message.h"
+#include "layer/plan/plan_tp.h"
 
 /* ---- placement ------------------------------------------------------------------------------------- */
 
@@ -49,9 +50,8 @@ static moxie_status place(const moxie_layer_config *c, mox_ranks *x, moxie_error
     return MOXIE_OK;
 }
 
-static bool allocate(const moxie_layer_config *c, mox_ranks *x)
+static bool allocate_counts(mox_ranks *x, mox_ranks_counts *n)
 {
-    mox_ranks_counts *n = &x->counts;
     int64_t **const arrays[] = { &n->rows,     &n->at,         &n->from_rows, &n->from,   &n->pairs,
                                  &n->pairs_at, &n->from_pairs, &n->out,       &n->out_at, &n->in,
                                  &n->in_at,    &n->next_row,   &n->next_pair };
@@ -61,9 +61,16 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
         ok = (*arrays[i] = mox_arena_calloc(&x->arena, ranks, sizeof **arrays[i])) != NULL && ok;
     n->send = mox_arena_calloc(&x->arena, ranks * MOX_MESSAGE_FIELDS, sizeof *n->send);
     n->recv = mox_arena_calloc(&x->arena, ranks * MOX_MESSAGE_FIELDS, sizeof *n->recv);
+    return ok && n->send != NULL && n->recv != NULL;
+}
+
+static bool allocate(const moxie_layer_config *c, mox_ranks *x)
+{
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
-    return ok && n->send != NULL && n->recv != NULL && x->first_replica != NULL && x->col != NULL;
+    const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
+    mox_ranks_use(x, 0);
+    return counts && x->first_replica != NULL && x->col != NULL;
 }
 
 /* A rank without the shared expert's record cannot add it for its own tokens. */
@@ -156,18 +163,30 @@ int64_t mox_plan_max_pass(const moxie_plan *plan)
     return plan->ranks != NULL ? plan->ranks->max_rows : plan->max_tokens;
 }
 
+int64_t mox_plan_ranks_test_chunk;
+
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
 {
     mox_ranks *x = plan->ranks;
     if (x == NULL)
         return;
     const int64_t results = plan->config.top_k * plan->config.hidden * (int64_t)sizeof(float);
-    const int64_t token = (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
+    const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
     const int64_t own = mox_max_i64(max_own(plan), 1);
+    int64_t limit = mox_max_i64(MOX_EXCHANGE_BYTES / token, 1);
+    if (mox_plan_ranks_test_chunk > 0)
+        limit = mox_min_i64(limit, mox_plan_ranks_test_chunk);
     x->one_chunk = one_chunk;
-    x->chunk_tokens = one_chunk ? own : mox_min_i64(own, mox_max_i64(MOX_EXCHANGE_BYTES / token, 1));
-    if (!one_chunk)
-        x->chunk_tokens = mox_min_i64(x->chunk_tokens, MOX_PASS_TOKENS);
+    x->chunk_tokens = one_chunk ? own : mox_min_i64(own, limit);
+    x->max_rows = x->count * x->chunk_tokens;
+}
+
+void mox_plan_ranks_fit_chunk(moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    x->chunk_tokens = mox_min_i64(x->chunk_tokens, plan->pass_tokens);
     x->max_rows = x->count * x->chunk_tokens;
 }
 
@@ -176,16 +195,14 @@ static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, int64_t element
     return mox_carve_offset(c, (uint64_t)rows, (uint64_t)(cols * element));
 }
 
-void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
+/* The buffers that both sides have. */
+static void carve_side(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
 {
-    mox_ranks *x = plan->ranks;
-    if (x == NULL)
-        return;
+    const mox_ranks *x = plan->ranks;
     const moxie_layer_config *config = &plan->config;
-    const int64_t tokens = x->chunk_tokens, k = config->top_k, h = config->hidden;
-    const int64_t sent = tokens * max_copies(plan), element = mox_dtype_bytes(config->dtype);
-    mox_ranks_space *s = &x->space;
-    s->position = carve(c, tokens, k, sizeof(int64_t));
+    const int64_t k = config->top_k, h = config->hidden, element = mox_dtype_bytes(config->dtype);
+    const int64_t sent = x->chunk_tokens * max_copies(plan);
+    s->position = carve(c, x->chunk_tokens, k, sizeof(int64_t));
     s->token = carve(c, mox_max_i64(sent, x->max_rows), 1, sizeof(int64_t));
     s->send_x = carve(c, sent, h, element);
     s->send_ids = carve(c, sent, k, sizeof(int32_t));
@@ -195,13 +212,28 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         s->send_weights = carve(c, sent, k, sizeof(float));
         s->recv_weights = carve(c, x->max_rows, k, sizeof(float));
     }
+}
+
+void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    const moxie_layer_config *config = &plan->config;
+    const int64_t tokens = x->chunk_tokens, k = config->top_k, h = config->hidden;
+    mox_ranks_space *s = &x->sides[0].space;
     s->order = carve(c, plan->pass_tokens, k, sizeof(int64_t));
     s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], sizeof(float));
     s->returned = carve(c, tokens * k, h, sizeof(float));
     if (x->tp_size > 1)
         s->whole = carve(c, tokens * k, h, sizeof(float));
     if (x->layout == MOXIE_TOKENS_REPLICATED)
-        s->output = carve(c, tokens, h, element);
+        s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
+    carve_side(plan, s, c);
+    x->sides[1].space = *s;
+    if (max_own(plan) > tokens)
+        carve_side(plan, &x->sides[1].space, c);
+    mox_ranks_use(x, 0);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------------- */
@@ -233,6 +265,11 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks",
                  (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size);
         MOX_TRY(add_step(plan, "dispatch", text, error));
+    }
+    if (x->tp_size > 1) {
+        snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
+                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+        MOX_TRY(add_step(plan, "act", text, error));
     }
     snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", h * 4,
              h * 4 * (long long)plan->config.top_k);

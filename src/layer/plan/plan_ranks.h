@@ -18,8 +18,12 @@ void mox_plan_ranks_destroy(mox_ranks *ranks);
 
 /* The most tokens of a pass: of the batch, or rows that come from all ranks. */
 int64_t mox_plan_max_pass(const moxie_plan *plan);
+/* For tests: the most tokens of a chunk in plans that are made from now on; 0: no limit. Process-wide. */
+extern int64_t mox_plan_ranks_test_chunk;
 /* Chooses the size of a chunk. `one_chunk`: a scale covers the whole batch, so it must not be cut. */
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk);
+/* The shared expert computes own tokens of a chunk in one pass, so a chunk is at most a pass. */
+void mox_plan_ranks_fit_chunk(moxie_plan *plan);
 /* Assigns the buffers of a chunk. */
 void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *carver);
 /* Steps "dispatch", "return", "gather" with their bytes. */

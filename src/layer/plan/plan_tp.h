@@ -3,8 +3,8 @@
  * plan_tp.h - what a plan fixes for tensor parallel ranks: the pieces of act and y that travel between the ranks of a
  * group, and their buffers. layer/run/run_tp.c uses them.
  *
- * A rank's columns of act or y travel in pieces of MOX_TP_UNIT columns, the last one padded with zeros: so the pieces of
- * all ranks have one size.
+ * A rank's columns of act or y travel in pieces of MOX_TP_UNIT columns, the last one padded with zeros: so the pieces
+ * of all ranks have one size.
  */
 #ifndef MOX_LAYER_PLAN_TP_H
 #define MOX_LAYER_PLAN_TP_H
@@ -22,8 +22,8 @@ mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, in
 /* Pieces of so many columns. */
 int64_t mox_tp_pieces(int64_t columns);
 
-/* The type in which act or y travel. An act that is not quantized: the type to which it is rounded for W2, so nothing is
- * lost; else f32. */
+/* The type in which act or y travel. An act that is not quantized: the type to which it is rounded for W2, so nothing
+ * is lost; else f32. */
 moxie_dtype mox_tp_dtype(const moxie_plan *plan, mox_projection projection);
 
 #endif

@@ -8,6 +8,8 @@
  * A batch is cut into chunks of at most chunk_tokens tokens of each rank, so that the buffers do not grow with T. In the
  * worst case all pairs of a chunk go to one rank. The buffers of a chunk in the workspace, for C = chunk_tokens:
  *
+ * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
+ *
  *     own tokens        position [C, K]    row of `returned` for each choice, or -1
  *     dispatch, out     send_x [C min(K, groups), H], send_ids, send_weights [.., K]
  *     dispatch, in      recv_x [R C, H], recv_ids, recv_weights [R C, K]
@@ -47,6 +49,17 @@ typedef struct mox_ranks_space {
     uint64_t output; /* [C, H] outputs that all ranks get */
 } mox_ranks_space;
 
+#define MOX_DISPATCHED 3 /* arrays that a dispatch sends: hidden rows, ids, weights */
+
+/* What a chunk needs from its dispatch on. The next chunk is dispatched before this one is computed, so there are two. */
+typedef struct mox_ranks_side {
+    mox_ranks_space space;
+    mox_ranks_counts counts;
+    moxie_comm_rows rows[MOX_DISPATCHED];
+    mox_comm_request requests[MOX_DISPATCHED];
+    int32_t open; /* requests that are under way */
+} mox_ranks_side;
+
 typedef struct mox_ranks {
     moxie_comm *comm;
     int32_t count, rank, groups, group, tp_size, tp_rank;
@@ -58,11 +71,25 @@ typedef struct mox_ranks {
     int64_t unit;           /* columns that divide the widths of all ranks */
     int64_t chunk_tokens;   /* of one rank */
     int64_t max_rows;       /* that come to one rank in a chunk */
-    mox_ranks_space space;
+    mox_ranks_side sides[2];
+    mox_ranks_space space; /* of the present chunk's side */
     mox_ranks_counts counts;
     bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
     int64_t calls;  /* runs so far: all ranks must be at the same one */
     mox_arena arena;
 } mox_ranks;
+
+/* Lets space and counts be those of chunk `number`. */
+static inline void mox_ranks_use(mox_ranks *x, int64_t number)
+{
+    x->space = x->sides[number % 2].space;
+    x->counts = x->sides[number % 2].counts;
+}
+
+/* Of tokens that all ranks have: the first that `rank` owns. */
+static inline int64_t mox_ranks_first_token(const mox_ranks *x, int64_t tokens, int32_t rank)
+{
+    return rank * tokens / x->count;
+}
 
 #endif

@@ -12,13 +12,13 @@
 static int64_t first_token(const mox_run *run, int32_t rank)
 {
     const mox_ranks *x = run->plan->ranks;
-    return x->layout == MOXIE_TOKENS_SHARDED ? 0 : rank * run->args.tokens / x->count;
+    return x->layout == MOXIE_TOKENS_SHARDED ? 0 : mox_ranks_first_token(x, run->args.tokens, rank);
 }
 
 static int64_t end_token(const mox_run *run, int32_t rank)
 {
     const mox_ranks *x = run->plan->ranks;
-    return x->layout == MOXIE_TOKENS_SHARDED ? run->args.tokens : (rank + 1) * run->args.tokens / x->count;
+    return x->layout == MOXIE_TOKENS_SHARDED ? run->args.tokens : mox_ranks_first_token(x, run->args.tokens, rank + 1);
 }
 
 mox_chunk mox_exchange_chunk(const mox_run *run, int32_t rank, int64_t number)

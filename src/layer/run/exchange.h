@@ -7,8 +7,9 @@
  *         t1                     1  -  1               -                  t1               4 - 5
  *         t2                     0  -  -               t2                 -                2 - -
  *
- * A token has one row for each group that computes one of its choices; the other choices of that row are -1. Results come
- * back in the order of rows, then choices: group 0's before group 1's. `position` is where each choice's result will be.
+ * A token has one row for each group that computes one of its choices; the other choices of that row are -1. Results
+ * come back in the order of rows, then choices: group 0's before group 1's. `position` is where each choice's result
+ * will be.
  *
  * Where a group must be chosen (replicas), the token's own rank is the best; else tokens take turns. The choice changes
  * no bit.

@@ -106,17 +106,26 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return a != NULL && b != NULL && x < y + b_bytes && y < x + a_bytes;
 }
 
+/* Rows of `output`: of all tokens, or of those that this rank owns. */
+static uint64_t output_rows(const moxie_plan *plan, int64_t tokens)
+{
+    const mox_ranks *x = plan->ranks;
+    if (x == NULL || x->layout != MOXIE_TOKENS_SCATTERED)
+        return (uint64_t)tokens;
+    return (uint64_t)(mox_ranks_first_token(x, tokens, x->rank + 1) - mox_ranks_first_token(x, tokens, x->rank));
+}
+
 static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *a, moxie_error *error)
 {
     const moxie_layer_config *c = &plan->config;
     const uint64_t t = (uint64_t)a->tokens, element = (uint64_t)mox_dtype_bytes(c->dtype);
-    const uint64_t out_bytes = t * (uint64_t)c->hidden * element;
+    const uint64_t row = (uint64_t)c->hidden * element, out_bytes = output_rows(plan, a->tokens) * row;
     const struct {
         const char *name;
         const void *data;
         uint64_t bytes;
     } inputs[] = {
-        { "hidden", a->hidden, out_bytes },
+        { "hidden", a->hidden, t * row },
         { "router_hidden", a->router_hidden, t * (uint64_t)c->router_width * element },
         { "logits", a->logits, t * (uint64_t)mox_config_candidates(c) * (uint64_t)mox_dtype_bytes(a->logits_dtype) },
         { "padding", a->padding, t },

@@ -17,9 +17,7 @@ static void *at(const mox_run *run, uint64_t offset)
 
 /* ---- dispatch ---------------------------------------------------------------------------------------- */
 
-enum { MAX_ARRAYS = 3 }; /* hidden rows, ids, weights */
-
-static moxie_status dispatch(const mox_run *run, moxie_error *error)
+static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
     const mox_ranks_counts *n = &x->counts;
@@ -28,24 +26,31 @@ static moxie_status dispatch(const mox_run *run, moxie_error *error)
     const uint64_t k = (uint64_t)c->top_k;
     const struct {
         uint64_t send, recv, bytes;
-    } arrays[MAX_ARRAYS] = { { s->send_x, s->recv_x, (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
-                             { s->send_ids, s->recv_ids, k * sizeof(int32_t) },
-                             { s->send_weights, s->recv_weights, k * sizeof(float) } };
-    const int count = c->routing.on_input ? MAX_ARRAYS : MAX_ARRAYS - 1;
-    moxie_comm_rows rows[MAX_ARRAYS];
-    mox_comm_request requests[MAX_ARRAYS];
+    } arrays[MOX_DISPATCHED] = { { s->send_x, s->recv_x, (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
+                                 { s->send_ids, s->recv_ids, k * sizeof(int32_t) },
+                                 { s->send_weights, s->recv_weights, k * sizeof(float) } };
+    const int count = c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
     for (int i = 0; i < count; i++) {
-        rows[i] = (moxie_comm_rows) { .send = at(run, arrays[i].send),
-                                      .recv = at(run, arrays[i].recv),
-                                      .row_bytes = arrays[i].bytes,
-                                      .send_rows = n->rows,
-                                      .send_at = n->at,
-                                      .recv_rows = n->from_rows,
-                                      .recv_at = n->from };
-        MOX_TRY(mox_comm_start_alltoallv(x->comm, &rows[i], &requests[i], error));
+        side->rows[i] = (moxie_comm_rows) { .send = at(run, arrays[i].send),
+                                            .recv = at(run, arrays[i].recv),
+                                            .row_bytes = arrays[i].bytes,
+                                            .send_rows = n->rows,
+                                            .send_at = n->at,
+                                            .recv_rows = n->from_rows,
+                                            .recv_at = n->from };
+        MOX_TRY(mox_comm_start_alltoallv(x->comm, &side->rows[i], &side->requests[i], error));
+        side->open = i + 1;
     }
-    for (int i = 0; i < count; i++)
-        MOX_TRY(mox_comm_wait(x->comm, requests[i], error));
+    return MOXIE_OK;
+}
+
+/* Where all ranks have all tokens, nothing was dispatched. */
+static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+{
+    if (side->open == 0)
+        return MOXIE_OK;
+    for (; side->open > 0; side->open--)
+        MOX_TRY(mox_comm_wait(run->plan->ranks->comm, side->requests[side->open - 1], error));
     return mox_exchange_check_rows(run, error);
 }
 
@@ -167,19 +172,29 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
 
-static moxie_status run_chunk(mox_run *run, int64_t number, int64_t *chunks, moxie_error *error)
+/* Agrees on a chunk and starts to send its rows. */
+static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chunks, moxie_error *error)
 {
-    const mox_ranks *x = run->plan->ranks;
+    mox_ranks *x = run->plan->ranks;
     const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
     const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
-    moxie_comm_rows rows;
-    mox_comm_request request;
+    mox_ranks_use(x, number);
     mox_exchange_send(run, &chunk);
     if (!sharded)
         mox_exchange_take(run, number);
     MOX_TRY(mox_exchange_agree(run, number, chunks, error));
-    if (sharded)
-        MOX_TRY(dispatch(run, error));
+    return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
+}
+
+/* From the rows of a chunk to its outputs. The shared expert is computed while results travel. */
+static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *error)
+{
+    mox_ranks *x = run->plan->ranks;
+    const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
+    moxie_comm_rows rows;
+    mox_comm_request request;
+    mox_ranks_use(x, number);
+    MOX_TRY(finish_dispatch(run, &x->sides[number % 2], error));
     MOX_TRY(compute(run, error));
     MOX_TRY(start_return(run, &rows, &request, error));
     run->first = chunk.first;
@@ -189,6 +204,17 @@ static moxie_status run_chunk(mox_run *run, int64_t number, int64_t *chunks, mox
     MOX_TRY(mox_comm_wait(x->comm, request, error));
     MOX_TRY(combine(run, error));
     return x->layout == MOXIE_TOKENS_REPLICATED ? gather(run, number, error) : MOXIE_OK;
+}
+
+/* All chunks; each is dispatched before the one before it is computed. */
+static moxie_status run_chunks(mox_run *run, int64_t chunks, moxie_error *error)
+{
+    for (int64_t i = 0; i < chunks; i++) {
+        if (i + 1 < chunks)
+            MOX_TRY(begin_chunk(run, i + 1, &chunks, error));
+        MOX_TRY(finish_chunk(run, i, error));
+    }
+    return MOXIE_OK;
 }
 
 static moxie_status route(mox_run *run, moxie_error *error)
@@ -208,13 +234,21 @@ moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status)
 
 moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
 {
-    const moxie_status status = route(run, error);
+    mox_ranks *x = run->plan->ranks;
+    moxie_error reason = { .code = MOXIE_OK };
+    int64_t chunks = 1;
+    moxie_status status = route(run, error);
     if (status != MOXIE_OK)
         return mox_run_ranks_refuse(run->plan, status);
     run->own = run;
-    run->plan->ranks->calls++;
-    int64_t chunks = 1;
-    for (int64_t i = 0; i < chunks; i++)
-        MOX_TRY(run_chunk(run, i, &chunks, error));
-    return MOXIE_OK;
+    x->calls++;
+    x->sides[0].open = x->sides[1].open = 0;
+    MOX_TRY(begin_chunk(run, 0, &chunks, error));
+    status = run_chunks(run, chunks, &reason);
+    if (status == MOXIE_OK)
+        return MOXIE_OK;
+    mox_comm_break(x->comm, &reason); /* other ranks wait for this one, and rows may be under way to the workspace */
+    if (error != NULL)
+        *error = reason;
+    return status;
 }

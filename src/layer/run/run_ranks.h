@@ -6,8 +6,8 @@
  *     each chunk: counts -> dispatch -> passes over the rows that came (run_pass.h) -> return
  *                 -> shared expert of own tokens -> combine of own tokens -> [gather]
  *
- * Each result travels to its token's rank as one f32 row, unweighted. There the same combine as on one rank adds them in
- * slot order. So the output bytes are those of one rank.
+ * Each result travels to its token's rank as one f32 row, unweighted. There the same combine as on one rank adds them
+ * in slot order. So the output bytes are those of one rank.
  */
 #ifndef MOX_LAYER_RUN_RANKS_H
 #define MOX_LAYER_RUN_RANKS_H
@@ -16,7 +16,8 @@
 
 /* The run has its arguments and its queue. Collective. */
 moxie_status mox_run_ranks(mox_run *run, moxie_error *error);
-/* Takes this rank's part in a run whose arguments are wrong, so that the others do not wait for it. Returns `status`. */
+/* Takes this rank's part in a run whose arguments are wrong, so that the others do not wait for it. Returns
+ * `status`. */
 moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status);
 
 #endif

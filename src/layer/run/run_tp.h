@@ -21,8 +21,8 @@ moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, in
 /* Whether y must be gathered. */
 bool mox_run_tp_gathers_y(const mox_run *run);
 
-/* Passes for so many rows, and at least as many as any other rank has: ranks of all groups take part in the exchanges of
- * every pass. */
+/* Passes for so many rows, and at least as many as any other rank has: ranks of all groups take part in the exchanges
+ * of every pass. */
 moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes, moxie_error *error);
 
 /* Lets run->y be this rank's columns, [pairs, H_r]. Nothing without tensor parallel ranks. */

@@ -110,15 +110,15 @@ static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int
     return false;
 }
 
-/* Whole experts are asked about, not the rows of this rank: all tensor parallel ranks must use one layout, since another
- * one is read by kernels that may sum in another order. */
+/* Whole experts are asked about, not the rows of this rank: all tensor parallel ranks must use one layout, since
+ * another one is read by kernels that may sum in another order. For the same reason ranks that compute a batch together
+ * ask about all experts. Those whose views are missing are accepted. */
 static bool accepts_all(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights)
 {
-    for (int32_t s = 0; s < layer->slots; s++) {
-        const int64_t expert = layer->expert_of[s];
-        if (!accepts(layout, &layer->whole_shape, expert, &weights->experts[expert]))
+    for (int64_t e = 0; e < layer->config.experts; e++)
+        if ((layer->has_comm || layer->slot_of[e] >= 0) &&
+            !accepts(layout, &layer->whole_shape, e, &weights->experts[e]))
             return false;
-    }
     return true;
 }
 

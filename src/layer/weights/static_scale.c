@@ -15,15 +15,17 @@ moxie_status mox_static_scale_set(mox_static_scale *scale, const moxie_quant *qu
     return MOXIE_OK;
 }
 
+float mox_static_scale_cautious(const moxie_quant *quant, float best, float value)
+{
+    const bool better = quant->global == MOXIE_GLOBAL_DIVIDE ? value < best : value > best;
+    return value != 0 && (best == 0 || better) ? value : best;
+}
+
 static float most_cautious(const mox_static_scale *scale, const moxie_quant *quant, int64_t experts)
 {
     float best = 0;
-    for (int64_t e = 0; e < experts; e++) {
-        const float value = scale->raw[e];
-        const bool better = quant->global == MOXIE_GLOBAL_DIVIDE ? value < best : value > best;
-        if (value != 0 && (best == 0 || better))
-            best = value;
-    }
+    for (int64_t e = 0; e < experts; e++)
+        best = mox_static_scale_cautious(quant, best, scale->raw[e]);
     return best;
 }
 

@@ -15,6 +15,8 @@
 /* Stores one expert's scale; 0: it has none. `what` names it in an error: "expert 3 a13_scale". */
 moxie_status mox_static_scale_set(mox_static_scale *scale, const moxie_quant *quant, int64_t expert, float value,
                                   const char *what, moxie_error *error);
+/* The more cautious of two scales; 0: there is none. */
+float mox_static_scale_cautious(const moxie_quant *quant, float best, float value);
 /* Resolves every slot after experts changed; fails when no expert has a scale. `what`: "a13_scale". */
 moxie_status mox_static_scale_resolve(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer,
                                       const char *what, moxie_error *error);

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_ranks_errors.c - what ranks that do not fit together answer: every rank gets an error that names a rank and both
+ * values, none waits for the deadline. And what a run on ranks costs: it allocates nothing.
+ */
+#include "test_ranks.h"
+
+#include "base/memory.h"
+
+enum { RANKS = 3, EXPERTS = 5 };
+
+static test_layer layer;
+
+static void begin(uint64_t seed)
+{
+    const test_layer_limits limits = {
+        .tokens = 13, .experts = EXPERTS, .top_k = 2, .no_parallel = true, .plain_routing = true
+    };
+    test_rng rng = { seed };
+    test_layer_make(&layer, &rng, &limits);
+}
+
+static test_ranks_spec spec_of(moxie_token_layout layout)
+{
+    test_ranks_spec spec = {
+        .ranks = RANKS, .layout = layout, .first = { 0, 4, 9, 13 }, .options = MOXIE_OPTIONS_INIT
+    };
+    return spec;
+}
+
+/* Runs and returns what each rank answered. */
+static void run(test_ranks_spec *spec, test_rank_result *results)
+{
+    char *output = calloc(test_layer_output_bytes(&layer) + 1, 1);
+    test_ranks_run(&layer, spec, output, results);
+    free(output);
+}
+
+static void assert_all(const test_rank_result *results, moxie_status status, const char *text)
+{
+    for (int r = 0; r < RANKS; r++) {
+        if (results[r].status != status || strstr(results[r].error.text, text) == NULL)
+            fail_msg("rank %d answers %s: %s; it should say \"%s\"", r, moxie_status_name(results[r].status),
+                     results[r].error.text, text);
+    }
+}
+
+/* ---- plans --------------------------------------------------------------------------------------------- */
+
+static void change_max_tokens(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)args;
+    options->max_tokens += rank == 1;
+}
+
+static void change_mode(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)args;
+    options->token_layout = rank == 2 ? MOXIE_TOKENS_SCATTERED : MOXIE_TOKENS_SHARDED;
+}
+
+static void change_map(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)options, (void)args;
+    config->ep_map = rank == 0 ? MOXIE_MAP_ROUND_ROBIN : MOXIE_MAP_LINEAR;
+}
+
+static void change_size(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)rank, (void)options, (void)args;
+    config->ep_size = RANKS + 1;
+}
+
+static void change_backend(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)args;
+    options->comm = rank == 0 ? options->comm : NULL;
+}
+
+static void plans_that_differ(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
+    begin(3);
+    spec.change = change_max_tokens;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "max_tokens");
+    assert_non_null(strstr(results[0].error.text, "rank 1 has 15 for max_tokens, but rank 0 has 14"));
+    spec.change = change_mode;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "token_layout");
+    spec.change = change_map;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "placement");
+    spec.change = change_size;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "options.comm has 3 rank(s), but ep_size 4");
+    test_layer_free(&layer);
+}
+
+/* A rank that makes no plan, or another one. */
+static void a_rank_without_comm(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
+    begin(4);
+    spec.change = change_backend;
+    spec.deadline_ms = 300;
+    run(&spec, results);
+    assert_int_equal(results[0].status, MOXIE_ERR_TIMEOUT);
+    assert_non_null(strstr(results[0].error.text, "rank 1"));
+    test_layer_free(&layer);
+}
+
+/* An expert without a static scale takes that of another one, which its rank does not know. */
+static void scales_of_other_ranks(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
+    const test_layer_limits limits = { .tokens = 13,
+                                       .experts = EXPERTS,
+                                       .top_k = 2,
+                                       .no_parallel = true,
+                                       .plain_routing = true,
+                                       .weight = test_weight_quant_named("fp8 per tensor"),
+                                       .act = test_act_quant_named("fp8 tensor static") };
+    test_rng rng = { 8 };
+    test_layer_make(&layer, &rng, &limits);
+    for (int e = 0; e < EXPERTS; e++)
+        layer.experts[e].a13_scale = layer.experts[e].a2_scale = 0.25f + (float)e;
+    layer.experts[0].a13_scale = 0;
+    run(&spec, results);
+    for (int r = 0; r < RANKS; r++)
+        assert_ok(results[r].status, &results[r].error);
+    spec.hides_scales = true;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH,
+               "rank 0 uses 1.25 as the a13_scale of experts that have none, but with the "
+               "experts of all ranks it is 4.25");
+    test_layer_free(&layer);
+}
+
+/* ---- runs ---------------------------------------------------------------------------------------------- */
+
+static void fewer_tokens(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)options;
+    args->tokens -= rank == 2 ? 2 : 0;
+}
+
+static void no_output(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)options;
+    args->output = rank == 1 ? NULL : args->output;
+}
+
+static void runs_that_differ(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_REPLICATED);
+    begin(5);
+    spec.change = fewer_tokens;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "the number of tokens is");
+    assert_non_null(strstr(results[0].error.text, "is 11 on rank 2, but 13 on rank 0"));
+    spec = spec_of(MOXIE_TOKENS_SHARDED);
+    spec.change = no_output;
+    run(&spec, results);
+    assert_int_equal(results[1].status, MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(results[1].error.text, "output is NULL"));
+    assert_int_equal(results[0].status, MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(results[0].error.text, "rank 1 refused its run"));
+    assert_int_equal(results[2].status, MOXIE_ERR_MISMATCH);
+    test_layer_free(&layer);
+}
+
+/* ---- slot maps ----------------------------------------------------------------------------------------- */
+
+static void check_map(const moxie_slot_map *map, const char *text)
+{
+    moxie_error error = { 0 };
+    moxie_layer_config config = layer.config;
+    config.ep_size = 2;
+    config.slot_map = map;
+    const moxie_status status = moxie_layer_config_check(&config, &error);
+    if (text == NULL)
+        assert_ok(status, &error);
+    else if (status == MOXIE_OK || strstr(error.text, text) == NULL)
+        fail_msg("the map gives %s: %s; it should say \"%s\"", moxie_status_name(status), error.text, text);
+}
+
+static void slot_maps_are_checked(void **state)
+{
+    (void)state;
+    int32_t expert_of[] = { 0, 1, 2, -1, 3, 4, 0 }, first[] = { 0, 4, 7 };
+    moxie_slot_map map = MOXIE_SLOT_MAP_INIT;
+    begin(6);
+    map.ranks = 2;
+    map.experts = EXPERTS;
+    map.slots = 7;
+    map.expert_of = expert_of;
+    map.first_slot = first;
+    check_map(&map, NULL);
+    map.ranks = 3;
+    check_map(&map, "slot_map is for 3 rank(s), but ep_size is 2");
+    map.ranks = 2;
+    map.experts = 4;
+    check_map(&map, "slot_map is for 4 experts");
+    map.experts = EXPERTS;
+    expert_of[6] = 4;
+    check_map(&map, "expert 4 twice on rank 1");
+    expert_of[6] = 5;
+    check_map(&map, "expert_of[6] is 5");
+    expert_of[6] = 0;
+    expert_of[2] = -1;
+    check_map(&map, "no slot for expert 2");
+    expert_of[2] = 2;
+    first[1] = 8;
+    check_map(&map, "first_slot[1] is 8");
+    first[1] = 4;
+    first[2] = 6;
+    check_map(&map, "first_slot goes from 0 to 6");
+    first[2] = 7;
+    map.expert_of = NULL;
+    check_map(&map, "lacks an array");
+    test_layer_free(&layer);
+}
+
+/* ---- costs --------------------------------------------------------------------------------------------- */
+
+static void runs_allocate_nothing(void **state)
+{
+    (void)state;
+    for (int layout = MOXIE_TOKENS_SHARDED; layout <= MOXIE_TOKENS_SCATTERED; layout++)
+        for (uint64_t seed = 0; seed < 6; seed++) {
+            test_rank_result results[TEST_MAX_RANKS];
+            test_ranks_spec spec = spec_of((moxie_token_layout)layout);
+            begin(30 + seed);
+            spec.ranks = 2;
+            spec.first[2] = 13;
+            spec.runs = 3;
+            spec.chunk = seed % 2 == 0 ? 0 : 3;
+            spec.allocations = 1;
+            run(&spec, results);
+            for (int r = 0; r < 2; r++)
+                assert_ok(results[r].status, &results[r].error);
+            assert_int_equal(spec.allocations, 0);
+            test_layer_free(&layer);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_that_differ),     cmocka_unit_test(a_rank_without_comm),
+        cmocka_unit_test(scales_of_other_ranks), cmocka_unit_test(runs_that_differ),
+        cmocka_unit_test(slot_maps_are_checked), cmocka_unit_test(runs_allocate_nothing)
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
