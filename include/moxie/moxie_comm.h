@@ -139,15 +139,15 @@ MOXIE_API int32_t moxie_comm_ranks(const moxie_comm *comm);
 MOXIE_API int32_t moxie_comm_rank(const moxie_comm *comm);
 MOXIE_API const char *moxie_comm_name(const moxie_comm *comm);
 
-/* The transport's operations, each to its end. Memory is the caller's and is not touched after the call. Failures:
+/* The transport's operations, each to its end. Memory is the caller's, not touched after the call. Failures:
  *
  *     MOXIE_ERR_TIMEOUT    a rank is dead, has left, or is late past the deadline; the text names it
- *     MOXIE_ERR_MISMATCH   ranks disagree: about the operation, numbers of rows, row_bytes; the text names two ranks and
- *                          both numbers. Transports that see it report it; local does, on all ranks that take part
+ *     MOXIE_ERR_MISMATCH   ranks disagree about the operation, numbers of rows or row_bytes; the text names two ranks
+ *                          and both numbers. Transports that see it report it; local does, on all ranks of it
  *     MOXIE_ERR_ARGUMENT   NULL, negative or too large numbers: nothing was started, and the comm works on
  *
- * After any other failure than MOXIE_ERR_ARGUMENT the comm is broken, received memory may be partly written, and further
- * calls fail with the first text: destroy it and its plans, and make new ones. One-thread-at-a-time. */
+ * Any failure but MOXIE_ERR_ARGUMENT breaks the comm, and received memory may be partly written. Further calls fail
+ * with the first text: destroy the comm and its plans, and make new ones. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_comm_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
                                          moxie_error *error);
 MOXIE_API moxie_status moxie_comm_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, moxie_error *error);

@@ -27,7 +27,7 @@ static void sleep_ms(int64_t ms)
 /* What an operation of the test may have otherwise than on the other ranks. */
 typedef struct numbers {
     mox_comm_kind kind;
-    int64_t rows; /* to each rank, from each rank */
+    int64_t rows, back; /* to each rank, from each rank */
     uint64_t row_bytes;
     int64_t each, n;
     moxie_comm_sum how;
@@ -35,26 +35,29 @@ typedef struct numbers {
 
 static numbers usual(mox_comm_kind kind)
 {
-    return (numbers) { .kind = kind, .rows = 2, .row_bytes = 16, .each = 2, .n = 2, .how = MOXIE_COMM_SUM_I64 };
+    return (
+        numbers) { .kind = kind, .rows = 2, .back = 2, .row_bytes = 16, .each = 2, .n = 2, .how = MOXIE_COMM_SUM_I64 };
 }
 
 /* Runs one operation; its memory is gone afterwards. */
 static moxie_status run(moxie_comm *comm, const numbers *o, moxie_error *error)
 {
     const size_t bytes = 8192;
-    int64_t rows[RANKS], at[RANKS];
+    const bool sums = o->kind == MOX_COMM_REDUCE_SCATTER;
+    int64_t rows[RANKS], at[RANKS], back[RANKS];
     char *send = calloc(1, bytes), *recv = calloc(1, bytes);
     moxie_status status = MOXIE_ERR_MEMORY;
     for (int32_t r = 0; r < RANKS; r++) {
         rows[r] = o->rows;
         at[r] = r * o->rows;
+        back[r] = sums || r == moxie_comm_rank(comm) ? o->rows : o->back;
     }
     const moxie_comm_rows of = { .send = send,
                                  .recv = recv,
                                  .row_bytes = o->row_bytes,
                                  .send_rows = rows,
                                  .send_at = at,
-                                 .recv_rows = rows,
+                                 .recv_rows = back,
                                  .recv_at = at };
     switch (o->kind) {
     case MOX_COMM_COUNTS:
@@ -189,8 +192,6 @@ static void leave_open(comm_thread *self)
     mox_comm_request request;
     moxie_error error = { 0 };
     int64_t values[4] = { 0 };
-    while (self->rank == 1 && atomic_load(opened) == 0)
-        sleep_ms(1);
     for (int i = 0; i < MOX_COMM_OPEN && self->rank == 0; i++)
         COMM_EXPECT(self, mox_comm_start_allreduce(self->comm, values, 4, MOXIE_COMM_SUM_I64, &request, &error) == 0,
                     "%s", error.text);
@@ -199,8 +200,13 @@ static void leave_open(comm_thread *self)
                     mox_comm_start_barrier(self->comm, &request, &error) == MOXIE_ERR_ARGUMENT &&
                         strstr(error.text, "8 requests"),
                     "%s", error.text);
-    atomic_store(opened, 1);
+    while (self->rank == 1 && atomic_load(opened) == 0)
+        sleep_ms(1);
+    if (self->rank == 1) /* the memory of rank 0 is gone */
+        COMM_EXPECT(self, moxie_comm_allreduce(self->comm, values, 4, MOXIE_COMM_SUM_I64, &error) == MOXIE_ERR_TIMEOUT,
+                    "rank 1 computes with a rank that has left");
     moxie_comm_destroy(self->comm);
+    atomic_store(opened, 1);
 }
 
 static void open_requests_end_with_the_comm(void **state)
@@ -239,8 +245,12 @@ static void disagreements_are_named_on_both_sides(void **state)
     (void)state;
     for (mox_comm_kind kind = MOX_COMM_ALLTOALLV; kind <= MOX_COMM_REDUCE_SCATTER; kind++) {
         numbers other = usual(kind);
-        other.rows = 3;
+        other.rows = 3; /* and 2 come back */
         try_dispute(usual(kind), other, " 2", " 3");
+        other = usual(kind);
+        other.back = 1;
+        if (kind != MOX_COMM_REDUCE_SCATTER)
+            try_dispute(usual(kind), other, " 2", " 1");
         other = usual(kind);
         other.row_bytes = 20;
         try_dispute(usual(kind), other, "16", "20");
@@ -271,7 +281,7 @@ static void pass_by(comm_thread *self)
     atomic_int *failed = self->user;
     numbers o = usual(MOX_COMM_ALLTOALLV);
     moxie_error error = { 0 };
-    o.rows = self->rank == AWAY ? 0 : 2;
+    o.rows = o.back = self->rank == AWAY ? 0 : 2;
     const moxie_status status = run(self->comm, &o, &error);
     COMM_EXPECT(self, self->rank == AWAY || status == MOXIE_ERR_MISMATCH || status == MOXIE_ERR_TIMEOUT,
                 "rank %d: status %d, %s", self->rank, status, error.text);

@@ -6,7 +6,7 @@
  *           -> rank 1 -> ...
  *
  * Operation number n of one rank belongs to operation n of every other. Rows go straight from the sender's memory to
- * the receiver's. Whichever rank comes second copies, so nobody waits for a rank that only has to be read:
+ * the receiver's. The rank that comes second copies, so a rank whose rows are only read may compute meanwhile:
  *
  *     pairwise   counts, alltoallv, allgatherv: each pair of ranks that exchange rows (local_pairs.c)
  *     joint      reduce_scatter, allreduce, barrier: once all ranks have come (local_joint.c)
