@@ -183,8 +183,8 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     }
 };
 
-/* Codes that become bf16 without their scales, by a warpgroup. Each chunk starts from zero. Its sum is multiplied by the
- * scales of its rows and, with TOKEN_SCALES, of its tokens. Blocks of scales have whole chunks. */
+/* Codes that become bf16 without their scales, by a warpgroup. Each chunk starts from zero. Its sum is multiplied by
+ * the scales of its rows and, with TOKEN_SCALES, of its tokens. Blocks of scales have whole chunks. */
 template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
     static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
     uint32_t tokens;
@@ -262,9 +262,9 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
  * and is unrolled. Codes are loaded one chunk ahead, across stages too.
  *
  * FULL_STAGES (the strategies warp, fp8 and blocks): the unrolled code runs full stages only, so that loads can move up
- * in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and leaves a
- * stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would keep the
- * registers that it reads for good, and would do so for each width. */
+ * in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and
+ * leaves a stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would
+ * keep the registers that it reads for good, and would do so for each width. */
 template <int ELEMENT, class DECODER, int N, int CHUNKS>
 __device__ __forceinline__ void
 mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_t *stages, const mox_sm90_args &args,
