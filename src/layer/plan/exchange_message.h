@@ -10,6 +10,7 @@
 
 enum {
     MOX_MESSAGE_STATUS,     /* not MOXIE_OK: this rank's call failed, and no rows follow */
+    MOX_MESSAGE_PLAN,       /* which of the plans that share the comm */
     MOX_MESSAGE_CALL,       /* how many runs the plan has begun */
     MOX_MESSAGE_CHUNK,      /* which chunk of the run */
     MOX_MESSAGE_GENERATION, /* of the slot map */

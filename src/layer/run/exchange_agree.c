@@ -37,6 +37,7 @@ static void fill(const mox_run *run, int64_t chunk)
     for (int32_t r = 0; r < x->count; r++) {
         int64_t *m = message(x->counts.send, r);
         m[MOX_MESSAGE_STATUS] = MOXIE_OK;
+        m[MOX_MESSAGE_PLAN] = x->number;
         m[MOX_MESSAGE_CALL] = x->calls;
         m[MOX_MESSAGE_CHUNK] = chunk;
         m[MOX_MESSAGE_GENERATION] = x->generation;
@@ -53,7 +54,8 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
     static const struct {
         int field;
         const char *name;
-    } fields[] = { { MOX_MESSAGE_CALL, "the number of runs with this plan" },
+    } fields[] = { { MOX_MESSAGE_PLAN, "the number of the plan (the comm's operations before it)" },
+                   { MOX_MESSAGE_CALL, "the number of runs with this plan" },
                    { MOX_MESSAGE_CHUNK, "the chunk of the batch" },
                    { MOX_MESSAGE_GENERATION, "the slot map's generation" },
                    { MOX_MESSAGE_TOKENS, "the number of tokens" } };
@@ -76,8 +78,7 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
 /* The others will wait for rows that do not come: their calls end now instead of at the deadline. */
 static moxie_status break_off(const mox_ranks *x, moxie_status status, const moxie_error *error)
 {
-    static const moxie_error unknown = { .code = MOXIE_ERR_MISMATCH };
-    mox_comm_break(x->comm, error != NULL ? error : &unknown);
+    mox_comm_break(x->comm, error);
     return status;
 }
 
