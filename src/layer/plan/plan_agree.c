@@ -58,7 +58,8 @@ static int64_t placement_hash(const moxie_plan *plan)
     return h;
 }
 
-/* Each rank packs its own experts, and a layout may not fit some weights; then other kernels read the rank's records. */
+/* Each rank packs its own experts, and a layout may not fit some weights; then other kernels read the rank's
+ * records. */
 static int64_t sum_of(const moxie_plan *plan, mox_projection p)
 {
     if (plan->layer->slots == 0)

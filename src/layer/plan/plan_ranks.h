@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan_ranks.h - makes the ranks' part of a plan (ranks.h): who holds which expert, the size of a chunk, its buffers; and
- * the handshake, in which all ranks compare their plans.
+ * plan_ranks.h - makes the ranks' part of a plan (ranks.h): who holds which expert, the size of a chunk, its buffers;
+ * and the handshake, in which all ranks compare their plans.
  *
  * In the flow: plan_create.c -> [plan_ranks] -> workspace.c.
  */

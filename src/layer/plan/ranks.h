@@ -5,8 +5,8 @@
  *     rank = group * tp_size + tp_rank      a group is an expert parallel rank: it holds whole experts, tp_size ranks
  *                                           share their rows
  *
- * A batch is cut into chunks of at most chunk_tokens tokens of each rank, so that the buffers do not grow with T. In the
- * worst case all pairs of a chunk go to one rank. The buffers of a chunk in the workspace, for C = chunk_tokens:
+ * A batch is cut into chunks of at most chunk_tokens tokens of each rank, so that the buffers do not grow with T. In
+ * the worst case all pairs of a chunk go to one rank. The buffers of a chunk in the workspace, for C = chunk_tokens:
  *
  * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
  *
@@ -51,7 +51,8 @@ typedef struct mox_ranks_space {
 
 #define MOX_DISPATCHED 3 /* arrays that a dispatch sends: hidden rows, ids, weights */
 
-/* What a chunk needs from its dispatch on. The next chunk is dispatched before this one is computed, so there are two. */
+/* What a chunk needs from its dispatch on. There are two, since the next chunk is dispatched before this one is
+ * computed. */
 typedef struct mox_ranks_side {
     mox_ranks_space space;
     mox_ranks_counts counts;
