@@ -163,6 +163,19 @@ static void fewer_tokens(int32_t rank, moxie_layer_config *config, moxie_options
     args->tokens -= rank == 2 ? 2 : 0;
 }
 
+/* As many choices for each rank, but of other experts. */
+static void other_choices(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    static const int32_t ids[2][4] = { { 0, 1, 1, 0 }, { 0, 1, 0, 1 } };
+    static const float weights[4] = { 1, 2, 3, 4 };
+    (void)config, (void)options;
+    args->tokens = 2;
+    args->ids = ids[rank == 2];
+    args->weights = weights;
+    args->logits = NULL;
+    args->padding = args->bias_choice = NULL;
+}
+
 static void no_output(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
 {
     (void)config, (void)options;
@@ -179,6 +192,9 @@ static void runs_that_differ(void **state)
     run(&spec, results);
     assert_all(results, MOXIE_ERR_MISMATCH, "the number of tokens is");
     assert_non_null(strstr(results[0].error.text, "is 11 on rank 2, but 13 on rank 0"));
+    spec.change = other_choices;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "the tokens' choices of experts");
     spec = spec_of(MOXIE_TOKENS_SHARDED);
     spec.change = no_output;
     run(&spec, results);

@@ -31,9 +31,20 @@ void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status)
     exchange(x, NULL);
 }
 
+/* FNV-1a over the ids. Ranks that have the same tokens but not the same choices would take results for others. */
+static int64_t hash_of_choices(const mox_run *run)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int64_t i = 0; i < run->args.tokens * run->plan->config.top_k; i++)
+        h = (h ^ (uint32_t)run->ids[i]) * UINT64_C(0x100000001b3);
+    return (int64_t)(h >> 11);
+}
+
 static void fill(const mox_run *run, int64_t chunk)
 {
     const mox_ranks *x = run->plan->ranks;
+    const bool same = x->layout != MOXIE_TOKENS_SHARDED;
+    const int64_t choices = same && chunk == 0 ? hash_of_choices(run) : 0;
     for (int32_t r = 0; r < x->count; r++) {
         int64_t *m = message(x->counts.send, r);
         m[MOX_MESSAGE_STATUS] = MOXIE_OK;
@@ -41,7 +52,8 @@ static void fill(const mox_run *run, int64_t chunk)
         m[MOX_MESSAGE_CALL] = x->calls;
         m[MOX_MESSAGE_CHUNK] = chunk;
         m[MOX_MESSAGE_GENERATION] = x->generation;
-        m[MOX_MESSAGE_TOKENS] = x->layout == MOXIE_TOKENS_SHARDED ? 0 : run->args.tokens;
+        m[MOX_MESSAGE_TOKENS] = same ? run->args.tokens : 0;
+        m[MOX_MESSAGE_CHOICES] = choices;
         m[MOX_MESSAGE_CHUNKS] = mox_exchange_chunks(run);
         m[MOX_MESSAGE_ROWS] = x->counts.rows[r];
         m[MOX_MESSAGE_PAIRS] = x->counts.pairs[r];
@@ -58,7 +70,8 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
                    { MOX_MESSAGE_CALL, "the number of runs with this plan" },
                    { MOX_MESSAGE_CHUNK, "the chunk of the batch" },
                    { MOX_MESSAGE_GENERATION, "the slot map's generation" },
-                   { MOX_MESSAGE_TOKENS, "the number of tokens" } };
+                   { MOX_MESSAGE_TOKENS, "the number of tokens" },
+                   { MOX_MESSAGE_CHOICES, "the tokens' choices of experts (a hash of them)" } };
     for (int32_t r = 0; r < x->count; r++)
         MOX_FAIL_IF(message(x->counts.recv, r)[MOX_MESSAGE_STATUS] != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
                     "rank %d refused its run (%s), so the others cannot run either: see the error of its call", (int)r,
