@@ -261,8 +261,8 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
  * and is unrolled. Codes are loaded one chunk ahead, across stages too.
  *
- * FULL_STAGES (the strategies warp, fp8 and blocks): the unrolled code runs full stages only, so that loads can move up
- * in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and
+ * FULL_STAGES (the strategies warp, fp8 and blocks): the unrolled code runs full stages only, so that loads can move
+ * up in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and
  * leaves a stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would
  * keep the registers that it reads for good, and would do so for each width. */
 template <int ELEMENT, class DECODER, int N, int CHUNKS>
