@@ -660,9 +660,9 @@ typedef struct moxie_options {
      * of that class, which this machine need not be. Then where device memory comes from; NULL: the CUDA runtime. */
     const char *device;
     const struct moxie_cuda_allocator *device_memory;
-    /* Of a plan: the ranks that compute the layer together, ep_size * tp_size of them (moxie_comm.h); it must outlive
-     * the plan. NULL: this rank alone, whose output is its experts' share. moxie_plan_create then is collective, and
-     * moxie_plan_run as well: every rank makes the same calls in the same order, with the same max_tokens. */
+    /* The ep_size * tp_size ranks that compute a layer together (moxie_comm.h); it must outlive the plans. NULL: this
+     * rank alone, whose output is its experts' share. moxie_plan_create and moxie_plan_run are collective: all ranks
+     * make the same calls in the same order, with one max_tokens. Plans may share a comm; they run one at a time. */
     struct moxie_comm *comm;
     int32_t token_layout; /* moxie_token_layout; read with a comm */
 } moxie_options;

@@ -10,8 +10,8 @@
  *                                                their experts, results come back
  *         -> moxie_comm_wait, ...             -> the same operations for the caller's own use
  *
- * The output bytes of N ranks equal those of one: a row leaves its owner once for each destination, results come back
- * as one row for each choice, unweighted, and the owner sums them in slot order (docs/ranks.md).
+ * The output bytes of N ranks equal those of one: a row leaves its owner once for each destination. One row comes
+ * back for each choice, unweighted. The owner sums them in slot order (docs/ranks.md).
  *
  * The rules of moxie.h about calls, threads and structs hold here too.
  */
@@ -79,7 +79,7 @@ typedef struct moxie_transport {
     moxie_status (*progress)(void *self, int64_t request, int32_t *done, moxie_error *error);
     /* The lowest rank that `request` still waits for, or -1 when that is unknown. */
     int32_t (*late)(void *self, int64_t request);
-    /* Gives up all open requests: after it no memory of theirs is touched. Other ranks that wait for this one fail. */
+    /* Gives up all open requests: then it touches none of their memory. Other ranks that wait for this one fail. */
     void (*cancel)(void *self);
     void (*destroy)(void *self); /* frees `self`; no request is open */
     /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
@@ -117,9 +117,9 @@ typedef struct moxie_comm_options {
 MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_comm_options *options,
                                          moxie_comm **out, moxie_error *error);
 
-/* `ranks` comms in this process, out[r] for rank r; each is used by a thread of its own, and destroyed once. They share
- * memory that the last destroyed one frees. A thread that waits sleeps; rows are copied once, from the sender's memory
- * to the receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
+/* `ranks` comms in this process, out[r] for rank r. One thread uses a comm at a time. Destroy each of them: they share
+ * memory that the last one frees. A thread that waits sleeps. Rows are copied once, from the sender's memory to the
+ * receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
 MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,
                                                moxie_error *error);
 
@@ -133,10 +133,10 @@ MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_o
  *
  * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery. Then the
  * others fail at their deadline. (Over TCP, Open MPI 4.1 may still end a process whose connection breaks. MPICH 4.0's
- * mpirun ends all in spite of its -disable-auto-cleanup.) A program whose comm has failed frees its plans' memory last
- * and ends without MPI_Finalize, which may wait for the dead one: MPI cannot withdraw a message that was sent, and may
- * still read it. MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its default ends the
- * process. */
+ * mpirun ends all in spite of its -disable-auto-cleanup.) MPI cannot withdraw a message that was sent, and may still
+ * read it. So a program whose comm has failed frees its plans' memory last. It ends without MPI_Finalize, which may
+ * wait for the dead process. MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its
+ * default ends the process. */
 MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options,
                                              moxie_comm **out, moxie_error *error);
 

@@ -54,9 +54,9 @@ MOXIE_API moxie_status moxie_parallel_make_no_parallel(moxie_parallel *out, moxi
 
 /* Every const moxie_parallel * was filled by a call above. */
 
-/* vLLM's predicates by their names: is_sequence_parallel, use_all2all_kernels, use_deepep_ht_kernels, ... Some names
- * are of older releases (use_naive_all2all_kernels, use_fi_all2allv_kernels), some of ParallelConfig (use_all2all,
- * use_batched_dp_moe, use_sequence_parallel_moe). 0 or 1; -1 for an unknown name or a wrong struct. Immutable. */
+/* vLLM's predicates by their names: is_sequence_parallel, use_all2all_kernels, use_deepep_ht_kernels, ... Older
+ * releases have use_naive_all2all_kernels and use_fi_all2allv_kernels. Of ParallelConfig are use_all2all,
+ * use_batched_dp_moe and use_sequence_parallel_moe. 0 or 1; -1 for an unknown name or a wrong struct. Immutable. */
 MOXIE_API int moxie_parallel_predicate(const moxie_parallel *parallel, const char *name);
 /* Name of predicate i; NULL past the last. Static. Immutable. */
 MOXIE_API const char *moxie_parallel_predicate_at(int32_t i);

@@ -59,8 +59,10 @@ moxie_status moxie_slot_map_serve(const moxie_slot_map *map, int32_t source, int
     moxie_slot_map known;
     mox_replicas replicas;
     NEED(map);
-    MOX_FAIL_IF(tokens < 0 || top_k < 0 || first_token < 0, MOXIE_ERR_ARGUMENT, error,
-                "moxie_slot_map_serve: %lld tokens from number %lld on, %lld choices; none may be negative",
+    MOX_FAIL_IF(tokens < 0 || top_k < 0 || first_token < 0 || tokens > INT64_MAX / 4 || top_k > INT64_MAX / 4 ||
+                    first_token > INT64_MAX / 4,
+                MOXIE_ERR_ARGUMENT, error,
+                "moxie_slot_map_serve: %lld tokens from number %lld on, %lld choices; each must be from 0 to 2^61 - 1",
                 (long long)tokens, (long long)first_token, (long long)top_k);
     MOX_TRY(read_map(map, &known, error));
     MOX_FAIL_IF(source < -1 || source >= known.ranks, MOXIE_ERR_ARGUMENT, error,

@@ -119,6 +119,11 @@ const char *mox_comm_name(const moxie_comm *comm)
     return comm->transport.name;
 }
 
+uint64_t mox_comm_operations(const moxie_comm *comm)
+{
+    return comm->operations;
+}
+
 /* ---- failure ------------------------------------------------------------------------------------------ */
 
 static moxie_status say_broken(const moxie_comm *comm, moxie_error *error)

@@ -32,6 +32,8 @@ void mox_comm_destroy(moxie_comm *comm);
 int32_t mox_comm_ranks(const moxie_comm *comm);
 int32_t mox_comm_rank(const moxie_comm *comm);
 const char *mox_comm_name(const moxie_comm *comm);
+/* Operations started so far: the same number on all ranks at the same place of their programs. */
+uint64_t mox_comm_operations(const moxie_comm *comm);
 
 /* A number below MOX_COMM_OPEN, valid until the request is done. */
 typedef int32_t mox_comm_request;

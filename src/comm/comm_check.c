@@ -62,8 +62,8 @@ static moxie_status check_side(const char *operation, const side *s, uint64_t ro
         if (rows == 0)
             continue;
         MOX_FAIL_IF(!mox_mul_u64((uint64_t)rows + (uint64_t)at, row_bytes, &end) || end > INT64_MAX, MOXIE_ERR_ARGUMENT,
-                    error, "%s: rows %lld to %lld of %s, %llu bytes each, do not fit 63 bits of bytes", operation, at,
-                    at + (rows - 1), s->name, (unsigned long long)row_bytes);
+                    error, "%s: %lld rows from row %lld on of %s, %llu bytes each, do not fit 63 bits of bytes",
+                    operation, rows, at, s->name, (unsigned long long)row_bytes);
         MOX_FAIL_IF(!s->data, MOXIE_ERR_ARGUMENT, error, "%s: %s is NULL, and %s_rows[%d] is %lld", operation, s->name,
                     s->name, r, rows);
     }

@@ -274,6 +274,7 @@ static void try_wrong_rows(moxie_comm *comm, rows_call *call, bool sends)
     WRONG(at = -1, "recv_at[0] is -1");
     WRONG(at = INT64_MAX / 2, "63 bits");
     WRONG(at = INT64_MAX, "63 bits");
+    WRONG(number = at = INT64_MAX, "9223372036854775807 rows from row 9223372036854775807 on");
     WRONG(rows.row_bytes = UINT64_MAX / 4 * 4, "63 bits");
     WRONG(rows.recv = NULL, "recv is NULL");
     WRONG(rows.send = NULL, " is NULL");

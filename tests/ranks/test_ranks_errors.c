@@ -5,6 +5,8 @@
  */
 #include "test_ranks.h"
 
+#include <pthread.h>
+
 #include "base/memory.h"
 
 enum { RANKS = 3, EXPERTS = 5 };
@@ -71,6 +73,12 @@ static void change_size(int32_t rank, moxie_layer_config *config, moxie_options 
     config->ep_size = RANKS + 1;
 }
 
+static void change_both_sizes(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)rank, (void)options, (void)args;
+    config->ep_size = config->tp_size = 65536;
+}
+
 static void change_backend(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
 {
     (void)config, (void)args;
@@ -96,6 +104,9 @@ static void plans_that_differ(void **state)
     spec.change = change_size;
     run(&spec, results);
     assert_all(results, MOXIE_ERR_MISMATCH, "options.comm has 3 rank(s), but ep_size 4");
+    spec.change = change_both_sizes;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "times tp_size 65536 is 4294967296");
     test_layer_free(&layer);
 }
 
@@ -110,7 +121,8 @@ static void a_rank_without_comm(void **state)
     spec.deadline_ms = 300;
     run(&spec, results);
     assert_int_equal(results[0].status, MOXIE_ERR_TIMEOUT);
-    assert_non_null(strstr(results[0].error.text, "rank 1"));
+    if (!strstr(results[0].error.text, "rank 1 of 3") && !strstr(results[0].error.text, "rank 2 of 3"))
+        fail_msg("%s; it should name rank 1 or 2", results[0].error.text);
     test_layer_free(&layer);
 }
 
@@ -151,6 +163,19 @@ static void fewer_tokens(int32_t rank, moxie_layer_config *config, moxie_options
     args->tokens -= rank == 2 ? 2 : 0;
 }
 
+/* As many choices for each rank, but of other experts. */
+static void other_choices(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    static const int32_t ids[2][4] = { { 0, 1, 1, 0 }, { 0, 1, 0, 1 } };
+    static const float weights[4] = { 1, 2, 3, 4 };
+    (void)config, (void)options;
+    args->tokens = 2;
+    args->ids = ids[rank == 2];
+    args->weights = weights;
+    args->logits = NULL;
+    args->padding = args->bias_choice = NULL;
+}
+
 static void no_output(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
 {
     (void)config, (void)options;
@@ -167,6 +192,9 @@ static void runs_that_differ(void **state)
     run(&spec, results);
     assert_all(results, MOXIE_ERR_MISMATCH, "the number of tokens is");
     assert_non_null(strstr(results[0].error.text, "is 11 on rank 2, but 13 on rank 0"));
+    spec.change = other_choices;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "the tokens' choices of experts");
     spec = spec_of(MOXIE_TOKENS_SHARDED);
     spec.change = no_output;
     run(&spec, results);
@@ -175,6 +203,106 @@ static void runs_that_differ(void **state)
     assert_int_equal(results[0].status, MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(results[0].error.text, "rank 1 refused its run"));
     assert_int_equal(results[2].status, MOXIE_ERR_MISMATCH);
+    test_layer_free(&layer);
+}
+
+/* Ranks of which tokens are scattered, but fewer than there are ranks: rank 0 owns none, and needs no output. */
+static void no_output_of_rank_0(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)options;
+    args->tokens = 2;
+    args->output = rank == 0 ? NULL : args->output;
+}
+
+static void a_rank_without_tokens(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SCATTERED);
+    begin(9);
+    spec.change = no_output_of_rank_0;
+    run(&spec, results);
+    for (int r = 0; r < RANKS; r++)
+        assert_ok(results[r].status, &results[r].error);
+    test_layer_free(&layer);
+}
+
+/* ---- two plans of one comm ----------------------------------------------------------------------------- */
+
+typedef struct two_plans {
+    moxie_comm *comm;
+    int first; /* which of its two plans this rank runs */
+    test_rank_result result;
+    moxie_status combine; /* without an output */
+    pthread_t thread;
+} two_plans;
+
+/* A modular call computes all tokens that it is given, also those of other ranks. */
+static moxie_status combine_without_output(moxie_plan *plan, moxie_run_args args)
+{
+    static const int32_t ids[] = { -1, -1 };
+    static const float weights[] = { 0, 0 };
+    args.tokens = 1;
+    args.ids = ids;
+    args.weights = weights;
+    args.output = NULL;
+    return moxie_plan_combine(plan, &args, args.workspace, NULL);
+}
+
+static void *run_one_of_two(void *user)
+{
+    two_plans *t = user;
+    const int32_t rank = moxie_comm_rank(t->comm);
+    moxie_layer_config config = layer.config;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_layer *made = NULL;
+    moxie_plan *plans[2] = { NULL, NULL };
+    moxie_run_args args = test_ranks_args(&layer, 4 * rank, 4);
+    moxie_error *error = &t->result.error;
+    config.ep_size = RANKS;
+    config.ep_rank = rank;
+    options.comm = t->comm;
+    options.max_tokens = 4;
+    options.token_layout = MOXIE_TOKENS_SCATTERED;
+    assert_ok(moxie_layer_create(&config, &options, &made, error), error);
+    assert_ok(moxie_layer_prepare(made, &layer.weights, &options, error), error);
+    for (int i = 0; i < 2; i++)
+        assert_ok(moxie_plan_create(made, &options, &plans[i], error), error);
+    args.workspace_bytes = moxie_plan_workspace_bytes(plans[0]);
+    args.workspace = aligned_alloc(64, args.workspace_bytes);
+    t->result.status = moxie_plan_run(plans[t->first], &args, error);
+    t->combine = combine_without_output(plans[0], args);
+    free(args.workspace);
+    for (int i = 0; i < 2; i++)
+        moxie_plan_destroy(plans[i]);
+    moxie_layer_destroy(made);
+    moxie_comm_destroy(t->comm);
+    return NULL;
+}
+
+/* Two layers of a model have the same sizes: only the plan's number shows that a rank runs another one. */
+static void a_rank_runs_another_plan(void **state)
+{
+    (void)state;
+    moxie_comm *comms[RANKS];
+    two_plans ranks[RANKS];
+    test_rank_result results[RANKS];
+    moxie_error error;
+    begin(10);
+    char *output = calloc(test_layer_output_bytes(&layer), 1);
+    layer.args.output = output;
+    assert_ok(moxie_comm_local_create(RANKS, NULL, comms, &error), &error);
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (two_plans) { .comm = comms[r], .first = r == 1 };
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_one_of_two, &ranks[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        results[r] = ranks[r].result;
+        assert_int_equal(ranks[r].combine, MOXIE_ERR_ARGUMENT);
+    }
+    assert_all(results, MOXIE_ERR_MISMATCH, "the number of the plan");
+    free(output);
     test_layer_free(&layer);
 }
 
@@ -258,7 +386,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_that_differ),     cmocka_unit_test(a_rank_without_comm),
         cmocka_unit_test(scales_of_other_ranks), cmocka_unit_test(runs_that_differ),
-        cmocka_unit_test(slot_maps_are_checked), cmocka_unit_test(runs_allocate_nothing)
+        cmocka_unit_test(slot_maps_are_checked), cmocka_unit_test(runs_allocate_nothing),
+        cmocka_unit_test(a_rank_without_tokens), cmocka_unit_test(a_rank_runs_another_plan)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

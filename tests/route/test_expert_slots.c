@@ -148,6 +148,7 @@ static void the_nearest_replica_serves(void **state)
     assert_ok(moxie_slot_map_serve(&m, 2, 4, slots, 3, 2, slots, &error), &error);
     assert_memory_equal(slots, rank2, sizeof slots);
     assert_int_equal(moxie_slot_map_serve(&m, 3, 0, ids, 3, 2, slots, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_slot_map_serve(&m, 1, INT64_MAX, ids, 3, 2, slots, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_slot_map_serve(&m, 0, -1, ids, 3, 2, slots, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_slot_map_serve(&m, 0, 0, NULL, 3, 2, slots, &error), MOXIE_ERR_ARGUMENT);
     assert_ok(moxie_slot_map_serve(&m, 0, 0, NULL, 0, 2, NULL, &error), &error);

@@ -219,6 +219,7 @@ moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void
     moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
     const size_t bytes = test_layer_output_bytes(layer);
     mox_plan_ranks_test_chunk = spec->chunk;
+    mox_plan_ranks_test_more = spec->more;
     options.deadline_ms = spec->deadline_ms > 0 ? spec->deadline_ms : 60000;
     assert_ok(moxie_comm_local_create(spec->ranks, &options, comms, &error), &error);
     for (int32_t r = 0; r < spec->ranks; r++) {
@@ -231,7 +232,7 @@ moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void
         pthread_join(threads[r].thread, NULL);
         status = status == MOXIE_OK ? results[r].status : status;
     }
-    mox_plan_ranks_test_chunk = 0;
+    mox_plan_ranks_test_chunk = mox_plan_ranks_test_more = 0;
     for (int32_t r = 1; r < spec->ranks && spec->layout == MOXIE_TOKENS_REPLICATED; r++) {
         if (status == MOXIE_OK && memcmp(output, threads[r].output, bytes) != 0)
             fail_msg("rank %d's output differs from rank 0's: %s", (int)r, layer->text);

@@ -23,6 +23,7 @@ typedef struct test_ranks_spec {
     const moxie_slot_map *map;         /* NULL: ep_map */
     int64_t first[TEST_MAX_RANKS + 1]; /* sharded tokens */
     int64_t chunk;                     /* tokens of a rank in a chunk, at most the plan's; 0: the plan's */
+    int64_t more;                      /* rank r's chunk has r times as many tokens more; 0: all have the same */
     int32_t runs;                      /* how often each plan runs; 0: once */
     int32_t threads;                   /* of each rank's executor; 0: none */
     int32_t deadline_ms;               /* 0: 60000 */

@@ -10,10 +10,12 @@
 
 enum {
     MOX_MESSAGE_STATUS,     /* not MOXIE_OK: this rank's call failed, and no rows follow */
+    MOX_MESSAGE_PLAN,       /* which of the plans that share the comm */
     MOX_MESSAGE_CALL,       /* how many runs the plan has begun */
     MOX_MESSAGE_CHUNK,      /* which chunk of the run */
     MOX_MESSAGE_GENERATION, /* of the slot map */
     MOX_MESSAGE_TOKENS,     /* of the whole batch, where all ranks have the same; else 0 */
+    MOX_MESSAGE_CHOICES,    /* a hash of its ids, with the first chunk; else 0 */
     MOX_MESSAGE_CHUNKS,     /* that this rank's own tokens need */
     MOX_MESSAGE_ROWS,       /* rows that go from the sender to the receiver */
     MOX_MESSAGE_PAIRS,      /* choices in them: rows that the sender expects back */

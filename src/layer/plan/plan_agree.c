@@ -128,6 +128,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     list->same = list->count;
     for (int p = MOX_W13; p <= MOX_W2; p++)
         add_static_scale(plan, (mox_projection)p, list);
+    add(list, "", plan->ranks->chunk_tokens);
 }
 
 /* Field i of rank r in what all ranks sent; before them comes its status. */
@@ -185,7 +186,14 @@ static moxie_status compare(const moxie_plan *plan, const field_list *own, const
     return MOXIE_OK;
 }
 
-moxie_status mox_plan_ranks_agree(const moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error)
+/* Passes, and so chunks, are as large as a rank's kernels like them; those of unlike processors may differ. */
+static void set_smallest_chunk(moxie_plan *plan, const field_list *own, const int64_t *all, int32_t ranks)
+{
+    for (int32_t r = 0; r < ranks; r++)
+        mox_plan_ranks_limit_chunk(plan, value_of(all, r, own->count - 1));
+}
+
+moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error)
 {
     field_list own = { .count = 0 };
     moxie_error other;
@@ -210,6 +218,10 @@ moxie_status mox_plan_ranks_agree(const moxie_plan *plan, moxie_comm *comm, moxi
         met = mox_comm_wait(comm, request, &other);
     if (met == MOXIE_OK && status == MOXIE_OK)
         met = compare(plan, &own, recv, ranks, rank, &other);
+    if (met == MOXIE_OK && status == MOXIE_OK) {
+        set_smallest_chunk(plan, &own, recv, ranks);
+        plan->ranks->number = (int64_t)mox_comm_operations(comm);
+    }
     if (status == MOXIE_OK && met != MOXIE_OK) {
         status = met;
         if (error != NULL)

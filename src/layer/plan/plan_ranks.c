@@ -163,7 +163,7 @@ int64_t mox_plan_max_pass(const moxie_plan *plan)
     return plan->ranks != NULL ? plan->ranks->max_rows : plan->max_tokens;
 }
 
-int64_t mox_plan_ranks_test_chunk;
+int64_t mox_plan_ranks_test_chunk, mox_plan_ranks_test_more;
 
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
 {
@@ -175,7 +175,7 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     const int64_t own = mox_max_i64(max_own(plan), 1);
     int64_t limit = mox_max_i64(MOX_EXCHANGE_BYTES / token, 1);
     if (mox_plan_ranks_test_chunk > 0)
-        limit = mox_min_i64(limit, mox_plan_ranks_test_chunk);
+        limit = mox_min_i64(limit, mox_plan_ranks_test_chunk + x->rank * mox_plan_ranks_test_more);
     x->one_chunk = one_chunk;
     x->chunk_tokens = one_chunk ? own : mox_min_i64(own, limit);
     x->max_rows = x->count * x->chunk_tokens;
@@ -183,10 +183,14 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
 
 void mox_plan_ranks_fit_chunk(moxie_plan *plan)
 {
+    if (plan->ranks != NULL)
+        mox_plan_ranks_limit_chunk(plan, plan->pass_tokens);
+}
+
+void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens)
+{
     mox_ranks *x = plan->ranks;
-    if (x == NULL)
-        return;
-    x->chunk_tokens = mox_min_i64(x->chunk_tokens, plan->pass_tokens);
+    x->chunk_tokens = mox_min_i64(x->chunk_tokens, tokens);
     x->max_rows = x->count * x->chunk_tokens;
 }
 

@@ -20,17 +20,21 @@ void mox_plan_ranks_destroy(mox_ranks *ranks);
 int64_t mox_plan_max_pass(const moxie_plan *plan);
 /* For tests: the most tokens of a chunk in plans that are made from now on; 0: no limit. Process-wide. */
 extern int64_t mox_plan_ranks_test_chunk;
+/* Rank r's limit is r times this number higher. */
+extern int64_t mox_plan_ranks_test_more;
 /* Chooses the size of a chunk. `one_chunk`: a scale covers the whole batch, so it must not be cut. */
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk);
 /* The shared expert computes own tokens of a chunk in one pass, so a chunk is at most a pass. */
 void mox_plan_ranks_fit_chunk(moxie_plan *plan);
+void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens);
 /* Assigns the buffers of a chunk. */
 void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *carver);
 /* Steps "dispatch", "return", "gather" with their bytes. */
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error);
 
 /* Compares the plans of all ranks. Collective: `status` says whether this rank's plan could be made so far, and a rank
- * whose plan could not must take part. MOXIE_ERR_MISMATCH names the rank, what differs, and both values. */
-moxie_status mox_plan_ranks_agree(const moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error);
+ * whose plan could not must take part. MOXIE_ERR_MISMATCH names the rank, what differs, and both values. All
+ * get the smallest chunk of all, so the caller assigns the workspace again. */
+moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error);
 
 #endif

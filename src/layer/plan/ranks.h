@@ -66,6 +66,7 @@ typedef struct mox_ranks {
     int32_t count, rank, groups, group, tp_size, tp_rank;
     moxie_token_layout layout;
     int64_t generation;
+    int64_t number;         /* of the plan: the comm's operations when it was made, so plans of one comm differ */
     int32_t *first_replica; /* [E + 1] */
     int32_t *replica;       /* groups that hold expert e: replica[first_replica[e] ..], rising */
     int64_t *col;           /* [tp_size + 1] first column of y on each rank of a group */

@@ -31,16 +31,29 @@ void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status)
     exchange(x, NULL);
 }
 
+/* FNV-1a over the ids. Ranks that have the same tokens but not the same choices would take results for others. */
+static int64_t hash_of_choices(const mox_run *run)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int64_t i = 0; i < run->args.tokens * run->plan->config.top_k; i++)
+        h = (h ^ (uint32_t)run->ids[i]) * UINT64_C(0x100000001b3);
+    return (int64_t)(h >> 11);
+}
+
 static void fill(const mox_run *run, int64_t chunk)
 {
     const mox_ranks *x = run->plan->ranks;
+    const bool same = x->layout != MOXIE_TOKENS_SHARDED;
+    const int64_t choices = same && chunk == 0 ? hash_of_choices(run) : 0;
     for (int32_t r = 0; r < x->count; r++) {
         int64_t *m = message(x->counts.send, r);
         m[MOX_MESSAGE_STATUS] = MOXIE_OK;
+        m[MOX_MESSAGE_PLAN] = x->number;
         m[MOX_MESSAGE_CALL] = x->calls;
         m[MOX_MESSAGE_CHUNK] = chunk;
         m[MOX_MESSAGE_GENERATION] = x->generation;
-        m[MOX_MESSAGE_TOKENS] = x->layout == MOXIE_TOKENS_SHARDED ? 0 : run->args.tokens;
+        m[MOX_MESSAGE_TOKENS] = same ? run->args.tokens : 0;
+        m[MOX_MESSAGE_CHOICES] = choices;
         m[MOX_MESSAGE_CHUNKS] = mox_exchange_chunks(run);
         m[MOX_MESSAGE_ROWS] = x->counts.rows[r];
         m[MOX_MESSAGE_PAIRS] = x->counts.pairs[r];
@@ -53,10 +66,12 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
     static const struct {
         int field;
         const char *name;
-    } fields[] = { { MOX_MESSAGE_CALL, "the number of runs with this plan" },
+    } fields[] = { { MOX_MESSAGE_PLAN, "the number of the plan (the comm's operations before it)" },
+                   { MOX_MESSAGE_CALL, "the number of runs with this plan" },
                    { MOX_MESSAGE_CHUNK, "the chunk of the batch" },
                    { MOX_MESSAGE_GENERATION, "the slot map's generation" },
-                   { MOX_MESSAGE_TOKENS, "the number of tokens" } };
+                   { MOX_MESSAGE_TOKENS, "the number of tokens" },
+                   { MOX_MESSAGE_CHOICES, "the tokens' choices of experts (a hash of them)" } };
     for (int32_t r = 0; r < x->count; r++)
         MOX_FAIL_IF(message(x->counts.recv, r)[MOX_MESSAGE_STATUS] != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
                     "rank %d refused its run (%s), so the others cannot run either: see the error of its call", (int)r,
@@ -76,8 +91,7 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
 /* The others will wait for rows that do not come: their calls end now instead of at the deadline. */
 static moxie_status break_off(const mox_ranks *x, moxie_status status, const moxie_error *error)
 {
-    static const moxie_error unknown = { .code = MOXIE_ERR_MISMATCH };
-    mox_comm_break(x->comm, error != NULL ? error : &unknown);
+    mox_comm_break(x->comm, error);
     return status;
 }
 

@@ -77,11 +77,21 @@ static moxie_status check_logits(const moxie_layer_config *c, const moxie_run_ar
     return MOXIE_OK;
 }
 
+/* Rows of `output`: of all tokens, or in a run with other ranks of those that this rank owns. */
+static uint64_t output_rows(const moxie_plan *plan, int64_t tokens, uint32_t needs)
+{
+    const mox_ranks *x = plan->ranks;
+    const bool alone = (needs & MOX_NEEDS_IDS_OR_LOGITS) == 0; /* not moxie_plan_run */
+    if (x == NULL || x->layout != MOXIE_TOKENS_SCATTERED || alone)
+        return (uint64_t)tokens;
+    return (uint64_t)(mox_ranks_first_token(x, tokens, x->rank + 1) - mox_ranks_first_token(x, tokens, x->rank));
+}
+
 static moxie_status check_needs(const moxie_plan *plan, const moxie_run_args *a, uint32_t needs, moxie_error *error)
 {
     if (needs & MOX_NEEDS_HIDDEN)
         MOX_TRY(need(a->hidden != NULL, "hidden", "", error));
-    if (needs & MOX_NEEDS_OUTPUT)
+    if ((needs & MOX_NEEDS_OUTPUT) && output_rows(plan, a->tokens, needs) > 0)
         MOX_TRY(need(a->output != NULL, "output", "", error));
     if (needs & MOX_NEEDS_IDS)
         MOX_TRY(need(a->ids != NULL, "ids", "", error));
@@ -106,20 +116,11 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return a != NULL && b != NULL && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Rows of `output`: of all tokens, or of those that this rank owns. */
-static uint64_t output_rows(const moxie_plan *plan, int64_t tokens)
-{
-    const mox_ranks *x = plan->ranks;
-    if (x == NULL || x->layout != MOXIE_TOKENS_SCATTERED)
-        return (uint64_t)tokens;
-    return (uint64_t)(mox_ranks_first_token(x, tokens, x->rank + 1) - mox_ranks_first_token(x, tokens, x->rank));
-}
-
-static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *a, moxie_error *error)
+static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *a, uint32_t needs, moxie_error *error)
 {
     const moxie_layer_config *c = &plan->config;
     const uint64_t t = (uint64_t)a->tokens, element = (uint64_t)mox_dtype_bytes(c->dtype);
-    const uint64_t row = (uint64_t)c->hidden * element, out_bytes = output_rows(plan, a->tokens) * row;
+    const uint64_t row = (uint64_t)c->hidden * element, out_bytes = output_rows(plan, a->tokens, needs) * row;
     const struct {
         const char *name;
         const void *data;
@@ -152,7 +153,7 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
     if (r.args.tokens > 0) {
         MOX_TRY(check_needs(plan, &r.args, needs, error));
         if (needs & MOX_NEEDS_OUTPUT)
-            MOX_TRY(check_overlap(plan, &r.args, error));
+            MOX_TRY(check_overlap(plan, &r.args, needs, error));
     }
     r.space = r.args.workspace;
     r.ids = r.args.ids;

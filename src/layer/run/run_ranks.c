@@ -243,12 +243,13 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     run->own = run;
     x->calls++;
     x->sides[0].open = x->sides[1].open = 0;
-    MOX_TRY(begin_chunk(run, 0, &chunks, error));
-    status = run_chunks(run, chunks, &reason);
-    if (status == MOXIE_OK)
-        return MOXIE_OK;
-    mox_comm_break(x->comm, &reason); /* other ranks wait for this one, and rows may be under way to the workspace */
-    if (error != NULL)
+    status = begin_chunk(run, 0, &chunks, &reason);
+    if (status == MOXIE_OK) {
+        status = run_chunks(run, chunks, &reason);
+        if (status != MOXIE_OK) /* other ranks wait for this one, and rows may be under way to the workspace */
+            mox_comm_break(x->comm, &reason);
+    }
+    if (status != MOXIE_OK && error != NULL)
         *error = reason;
     return status;
 }
