@@ -110,6 +110,8 @@ moxie_status cli_ranks_prepare(cli_ranks *ranks, const cli_layer_options *option
                                int64_t max_tokens, moxie_error *error);
 /* Runs the batch. With MPI, the leader gets the results of all. */
 moxie_status cli_ranks_run(cli_ranks *ranks, const cli_batch *batch, moxie_error *error);
+/* The same on a prepared layer, one rank. */
+moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie_error *error);
 void cli_ranks_end(cli_ranks *ranks);
 /* The plan of this process's first rank, and the bytes of all records that are here. */
 const moxie_plan *cli_ranks_plan(const cli_ranks *ranks);

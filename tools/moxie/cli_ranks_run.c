@@ -221,6 +221,30 @@ moxie_status cli_ranks_run(cli_ranks *ranks, const cli_batch *batch, moxie_error
     return cli_ranks_each(ranks, run_rank, error);
 }
 
+moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie_error *error)
+{
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    args.workspace_bytes = moxie_plan_workspace_bytes(layer->plan);
+    args.workspace = aligned_alloc(64, (args.workspace_bytes + 127) / 64 * 64);
+    if (!args.workspace)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes",
+                         (unsigned long long)args.workspace_bytes);
+    cli_input_args(batch->input, &args);
+    args.output = batch->output;
+    args.ids_out = batch->ids;
+    args.weights_out = batch->weights;
+    args.logits_out = batch->logits;
+    moxie_status status = MOXIE_OK;
+    for (int32_t i = 0; i < batch->runs && status == MOXIE_OK; i++) {
+        const double start = cli_seconds();
+        status = moxie_plan_run(layer->plan, &args, error);
+        if (batch->seconds)
+            batch->seconds[i] = cli_seconds() - start;
+    }
+    free(args.workspace);
+    return status;
+}
+
 /* ---- what ran -------------------------------------------------------------------------------------- */
 
 const moxie_plan *cli_ranks_plan(const cli_ranks *ranks)

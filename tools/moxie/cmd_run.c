@@ -66,68 +66,61 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static void free_results(run_results *r)
 {
     free(r->output);
-    free(r->workspace);
     free(r->ids);
     free(r->weights);
     free(r->logits);
 }
 
-static moxie_status reserve(const moxie_layer_config *config, const cli_input *input, uint64_t workspace_bytes,
-                            run_results *out, moxie_error *error)
+/* Reserves the arrays of a batch. */
+static moxie_status reserve(const moxie_layer_config *config, const cli_input *input, run_results *out,
+                            cli_batch *batch, moxie_error *error)
 {
     const size_t tokens = (size_t)input->tokens;
-    out->workspace = aligned_alloc(64, (workspace_bytes + 127) / 64 * 64);
     out->output = calloc(tokens * (size_t)config->hidden + 1, config->dtype == MOXIE_F32 ? 4 : 2);
     out->ids = calloc(tokens * (size_t)config->top_k + 1, sizeof *out->ids);
     out->weights = calloc(tokens * (size_t)config->top_k + 1, sizeof *out->weights);
     if (!input->ids)
         out->logits = calloc(tokens * (size_t)cli_candidates(config) + 1, sizeof *out->logits);
-    if (!out->workspace || !out->output || !out->ids || !out->weights || (!input->ids && !out->logits))
-        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld %s and a workspace of %llu bytes",
-                         CLI_COUNT(input->tokens, "token"), (unsigned long long)workspace_bytes);
+    if (!out->output || !out->ids || !out->weights || (!input->ids && !out->logits))
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld %s", CLI_COUNT(input->tokens, "token"));
+    *batch = (cli_batch) { .input = input,
+                           .output = out->output,
+                           .ids = out->ids,
+                           .weights = out->weights,
+                           .logits = out->logits,
+                           .runs = 1,
+                           .seconds = &out->seconds };
     return MOXIE_OK;
 }
 
-static moxie_status run_layer(const cli_layer *layer, const cli_input *input, run_results *out, moxie_error *error)
+static moxie_status run_layer(const run_arguments *args, cli_layer *layer, const cli_input *input, run_results *out,
+                              moxie_error *error)
 {
-    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
-    args.workspace_bytes = moxie_plan_workspace_bytes(layer->plan);
-    moxie_status status = reserve(&layer->config, input, args.workspace_bytes, out, error);
+    cli_batch batch;
+    moxie_status status = cli_layer_prepare(&args->layer, layer, error);
+    if (status == MOXIE_OK)
+        status = reserve(&layer->config, input, out, &batch, error);
     if (status != MOXIE_OK)
         return status;
-    cli_input_args(input, &args);
-    args.output = out->output;
-    args.ids_out = out->ids;
-    args.weights_out = out->weights;
-    args.logits_out = out->logits;
-    args.workspace = out->workspace;
     out->plan = layer->plan;
     out->prepare_seconds = layer->prepare_seconds;
     out->record_bytes = moxie_layer_bytes(layer->layer);
-    const double start = cli_seconds();
-    status = moxie_plan_run(layer->plan, &args, error);
-    out->seconds = cli_seconds() - start;
-    return status;
+    return cli_layer_run(layer, &batch, error);
 }
 
 static moxie_status run_ranks(const run_arguments *args, cli_ranks *ranks, const cli_layer *layer,
                               const cli_input *input, run_results *out, moxie_error *error)
 {
+    cli_batch batch;
     moxie_status status = cli_ranks_prepare(ranks, &args->layer, layer, input->tokens, error);
+    if (status == MOXIE_OK)
+        status = cli_ranks_agree(ranks, reserve(&layer->config, input, out, &batch, error), error);
     if (status != MOXIE_OK)
         return status;
-    status = cli_ranks_agree(ranks, reserve(&layer->config, input, 0, out, error), error);
-    const cli_batch batch = { .input = input,
-                              .output = out->output,
-                              .ids = out->ids,
-                              .weights = out->weights,
-                              .logits = out->logits,
-                              .runs = 1,
-                              .seconds = &out->seconds };
     out->plan = cli_ranks_plan(ranks);
     out->prepare_seconds = ranks->prepare_seconds;
     out->record_bytes = cli_ranks_bytes(ranks);
-    return status == MOXIE_OK ? cli_ranks_run(ranks, &batch, error) : status;
+    return cli_ranks_run(ranks, &batch, error);
 }
 
 /* The input of --input FILE has no states for the router, and the router norms what it reads. */
@@ -224,10 +217,8 @@ static moxie_status execute(run_arguments *args, cli_ranks *ranks, cli_layer *la
         note_router_input(layer, input);
     if (many)
         status = cli_ranks_agree(ranks, status, error);
-    if (status == MOXIE_OK && !many)
-        status = cli_layer_prepare(&args->layer, layer, error);
     if (status == MOXIE_OK)
-        status = many ? run_ranks(args, ranks, layer, input, r, error) : run_layer(layer, input, r, error);
+        status = many ? run_ranks(args, ranks, layer, input, r, error) : run_layer(args, layer, input, r, error);
     if (status == MOXIE_OK && args->output && leader)
         status = write_results(args->output, layer, input, r, error);
     return status;

@@ -18,9 +18,9 @@ typedef struct run_arguments {
     cli_ranks_options ranks;
 } run_arguments;
 
-/* The arrays that a run fills, its workspace, and what ran: of many ranks the first one's plan. */
+/* The arrays that a run fills, and what ran: of many ranks the first one's plan. */
 typedef struct run_results {
-    void *output, *workspace;
+    void *output;
     int32_t *ids;
     float *weights, *logits;
     double seconds, prepare_seconds;
