@@ -1,0 +1,94 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# --ranks of moxie run, diff, explain and bench: bytes of one rank, who has what, what is refused; and one run under mpirun.
+. "$(dirname "$0")/cli_lib.sh"
+build=$(dirname "$moxie")
+synth qwen3-30b-a3b bf16 "$tmp/model" --layers 2
+synth deepseek-v3 fp8-block "$tmp/shared" --intermediate 256
+
+# ---- run: the same file -------------------------------------------------------------------------------
+"$moxie" run "$tmp/model" --tokens 21 -o "$tmp/one.safetensors" >/dev/null
+"$moxie" balance "$tmp/one.safetensors" --ranks 2 --slots 20 -o "$tmp/map.json" >/dev/null
+# same ARGUMENTS...: ranks give the file of one rank.
+same() {
+    rm -f "$tmp/ranks.safetensors"
+    expect 0 "ranks?, --tp" "$moxie" run "$tmp/model" --tokens 21 -o "$tmp/ranks.safetensors" "$@"
+    cmp "$tmp/one.safetensors" "$tmp/ranks.safetensors" || fail "other bytes: $*"
+}
+same --ranks 1
+same --ranks 2
+same --ranks 3 --threads 3
+same --ranks 2 --tp 2
+same --ranks 4 --tp 2 --ep-map round_robin
+same --ranks 3 --ep-map round_robin --tokens-as scattered
+same --ranks 3 --tokens-as replicated
+same --ranks 2 --ep-map "$tmp/map.json"
+same --ranks 4 --tp 2 --ep-map "$tmp/map.json" --tokens-as replicated
+same --ranks 24
+# Ids and weights that are given; no tokens; a shared expert; a preset.
+"$moxie" run "$tmp/shared" --tokens 9 -o "$tmp/a.safetensors" >/dev/null
+"$moxie" run "$tmp/shared" --tokens 9 --ranks 3 -o "$tmp/b.safetensors" >/dev/null
+cmp "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "other bytes with a shared expert"
+expect 0 "3 ranks" "$moxie" run "$tmp/model" --tokens 0 --ranks 3
+expect 0 "2 ranks" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --tokens 3 --ranks 2
+expect 0 '"tokens_as": "scattered"' "$moxie" run "$tmp/model" --ranks 2 --tp 2 --tokens-as scattered --json
+for key in ranks tp ep_map tokens_as topk_ids output_rms; do
+    grep -q "\"$key\":" "$tmp/out" || fail "run --json without $key"
+done
+
+# ---- diff ---------------------------------------------------------------------------------------------
+expect 0 "right: the bytes are equal" "$moxie" diff "$tmp/model" --ranks 3
+expect 0 "4 ranks, --tp 2, experts round_robin, tokens replicated" "$moxie" diff "$tmp/shared" --ranks 4 --tp 2 --ep-map round_robin --tokens-as replicated
+expect 0 '"equal": true' "$moxie" diff "$tmp/model" --a ref --ranks 2 --ep-map "$tmp/map.json" --json
+for key in layer ranks tp ep_map tokens_as tokens routing_equal elements first; do
+    grep -q "\"$key\":" "$tmp/out" || fail "diff --json without $key"
+done
+
+# ---- explain ------------------------------------------------------------------------------------------
+# 16 experts, 8 a token; hidden 256, intermediate 128. A token of rank 0 sends its row, with 8 ids, to both other groups'
+# ranks and its own partner: 3 rows of 512 + 32 bytes.
+expect 0 "4 ranks, --tp 2, experts linear, tokens sharded" "$moxie" explain "$tmp/model" --ranks 4 --tp 2
+for line in '^ +0 +8 +0-63 +0-127 +0-7$' '^ +3 +8 +64-127 +128-255 +8-15$' '^dispatch +544 +[23]\.[0-9]+ .* 1\.6 kB$' \
+    '^act +256 +8\.00 +2\.0 kB +2\.0 kB$' '^return +1024 +[56]\.'; do
+    grep -qE "$line" "$tmp/out" || fail "explain without $line: $(cat "$tmp/out")"
+done
+expect 0 "^gather +512 +1\.00" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/map.json" --tokens-as replicated
+grep -qE "^ +0 +10 " "$tmp/out" || fail "not the map's slots: $(cat "$tmp/out")"
+grep -q "^dispatch" "$tmp/out" && fail "replicated tokens are dispatched"
+expect 0 '"exchange_per_token"' "$moxie" explain "$tmp/model" --ranks 3 --ep-map round_robin --json
+for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots w13_rows w2_rows step row_bytes rows \
+    bytes most_bytes; do
+    grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
+done
+
+# ---- what is refused ----------------------------------------------------------------------------------
+for option in "--tp 2" "--ep-map linear" "--tokens-as sharded"; do
+    # shellcheck disable=SC2086 # two words
+    expect 2 "${option%% *} goes with --ranks N" "$moxie" run "$tmp/model" $option
+done
+expect 2 "--ranks 3 is no multiple of --tp 2" "$moxie" run "$tmp/model" --ranks 3 --tp 2
+expect 2 "--ranks takes a whole number from 1 to 1024" "$moxie" run "$tmp/model" --ranks 0
+expect 2 "did you mean round_robin" "$moxie" run "$tmp/model" --ranks 2 --ep-map roundrobin
+expect 2 "moxie balance" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/none.json"
+expect 3 "map is of 2 ranks, and 3 are asked for" "$moxie" run "$tmp/model" --ranks 3 --ep-map "$tmp/map.json"
+expect 3 "map is of 16 experts" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --ranks 2 --ep-map "$tmp/map.json"
+echo '[[0,1,2],[0,1,2],[2,1,0]]' >"$tmp/three.json"
+expect 3 "maps of 3 layers|experts" "$moxie" run "$tmp/model" --ranks 2 --ep-map "$tmp/three.json"
+expect 2 "leave --b out" "$moxie" diff "$tmp/model" --ranks 2 --b ref
+expect 2 "is for running" "$moxie" diff "$tmp/model" --ranks 2 --against "$tmp/shared"
+expect 4 "rank 0: " "$moxie" run "$tmp/model" --ranks 2 --backend cuda
+expect 2 "mpirun" "$moxie" run "$tmp/model" --comm mpi
+expect 3 "no such directory" "$moxie" run "$tmp/none" --ranks 2
+
+# ---- processes ----------------------------------------------------------------------------------------
+if command -v mpirun.openmpi >/dev/null && [ -e "$build/libmoxie_openmpi.so" ]; then
+    mpi() { OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun.openmpi --oversubscribe "$@"; }
+    rm -f "$tmp/ranks.safetensors"
+    expect 0 "2 ranks, --tp 1" mpi -n 2 "$moxie" run "$tmp/model" --tokens 21 --comm mpi -o "$tmp/ranks.safetensors"
+    cmp "$tmp/one.safetensors" "$tmp/ranks.safetensors" || fail "other bytes under mpirun"
+    [ "$(grep -c "^routing" "$tmp/out")" = 1 ] || fail "more than one rank printed"
+    expect 2 "mpirun started 2 processes, and --ranks 3" mpi -n 2 "$moxie" run "$tmp/model" --comm mpi --ranks 3
+else
+    echo "no run under mpirun: mpirun.openmpi or libmoxie_openmpi.so is missing"
+fi
+finish
