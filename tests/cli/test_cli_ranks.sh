@@ -61,6 +61,27 @@ for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots
     grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
 done
 
+# ---- bench --------------------------------------------------------------------------------------------
+expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3
+grep -qE "^ +16 .* 3$" "$tmp/out" || fail "no line of 16 tokens: $(cat "$tmp/out")"
+expect 0 '"kind": "ranks"' "$moxie" bench --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --ranks 4 --tp 2 --tokens 4 --repeats 2 --json
+for key in ranks tp ep_map tokens_as threads lines tokens repeats one_rank_ms one_rank_min_ms ranks_ms ranks_min_ms ratio; do
+    grep -q "\"$key\":" "$tmp/out" || fail "bench --json without $key"
+done
+# The model of --simulate-ranks beside the same ranks here.
+model="--simulate-ranks 1,2 --link-gb-s 10 --link-us 1 --tokens 4 --repeats 2 --threads 1"
+if [ "$(nproc)" -ge 2 ]; then
+    # shellcheck disable=SC2086 # several words
+    expect 0 "checked: the step of 2 ranks with 4 tokens" "$moxie" bench "$tmp/model" $model --ranks 2
+fi
+# shellcheck disable=SC2086
+expect 2 "does not list 3" "$moxie" bench "$tmp/model" $model --ranks 3
+# shellcheck disable=SC2086
+expect 2 "leave --tp out" "$moxie" bench "$tmp/model" $model --ranks 2 --tp 2
+expect 2 "leave --limits out" "$moxie" bench "$tmp/model" --ranks 2 --limits "$tmp/limits"
+expect 2 "leave --plot out" "$moxie" bench "$tmp/model" --ranks 2 --plot "$tmp/x.svg"
+expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" --ranks 2 --backend cuda
+
 # ---- what is refused ----------------------------------------------------------------------------------
 for option in "--tp 2" "--ep-map linear" "--tokens-as sharded"; do
     # shellcheck disable=SC2086 # two words
@@ -69,7 +90,7 @@ done
 expect 2 "--ranks 3 is no multiple of --tp 2" "$moxie" run "$tmp/model" --ranks 3 --tp 2
 expect 2 "--ranks takes a whole number from 1 to 1024" "$moxie" run "$tmp/model" --ranks 0
 expect 2 "did you mean round_robin" "$moxie" run "$tmp/model" --ranks 2 --ep-map roundrobin
-expect 2 "moxie balance" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/none.json"
+expect 2 "wrote, not .*none.json.*is not there" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/none.json"
 expect 3 "map is of 2 ranks, and 3 are asked for" "$moxie" run "$tmp/model" --ranks 3 --ep-map "$tmp/map.json"
 expect 3 "map is of 16 experts" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --ranks 2 --ep-map "$tmp/map.json"
 echo '[[0,1,2],[0,1,2],[2,1,0]]' >"$tmp/three.json"

@@ -49,8 +49,8 @@ static const char *parse_map(struct argp_state *state, const char *text)
 {
     const char *nearest = cli_nearest(&kind_names, text);
     if (cli_find_name(&kind_names, text) < 0 && access(text, F_OK) != 0)
-        argp_error(state, "--ep-map: \"%s\" is neither linear, round_robin nor a file%s%s%s", cli_printable(text),
-                   nearest ? ": did you mean " : "; `moxie balance -o MAP.json` writes one", nearest ? nearest : "",
+        argp_error(state, "--ep-map is linear, round_robin or a file that `moxie balance -o` wrote, not \"%s\"%s%s%s",
+                   cli_printable(text), nearest ? ": did you mean " : ", which is not there", nearest ? nearest : "",
                    nearest ? "?" : "");
     return text;
 }

@@ -10,7 +10,7 @@
  *                   router_logits [T,E] f32 (when there were logits)
  */
 #include "made_weights.h"
-#include "run.h"
+#include "cmd_run.h"
 
 #include <stdlib.h>
 #include <string.h>

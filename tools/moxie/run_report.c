@@ -3,7 +3,7 @@
  * run_report.c - what `moxie run` prints: the plan, what the router chose, the size of the output, times; or all of it
  * as JSON.
  */
-#include "run.h"
+#include "cmd_run.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run.h - what `moxie run` was asked for and what came out of it: cmd_run.c runs, run_report.c prints.
+ * cmd_run.h - what `moxie run` was asked for and what came out of it: cmd_run.c runs, run_report.c prints.
  */
-#ifndef MOXIE_RUN_H
-#define MOXIE_RUN_H
+#ifndef MOXIE_CMD_RUN_H
+#define MOXIE_CMD_RUN_H
 
 #include "cli_ranks.h"
 #include "preset_layer.h"
