@@ -5,7 +5,7 @@
  *     for each T: one rank, N ranks, one rank, N ranks, ... -> medians -> table or JSON
  *
  * The two take turns, so that other work on the machine and what is in the caches does to both the same. A step of N
- * ranks lasts from the moment when all are ready until the last one is done. It is the whole exchange, with the waiting.
+ * ranks lasts from the moment when all are ready until the last one is done, with exchanges and waiting.
  */
 #include "bench_ranks.h"
 

@@ -9,8 +9,8 @@
  * over `experts` experts. Times are taken at powers of two and are straight between them. Past SIM_MEASURED_CHOICES the
  * last two go on. Weights come from memory, as in every bench.
  *
- * One rank is also run as it is, and with --ranks N so are N local ranks, which says how far the model is off. Such ranks
- * have as many threads each as the products had that were timed; their link is this machine's memory.
+ * One rank is also run as it is, and with --ranks N so are N local ranks, which says how far the model is off. Such
+ * ranks have as many threads each as the products had that were timed; their link is this machine's memory.
  */
 #include "bench_simulate.h"
 

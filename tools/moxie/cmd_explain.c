@@ -3,7 +3,8 @@
  * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better kernel was rejected.
  *
  * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
- * never read. With --ranks it also shows which rank has what (explain_ranks.c). Of a plan for a Hopper GPU it also shows how the products are launched for each batch size.
+ * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size. With
+ * --ranks it shows which rank has what (explain_ranks.c).
  */
 #include "explain_ranks.h"
 #include "preset_layer.h"
