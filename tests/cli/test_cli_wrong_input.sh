@@ -246,7 +246,7 @@ table <<'ROWS'
 2 ~ --tp ~ is not given ~ goes with --ranks ~ run model --tp 2
 2 ~ --ranks 3 ~ no multiple ~ --tp 2 ~ run model --ranks 3 --tp 2
 2 ~ --ep-map ~ "lnear" ~ did you mean linear ~ run model --ranks 2 --ep-map lnear
-2 ~ --tokens-as ~ "shared" ~ did you mean sharded|there are|is one of ~ run model --ranks 2 --tokens-as shared
+2 ~ layout of tokens ~ "shared" ~ did you mean sharded ~ run model --ranks 2 --tokens-as shared
 2 ~ --comm|comm ~ "tcp" ~ local ~ run model --comm tcp
 3 ~ emptyfile ~ JSON|empty|expected ~ map|JSON|balance|line ~ run model --ranks 2 --ep-map emptyfile
 2 ~ --tokens takes T ~ nothing was given ~ after the option ~ run model --tokens
