@@ -241,6 +241,14 @@ ROWS
 table <<'ROWS'
 2 ~ --frobnicate ~ no option ~ --help ~ run model --frobnicate
 2 ~ --treads ~ no option ~ did you mean --threads ~ run model --treads 2
+2 ~ --ranks ~ "0" ~ from 1 to 1024 ~ run model --ranks 0
+2 ~ --tp ~ "two" ~ whole number ~ run model --ranks 2 --tp two
+2 ~ --tp ~ is not given ~ goes with --ranks ~ run model --tp 2
+2 ~ --ranks 3 ~ no multiple ~ --tp 2 ~ run model --ranks 3 --tp 2
+2 ~ --ep-map ~ "lnear" ~ did you mean linear ~ run model --ranks 2 --ep-map lnear
+2 ~ layout of tokens ~ "shared" ~ did you mean sharded ~ run model --ranks 2 --tokens-as shared
+2 ~ --comm|comm ~ "tcp" ~ local ~ run model --comm tcp
+3 ~ emptyfile ~ JSON|empty|expected ~ map|JSON|balance|line ~ run model --ranks 2 --ep-map emptyfile
 2 ~ --tokens takes T ~ nothing was given ~ after the option ~ run model --tokens
 2 ~ one layer is needed ~ none is named ~ --preset NAME ~ run
 2 ~ an argument ~ is empty ~ variable ~ run ""

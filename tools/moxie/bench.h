@@ -12,6 +12,7 @@
  *     bench_limits.c     the machine's limits around each line
  *     bench_report.c     table or JSON
  *     bench_simulate.c   many ranks on paper (bench_simulate.h)
+ *     bench_ranks.c      local ranks beside one (bench_ranks.h)
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
@@ -22,6 +23,7 @@
 #ifndef MOXIE_BENCH_H
 #define MOXIE_BENCH_H
 
+#include "cli_ranks.h"
 #include "made_weights.h"
 #include "preset_layer.h"
 
@@ -199,6 +201,7 @@ typedef struct bench_arguments {
     const char *routing, *limits_file, *plot, *trace;
     cli_sizes ranks;           /* to simulate; none: the layer is timed here */
     double link_gb_s, link_us; /* below 0: not given */
+    cli_ranks_options local;   /* that run here */
     cli_sizes tokens;          /* none: the usual ones */
     int32_t repeats;
     uint64_t seed;

@@ -9,10 +9,12 @@
  * over `experts` experts. Times are taken at powers of two and are straight between them. Past SIM_MEASURED_CHOICES the
  * last two go on. Weights come from memory, as in every bench.
  *
- * One rank is also run as it is, which says how far the model is off. Steps of several ranks are to be compared in the
- * same place, once `--ranks` runs them: sim_row.measured.
+ * One rank is also run as it is, and with --ranks N so are N local ranks, which says how far the model is off. Such
+ * ranks have as many threads each as the products had that were timed; their link is this machine's memory.
  */
 #include "bench_simulate.h"
+
+#include "bench_ranks.h"
 
 #include <stdlib.h>
 
@@ -256,6 +258,29 @@ static void time_rows(simulation *sim)
     }
 }
 
+/* Steps of the local ranks of --ranks, each with the threads of the executor. */
+static moxie_status run_local(simulation *sim, moxie_error *error)
+{
+    const bench *b = sim->b;
+    const int32_t ranks = b->args->local.ranks, threads = b->executor->workers * ranks;
+    bench_routing routing = { 0 };
+    bench_ranks_line line;
+    int64_t most = 1;
+    for (int i = 0; i < sim->n_rows; i++)
+        most = sim->rows[i].tokens > most ? sim->rows[i].tokens : most;
+    moxie_status status = bench_routing_open(routing_name(b->args), &sim->whole, b->args->seed, &routing, error);
+    if (status == MOXIE_OK)
+        status = bench_routing_reserve(&routing, most * ranks, error);
+    for (int i = 0; i < sim->n_rows && status == MOXIE_OK; i++) {
+        if (sim->rows[i].ranks != ranks)
+            continue;
+        status = bench_ranks_time(b, &sim->whole, &routing, sim->rows[i].tokens * ranks, threads, &line, error);
+        sim->rows[i].measured = line.many;
+    }
+    bench_routing_free(&routing);
+    return status;
+}
+
 /* ---- a simulation ------------------------------------------------------------------------------------ */
 
 static moxie_status list_rows(simulation *sim, moxie_error *error)
@@ -303,6 +328,8 @@ moxie_status bench_simulate(bench *b, moxie_error *error)
         status = cli_limits_get(b->args->limits_file, &b->device, &b->limits, error);
     if (status == MOXIE_OK)
         status = measure_all(&sim, error);
+    if (status == MOXIE_OK && cli_ranks_asked(&b->args->local))
+        status = run_local(&sim, error);
     if (status == MOXIE_OK) {
         time_rows(&sim);
         (b->args->layer.json ? sim_print_json : sim_print_text)(&sim);

@@ -8,7 +8,7 @@
  * Other work on a machine moves its limits. So they are measured before and after every line, and the better of the
  * two makes the floor; with --limits FILE they are read from the file (bench_limits.c).
  */
-#include "bench.h"
+#include "bench_ranks.h"
 
 #include <math.h>
 #include <moxie/moxie_comm.h>
@@ -115,6 +115,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = &args->layer;
+        state->child_inputs[2] = &args->local;
         return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -134,6 +135,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         preset_check(state, &args->preset, &args->layer);
         check_simulation(state, args);
+        bench_ranks_check(state, args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -299,9 +301,13 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     if (status == MOXIE_OK)
         status = cli_executor_create("bench", args->layer.threads, &b->executor, error);
     if (status == MOXIE_OK && args->ranks.count > 0)
+        status = bench_ranks_check_processors(b, error);
+    if (status == MOXIE_OK && args->ranks.count > 0)
         return bench_simulate(b, error);
     if (status == MOXIE_OK)
         status = open_routing(b, error);
+    if (status == MOXIE_OK && cli_ranks_asked(&args->local))
+        return bench_ranks(b, error);
     if (status == MOXIE_OK)
         status = check_plan(b, &workspace_bytes, error);
     if (status == MOXIE_OK)
@@ -322,6 +328,7 @@ int cmd_bench(int argc, char **argv)
     static const struct argp_child children[] = {
         { &preset_argp, 0, "The layer comes from a checkpoint directory, or is made up in memory:", 1 },
         { &cli_layer_argp, 0, "The layer and the plan:", 3 },
+        { &cli_ranks_argp, 0, "Many ranks that run here, beside one with all --threads (docs/ranks.md):", 6 },
         { 0 }
     };
     static const struct argp parser = {
@@ -344,7 +351,7 @@ int cmd_bench(int argc, char **argv)
     int code = CLI_OK;
     if (status != MOXIE_OK)
         code = cli_fail("bench", args.layer.json, status, &error);
-    else if (args.ranks.count == 0)
+    else if (args.ranks.count == 0 && !cli_ranks_asked(&args.local))
         (args.layer.json ? bench_print_json : bench_print_text)(&b);
     bench_model_free(&b.model);
     made_weights_free(&b.made_up);

@@ -6,9 +6,10 @@
  * report has the worst element (its expert, token and block, and the error relative to its bound), and the errors of
  * all elements next to their bounds. With `ref` on one side the other back end is checked; with two back ends, both.
  * Then the outputs of the two whole runs are compared. --against DIR2 compares the weights of two checkpoints instead.
+ * --ranks N compares N ranks with one instead (diff_ranks.c).
  * Exit code 1 when an error exceeds its bound or weights differ.
  */
-#include "cli.h"
+#include "diff_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@ typedef struct arguments {
     uint64_t seed;
     cli_states states;
     const char *for_running; /* an option that was given and only matters when the layer runs */
+    cli_ranks_options ranks;
+    bool has_b; /* --b was given */
 } arguments;
 
 enum { OPT_A = 256, OPT_B, OPT_SEED, OPT_STATES, OPT_AGAINST };
@@ -45,7 +48,8 @@ static int32_t parse_side(struct argp_state *state, const char *text)
 
 static void check_combination(struct argp_state *state, arguments *args)
 {
-    const char *running = args->layer.tokens >= 0 ? "--tokens" : args->for_running;
+    const bool many = cli_ranks_asked(&args->ranks);
+    const char *running = args->layer.tokens >= 0 ? "--tokens" : many ? "--ranks" : args->for_running;
     if (!args->layer.dir)
         argp_error(
             state,
@@ -54,6 +58,8 @@ static void check_combination(struct argp_state *state, arguments *args)
         argp_error(state,
                    "--against compares weights and runs nothing, and %s is for running: leave one of the two out",
                    running);
+    if (many && args->has_b)
+        argp_error(state, "--ranks compares ranks with one rank of the same back end, --a: leave --b out");
     if (args->layer.device && args->a != MOXIE_BACKEND_CUDA && args->b != MOXIE_BACKEND_CUDA)
         argp_error(state, "--device chooses a GPU, and neither side is cuda: give --a cuda");
     if (args->layer.tokens < 0)
@@ -64,7 +70,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = state->child_inputs[1] = &args->layer; return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = state->child_inputs[1] = &args->layer;
+        state->child_inputs[2] = &args->ranks;
+        return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
         args->for_running = "--a";
@@ -72,6 +81,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_B:
         args->b = parse_side(state, arg);
         args->for_running = "--b";
+        args->has_b = true;
         return 0;
     case OPT_SEED:
         args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX);
@@ -374,13 +384,22 @@ int cmd_diff(int argc, char **argv)
 {
     static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 },
                                                   { &cli_tokens_argp, 0, NULL, 0 },
+                                                  { &cli_ranks_argp, 0, "N ranks against one, byte by byte:", 1 },
                                                   { 0 } };
     static const struct argp parser = {
-        options, parse, "DIR", "Compare a back end with the oracle stage by stage, or two checkpoints.", children, 0, 0
+        options,  parse,
+        "DIR",    "Compare a back end with the oracle stage by stage, many ranks with one, or two checkpoints.",
+        children, 0,
+        0
     };
     arguments args = { .layer = { .command = "diff", .layer = -1, .tokens = -1 },
                        .a = MOXIE_BACKEND_CPU,
                        .b = MOXIE_BACKEND_REF };
     cli_parse(&parser, argc, argv, &args);
+    if (cli_ranks_asked(&args.ranks)) {
+        diff_ranks_arguments many = { args.layer, args.ranks, args.seed, args.states };
+        many.layer.backend = args.a;
+        return diff_ranks(&many);
+    }
     return args.against ? diff_weights(&args) : diff_backends(&args);
 }

@@ -3,8 +3,10 @@
  * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better kernel was rejected.
  *
  * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
- * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size.
+ * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size. With
+ * --ranks it shows which rank has what (explain_ranks.c).
  */
+#include "explain_ranks.h"
 #include "preset_layer.h"
 
 #include <string.h>
@@ -17,6 +19,7 @@ typedef struct arguments {
     moxie_dtype dtype;
     bool bias, by_hand;
     cli_sizes tokens;
+    cli_ranks_options ranks;
 } arguments;
 
 enum {
@@ -130,7 +133,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->layer;
+        state->child_inputs[1] = &args->ranks;
+        return 0;
     case OPT_PRESET: args->preset = parse_listed(state, &cli_presets, arg); return 0;
     case OPT_FORMAT: args->format = parse_listed(state, &cli_formats, arg); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -267,7 +273,8 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
     cli_table_free(&table);
 }
 
-static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan)
+static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
+                       const explain_ranks *ranks)
 {
     char workspace[16];
     printf("%lld %s, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n",
@@ -276,6 +283,8 @@ static void print_text(const arguments *args, const moxie_layer_config *config, 
            cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
     print_steps(plan);
     print_launches(args, plan);
+    if (ranks->rank)
+        explain_ranks_print(ranks);
 }
 
 static json_t *json_launch(int64_t tokens, const moxie_cuda_launch *l)
@@ -299,7 +308,8 @@ static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_siz
     return launches;
 }
 
-static void print_json(const moxie_layer_config *config, const moxie_plan *plan, const cli_sizes *tokens)
+static void print_json(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
+                       const explain_ranks *ranks)
 {
     json_t *object = cli_json_begin("explain"), *steps = json_array();
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
@@ -308,13 +318,15 @@ static void print_json(const moxie_layer_config *config, const moxie_plan *plan,
                         cli_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:o}", "family", step->family, "role",
                                  step->role, "kernel", step->kernel, "isa", step->isa, "layout", step->layout, "class",
                                  step->exactness, "chosen", step->chosen, "reason", step->reason, "remedy",
-                                 step->remedy, "launches", json_launches(plan, i, tokens)));
+                                 step->remedy, "launches", json_launches(plan, i, &args->tokens)));
     }
     cli_json_merge(object,
                    cli_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
                             (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
                             (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype),
                             "workspace_bytes", (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
+    if (ranks->rank)
+        cli_json_set(object, "ranks", explain_ranks_json(ranks));
     cli_json_end(object);
 }
 
@@ -331,9 +343,27 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
     return preset_config(&choice, args->layer.activations, &layer->config, error);
 }
 
+static moxie_status explain(const arguments *args, cli_layer *layer, explain_ranks *ranks, moxie_error *error)
+{
+    moxie_options plan_options = MOXIE_OPTIONS_INIT;
+    plan_options.backend = args->layer.backend;
+    plan_options.mode = args->layer.mode;
+    plan_options.isa = args->layer.isa;
+    plan_options.device = args->layer.device;
+    plan_options.max_tokens = cli_largest_size(&args->tokens);
+    moxie_status status = find_config(args, layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_explain(&layer->config, &plan_options, &layer->plan, error);
+    if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
+        status = explain_ranks_find(&args->ranks, layer, ranks, error);
+    return status;
+}
+
 int cmd_explain(int argc, char **argv)
 {
-    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 }, { 0 } };
+    static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 },
+                                                  { &cli_ranks_argp, 0, "Who has what, and what travels:", 4 },
+                                                  { 0 } };
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was rejected.", children, 0, 0
     };
@@ -345,22 +375,16 @@ int cmd_explain(int argc, char **argv)
 
     moxie_error error = { 0 };
     cli_layer layer = { 0 };
-    moxie_options plan_options = MOXIE_OPTIONS_INIT;
-    plan_options.backend = args.layer.backend;
-    plan_options.mode = args.layer.mode;
-    plan_options.isa = args.layer.isa;
-    plan_options.device = args.layer.device;
-    plan_options.max_tokens = cli_largest_size(&args.tokens);
-    moxie_status status = find_config(&args, &layer, &error);
-    if (status == MOXIE_OK)
-        status = moxie_plan_explain(&layer.config, &plan_options, &layer.plan, &error);
+    explain_ranks ranks = { .options = NULL };
+    const moxie_status status = explain(&args, &layer, &ranks, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)
         code = cli_fail("explain", args.layer.json, status, &error);
     else if (args.layer.json)
-        print_json(&layer.config, layer.plan, &args.tokens);
+        print_json(&args, &layer.config, layer.plan, &ranks);
     else
-        print_text(&args, &layer.config, layer.plan);
+        print_text(&args, &layer.config, layer.plan, &ranks);
+    explain_ranks_free(&ranks);
     cli_layer_close(&layer);
     return code;
 }

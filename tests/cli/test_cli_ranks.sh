@@ -1,0 +1,144 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# --ranks of moxie run, diff, explain and bench: bytes of one rank, who has what, what is refused; and one run under mpirun.
+. "$(dirname "$0")/cli_lib.sh"
+build=$(dirname "$moxie")
+synth qwen3-30b-a3b bf16 "$tmp/model" --layers 2
+synth deepseek-v3 fp8-block "$tmp/shared" --intermediate 256
+
+# ---- run: the same file -------------------------------------------------------------------------------
+"$moxie" run "$tmp/model" --tokens 21 -o "$tmp/one.safetensors" >/dev/null
+"$moxie" balance "$tmp/one.safetensors" --ranks 2 --slots 20 -o "$tmp/map.json" >/dev/null
+# same ARGUMENTS...: ranks give the file of one rank.
+same() {
+    rm -f "$tmp/ranks.safetensors"
+    expect 0 "ranks?, --tp" "$moxie" run "$tmp/model" --tokens 21 -o "$tmp/ranks.safetensors" "$@"
+    cmp "$tmp/one.safetensors" "$tmp/ranks.safetensors" || fail "other bytes: $*"
+}
+same --ranks 1
+same --ranks 2
+same --ranks 3 --threads 3
+same --ranks 2 --tp 2
+same --ranks 4 --tp 2 --ep-map round_robin
+same --ranks 3 --ep-map round_robin --tokens-as scattered
+same --ranks 3 --tokens-as replicated
+same --ranks 2 --ep-map "$tmp/map.json"
+same --ranks 4 --tp 2 --ep-map "$tmp/map.json" --tokens-as replicated
+same --ranks 24
+# Ids and weights that are given; no tokens; a shared expert; a preset.
+"$moxie" run "$tmp/shared" --tokens 9 -o "$tmp/a.safetensors" >/dev/null
+"$moxie" run "$tmp/shared" --tokens 9 --ranks 3 -o "$tmp/b.safetensors" >/dev/null
+cmp "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "other bytes with a shared expert"
+expect 0 "3 ranks" "$moxie" run "$tmp/model" --tokens 0 --ranks 3
+expect 0 "2 ranks" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --tokens 3 --ranks 2
+expect 0 '"tokens_as": "scattered"' "$moxie" run "$tmp/model" --ranks 2 --tp 2 --tokens-as scattered --json
+for key in ranks tp ep_map tokens_as topk_ids output_rms; do
+    grep -q "\"$key\":" "$tmp/out" || fail "run --json without $key"
+done
+
+# ---- diff ---------------------------------------------------------------------------------------------
+expect 0 "right: the bytes are equal" "$moxie" diff "$tmp/model" --ranks 3
+expect 0 "4 ranks, --tp 2, experts round_robin, tokens replicated" "$moxie" diff "$tmp/shared" --ranks 4 --tp 2 --ep-map round_robin --tokens-as replicated
+expect 0 '"equal": true' "$moxie" diff "$tmp/model" --a ref --ranks 2 --ep-map "$tmp/map.json" --json
+for key in layer ranks tp ep_map tokens_as tokens routing_equal elements first; do
+    grep -q "\"$key\":" "$tmp/out" || fail "diff --json without $key"
+done
+# A rank that computes one element wrongly: a library in front of libmoxie flips a bit of the second run's output.
+cat >"$tmp/wrong.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <moxie/moxie.h>
+moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    static int calls;
+    moxie_status (*run)(moxie_plan *, const moxie_run_args *, moxie_error *);
+    void *found = dlsym(RTLD_NEXT, "moxie_plan_run");
+    memcpy(&run, &found, sizeof run);
+    const moxie_status status = run(plan, args, error);
+    if (__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) == 1)
+        ((char *)args->output)[2 * (256 + 3)] ^= 1; /* token 1, column 3 */
+    return status;
+}
+END
+if ! grep -q "MOXIE_SANITIZE:STRING=[at]" "$build/CMakeCache.txt" && [ "$(head -c 2 "$moxie")" != "#!" ] &&
+    cc -shared -fPIC -I"$(dirname "$0")/../../include" -o "$tmp/wrong.so" "$tmp/wrong.c" -ldl 2>/dev/null; then
+    expect 1 "WRONG: 1 of 4096 outputs differ; the first: token 1, column 3" env LD_PRELOAD="$tmp/wrong.so" "$moxie" diff "$tmp/model" --ranks 1
+    expect 1 '"equal": false' env LD_PRELOAD="$tmp/wrong.so" "$moxie" diff "$tmp/model" --ranks 1 --json
+else
+    echo "no rank that computes wrongly: it needs a compiler for this machine, and no sanitizer"
+fi
+
+# ---- explain ------------------------------------------------------------------------------------------
+# 16 experts, 8 a token; hidden 256, intermediate 128. A token of rank 0 sends its row, with 8 ids, to both other groups'
+# ranks and its own partner: 3 rows of 512 + 32 bytes.
+expect 0 "4 ranks, --tp 2, experts linear, tokens sharded" "$moxie" explain "$tmp/model" --ranks 4 --tp 2
+for line in '^ +0 +8 +0-63 +0-127 +0-7$' '^ +3 +8 +64-127 +128-255 +8-15$' '^dispatch +544 +[23]\.[0-9]+ .* 1\.6 kB$' \
+    '^act +256 +8\.00 +2\.0 kB +2\.0 kB$' '^return +1024 +[56]\.'; do
+    grep -qE "$line" "$tmp/out" || fail "explain without $line: $(cat "$tmp/out")"
+done
+expect 0 "^gather +512 +1\.00" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/map.json" --tokens-as replicated
+grep -qE "^ +0 +10 " "$tmp/out" || fail "not the map's slots: $(cat "$tmp/out")"
+grep -q "^dispatch" "$tmp/out" && fail "replicated tokens are dispatched"
+expect 0 '"exchange_per_token"' "$moxie" explain "$tmp/model" --ranks 3 --ep-map round_robin --json
+for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots w13_rows w2_rows step row_bytes rows \
+    bytes most_bytes; do
+    grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
+done
+
+# ---- bench --------------------------------------------------------------------------------------------
+expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3
+grep -qE "^ +16 .* 3$" "$tmp/out" || fail "no line of 16 tokens: $(cat "$tmp/out")"
+expect 0 '"kind": "ranks"' "$moxie" bench --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --ranks 4 --tp 2 --tokens 4 --repeats 2 --json
+for key in ranks tp ep_map tokens_as threads lines tokens repeats one_rank_ms one_rank_min_ms ranks_ms ranks_min_ms ratio; do
+    grep -q "\"$key\":" "$tmp/out" || fail "bench --json without $key"
+done
+# The model of --simulate-ranks beside the same ranks here.
+model="--simulate-ranks 1,2 --link-gb-s 10 --link-us 1 --tokens 4 --repeats 2 --threads 1"
+if [ "$(nproc)" -ge 2 ]; then
+    # shellcheck disable=SC2086 # several words
+    expect 0 "checked: the step of 2 ranks with 4 tokens" "$moxie" bench "$tmp/model" $model --ranks 2
+fi
+# shellcheck disable=SC2086
+expect 2 "does not list 3" "$moxie" bench "$tmp/model" $model --ranks 3
+# shellcheck disable=SC2086
+expect 2 "leave --tp out" "$moxie" bench "$tmp/model" $model --ranks 2 --tp 2
+expect 2 "leave --limits out" "$moxie" bench "$tmp/model" --ranks 2 --limits "$tmp/limits"
+expect 2 "leave --plot out" "$moxie" bench "$tmp/model" --ranks 2 --plot "$tmp/x.svg"
+expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" --ranks 2 --backend cuda
+
+# ---- what is refused ----------------------------------------------------------------------------------
+for option in "--tp 2" "--ep-map linear" "--tokens-as sharded"; do
+    # shellcheck disable=SC2086 # two words
+    expect 2 "${option%% *} goes with --ranks N" "$moxie" run "$tmp/model" $option
+done
+expect 2 "--ranks 3 is no multiple of --tp 2" "$moxie" run "$tmp/model" --ranks 3 --tp 2
+expect 2 "--ranks takes a whole number from 1 to 1024" "$moxie" run "$tmp/model" --ranks 0
+expect 2 "did you mean round_robin" "$moxie" run "$tmp/model" --ranks 2 --ep-map roundrobin
+expect 2 "wrote, not .*none.json.*is not there" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/none.json"
+expect 3 "map is of 2 ranks, and 3 are asked for" "$moxie" run "$tmp/model" --ranks 3 --ep-map "$tmp/map.json"
+expect 3 "map is of 16 experts" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --ranks 2 --ep-map "$tmp/map.json"
+echo '[[0,1,2],[0,1,2],[2,1,0]]' >"$tmp/three.json"
+expect 3 "maps of 3 layers|experts" "$moxie" run "$tmp/model" --ranks 2 --ep-map "$tmp/three.json"
+expect 2 "leave --b out" "$moxie" diff "$tmp/model" --ranks 2 --b ref
+expect 2 "is for running" "$moxie" diff "$tmp/model" --ranks 2 --against "$tmp/shared"
+expect 4 "rank 0: " "$moxie" run "$tmp/model" --ranks 2 --backend cuda
+expect 2 "mpirun" "$moxie" run "$tmp/model" --comm mpi
+expect 3 "no such directory" "$moxie" run "$tmp/none" --ranks 2
+
+# ---- processes ----------------------------------------------------------------------------------------
+if command -v mpirun.openmpi >/dev/null && [ -e "$build/libmoxie_openmpi.so" ] &&
+    ! grep -q "MOXIE_SANITIZE:STRING=thread" "$build/CMakeCache.txt"; then # MPI libraries are not built for TSan
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"              # and they leak
+    # As in tests/comm/mpi_lib.sh: a container, root, fewer processors than ranks.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+    mpi() { TMPDIR=$tmp timeout -k 2 100 mpirun.openmpi --oversubscribe --bind-to none "$@"; }
+    rm -f "$tmp/ranks.safetensors"
+    expect 0 "2 ranks, --tp 1" mpi -n 2 "$moxie" run "$tmp/model" --tokens 21 --comm mpi -o "$tmp/ranks.safetensors"
+    cmp "$tmp/one.safetensors" "$tmp/ranks.safetensors" || fail "other bytes under mpirun"
+    [ "$(grep -c "^routing" "$tmp/out")" = 1 ] || fail "more than one rank printed"
+    expect 2 "mpirun started 2 processes, and --ranks 3" mpi -n 2 "$moxie" run "$tmp/model" --comm mpi --ranks 3
+else
+    echo "no run under mpirun: mpirun.openmpi or libmoxie_openmpi.so is missing, or TSan is there"
+fi
+finish

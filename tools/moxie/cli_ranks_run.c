@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_ranks_run.c - layers, plans and runs of the ranks of this process (cli_ranks.h).
+ */
+#include "cli_ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- layers and plans ------------------------------------------------------------------------------ */
+
+static moxie_options options_of(cli_rank *r, cli_progress *progress)
+{
+    const cli_layer_options *given = r->all->layer;
+    moxie_options o = MOXIE_OPTIONS_INIT;
+    o.backend = given->backend;
+    o.mode = given->mode;
+    o.isa = given->isa;
+    o.device = given->backend == MOXIE_BACKEND_CUDA ? given->device : NULL;
+    o.max_tokens = r->all->max_tokens > 0 ? r->all->max_tokens : 1;
+    o.executor = r->executor;
+    o.comm = r->comm;
+    o.token_layout = r->all->options.tokens_as;
+    if (r->rank == 0 && progress) {
+        o.progress = cli_progress_experts;
+        o.progress_user = progress;
+    }
+    return o;
+}
+
+static moxie_status make_layer(cli_rank *r, moxie_error *error)
+{
+    moxie_layer_config config = r->all->source->config;
+    cli_progress progress;
+    cli_progress_begin(&progress, "prepare");
+    progress.terminal = progress.terminal && !r->all->layer->json;
+    const moxie_options o = options_of(r, &progress);
+    cli_placement_apply(&r->all->placement, r->rank, &config);
+    moxie_status status = moxie_layer_create(&config, &o, &r->layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_prepare(r->layer, r->all->source->weights, &o, error);
+    if (r->rank == 0)
+        cli_progress_end(&progress);
+    return cli_rank_agree(r, status, error);
+}
+
+static moxie_status make_rank(cli_rank *r, moxie_error *error)
+{
+    const moxie_options o = options_of(r, NULL);
+    moxie_status status = make_layer(r, error);
+    if (status != MOXIE_OK)
+        return status;
+    status = moxie_plan_create(r->layer, &o, &r->plan, error);
+    const uint64_t bytes = status == MOXIE_OK ? moxie_plan_workspace_bytes(r->plan) : 0;
+    if (status == MOXIE_OK && !(r->workspace = aligned_alloc(64, (bytes + 127) / 64 * 64)))
+        status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes",
+                           (unsigned long long)bytes);
+    return cli_rank_agree(r, status, error);
+}
+
+/* The threads of local ranks: their share of all, and one at least. */
+static moxie_status make_executors(cli_ranks *all, moxie_error *error)
+{
+    moxie_machine machine = MOXIE_MACHINE_INIT;
+    moxie_status status = moxie_machine_info(&machine, error);
+    const int32_t threads = all->layer->threads > 0 ? all->layer->threads : machine.processors;
+    for (int32_t i = 0; i < all->here && status == MOXIE_OK; i++) {
+        const int32_t share = threads / all->here + (i < threads % all->here);
+        status = cli_executor_create(all->layer->command, share > 0 ? share : 1, &all->rank[i].executor, error);
+    }
+    return status;
+}
+
+moxie_status cli_ranks_prepare(cli_ranks *ranks, const cli_layer_options *options, const cli_layer *source,
+                               int64_t max_tokens, moxie_error *error)
+{
+    ranks->layer = options;
+    ranks->source = source;
+    ranks->max_tokens = max_tokens;
+    const double start = cli_seconds();
+    moxie_status status = cli_placement_make(&ranks->options, source, &ranks->placement, error);
+    if (status == MOXIE_OK)
+        status = make_executors(ranks, error);
+    status = cli_ranks_agree(ranks, status, error);
+    if (status == MOXIE_OK)
+        status = cli_ranks_each(ranks, make_rank, error);
+    ranks->prepare_seconds = cli_seconds() - start;
+    return status;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------ */
+
+/* Rows [first, end) of an array, or NULL. */
+static void *rows_from(const void *array, int64_t first, size_t row)
+{
+    return array ? (char *)(uintptr_t)array + (size_t)first * row : NULL;
+}
+
+static size_t bytes_of(moxie_dtype dtype)
+{
+    return dtype == MOXIE_F32 || !dtype ? 4 : 2;
+}
+
+/* The inputs of a rank's own tokens. */
+static void cut(const moxie_layer_config *c, int64_t first, int64_t end, moxie_run_args *a)
+{
+    const size_t width = bytes_of(c->dtype), k = (size_t)c->top_k;
+    a->tokens = end - first;
+    a->hidden = rows_from(a->hidden, first, (size_t)c->hidden * width);
+    a->router_hidden = rows_from(a->router_hidden, first, (size_t)c->router_width * width);
+    a->logits = rows_from(a->logits, first, (size_t)cli_candidates(c) * bytes_of(a->logits_dtype));
+    a->token_ids = rows_from(a->token_ids, first, sizeof *a->token_ids);
+    a->ids = rows_from(a->ids, first, k * sizeof *a->ids);
+    a->weights = rows_from(a->weights, first, k * sizeof *a->weights);
+    a->padding = rows_from(a->padding, first, 1);
+    a->bias_choice = rows_from(a->bias_choice, first, 1);
+    a->ids_out = rows_from(a->ids_out, first, k * sizeof *a->ids_out);
+    a->weights_out = rows_from(a->weights_out, first, k * sizeof *a->weights_out);
+    a->logits_out = rows_from(a->logits_out, first, (size_t)cli_candidates(c) * sizeof *a->logits_out);
+}
+
+/* Where all ranks have all tokens, the first one of the process gives the routing, and the outputs if it has them. */
+static moxie_status fill_args(cli_rank *r, moxie_run_args *a, moxie_error *error)
+{
+    const cli_ranks *all = r->all;
+    const cli_batch *batch = all->batch;
+    const moxie_layer_config *c = &all->source->config;
+    const int64_t tokens = batch->input->tokens, first = r->rank * tokens / all->ranks;
+    const size_t row = (size_t)c->hidden * bytes_of(c->dtype);
+    const bool replicated = all->options.tokens_as == MOXIE_TOKENS_REPLICATED;
+    const bool sharded = all->options.tokens_as == MOXIE_TOKENS_SHARDED;
+    a->workspace = r->workspace;
+    a->workspace_bytes = moxie_plan_workspace_bytes(r->plan);
+    cli_input_args(batch->input, a);
+    a->output = replicated ? batch->output : rows_from(batch->output, first, row);
+    if (sharded || r == all->rank) {
+        a->ids_out = batch->ids;
+        a->weights_out = batch->weights;
+        a->logits_out = batch->logits;
+    }
+    if (sharded)
+        cut(c, first, (r->rank + 1) * tokens / all->ranks, a);
+    if (replicated && r != all->rank) {
+        if (!r->output && !(r->output = malloc((size_t)tokens * row + 1)))
+            return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the outputs of %lld %s",
+                             CLI_COUNT(tokens, "token"));
+        a->output = r->output;
+    }
+    return MOXIE_OK;
+}
+
+/* Rows of every process to all; each has its own already in its place. */
+static moxie_status gather_rows(const cli_rank *r, void *array, size_t row, moxie_error *error)
+{
+    const int64_t tokens = r->all->batch->input->tokens, ranks = r->all->ranks;
+    int64_t *numbers = cli_alloc(4 * (size_t)ranks * sizeof *numbers);
+    memset(numbers, 0, 4 * (size_t)ranks * sizeof *numbers);
+    for (int64_t i = 0; i < ranks; i++) {
+        numbers[3 * ranks + i] = i * tokens / ranks;
+        numbers[2 * ranks + i] = (i + 1) * tokens / ranks - i * tokens / ranks;
+    }
+    numbers[0] = numbers[2 * ranks + r->rank];
+    void *own = cli_alloc((size_t)numbers[0] * row + 1);
+    memcpy(own, rows_from(array, numbers[3 * ranks + r->rank], row), (size_t)numbers[0] * row);
+    const moxie_comm_rows rows = { .send = own,
+                                   .recv = array,
+                                   .row_bytes = row,
+                                   .send_rows = numbers,
+                                   .send_at = numbers + ranks,
+                                   .recv_rows = numbers + 2 * ranks,
+                                   .recv_at = numbers + 3 * ranks };
+    const moxie_status status = moxie_comm_allgatherv(r->comm, &rows, error);
+    free(own);
+    free(numbers);
+    return status;
+}
+
+/* With MPI: what other processes have of the results. */
+static moxie_status gather(const cli_rank *r, moxie_error *error)
+{
+    const cli_batch *b = r->all->batch;
+    const moxie_layer_config *c = &r->all->source->config;
+    const int32_t layout = r->all->options.tokens_as;
+    moxie_status status = MOXIE_OK;
+    const struct {
+        void *array;
+        size_t row;
+        bool apart;
+    } arrays[] = {
+        { b->output, (size_t)c->hidden * bytes_of(c->dtype), layout != MOXIE_TOKENS_REPLICATED },
+        { b->ids, (size_t)c->top_k * sizeof *b->ids, layout == MOXIE_TOKENS_SHARDED },
+        { b->weights, (size_t)c->top_k * sizeof *b->weights, layout == MOXIE_TOKENS_SHARDED },
+        { b->logits, (size_t)cli_candidates(c) * sizeof *b->logits, layout == MOXIE_TOKENS_SHARDED },
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && status == MOXIE_OK; i++)
+        if (arrays[i].array && arrays[i].apart)
+            status = gather_rows(r, arrays[i].array, arrays[i].row, error);
+    return status;
+}
+
+static moxie_status run_rank(cli_rank *r, moxie_error *error)
+{
+    const cli_batch *batch = r->all->batch;
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    moxie_status status = cli_rank_agree(r, fill_args(r, &args, error), error);
+    for (int32_t i = 0; i < batch->runs && status == MOXIE_OK; i++) {
+        status = moxie_comm_barrier(r->comm, error);
+        const double start = cli_seconds();
+        if (status == MOXIE_OK)
+            status = moxie_plan_run(r->plan, &args, error);
+        status = cli_rank_agree(r, status, error);
+        if (batch->seconds && r == r->all->rank)
+            batch->seconds[i] = cli_seconds() - start;
+    }
+    return status == MOXIE_OK && r->all->mpi ? gather(r, error) : status;
+}
+
+moxie_status cli_ranks_run(cli_ranks *ranks, const cli_batch *batch, moxie_error *error)
+{
+    ranks->batch = batch;
+    return cli_ranks_each(ranks, run_rank, error);
+}
+
+moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie_error *error)
+{
+    moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    args.workspace_bytes = moxie_plan_workspace_bytes(layer->plan);
+    args.workspace = aligned_alloc(64, (args.workspace_bytes + 127) / 64 * 64);
+    if (!args.workspace)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes",
+                         (unsigned long long)args.workspace_bytes);
+    cli_input_args(batch->input, &args);
+    args.output = batch->output;
+    args.ids_out = batch->ids;
+    args.weights_out = batch->weights;
+    args.logits_out = batch->logits;
+    moxie_status status = MOXIE_OK;
+    for (int32_t i = 0; i < batch->runs && status == MOXIE_OK; i++) {
+        const double start = cli_seconds();
+        status = moxie_plan_run(layer->plan, &args, error);
+        if (batch->seconds)
+            batch->seconds[i] = cli_seconds() - start;
+    }
+    free(args.workspace);
+    return status;
+}
+
+/* ---- what ran -------------------------------------------------------------------------------------- */
+
+const moxie_plan *cli_ranks_plan(const cli_ranks *ranks)
+{
+    return ranks->rank[0].plan;
+}
+
+uint64_t cli_ranks_bytes(const cli_ranks *ranks)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < ranks->here; i++)
+        bytes += moxie_layer_bytes(ranks->rank[i].layer);
+    return bytes;
+}

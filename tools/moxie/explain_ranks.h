@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * explain_ranks.h - `moxie explain --ranks N`: who has what, and what a token sends.
+ */
+#ifndef MOXIE_EXPLAIN_RANKS_H
+#define MOXIE_EXPLAIN_RANKS_H
+
+#include <moxie/moxie_parallel.h>
+
+#include "cli_ranks.h"
+
+/* What a rank has. Rows: [first, end). */
+typedef struct explain_rank {
+    int32_t ep_rank, tp_rank;
+    int32_t count;          /* its experts */
+    const int32_t *experts; /* [slots], -1: an empty slot */
+    int32_t slots;
+    int64_t w13[2], w2[2];
+} explain_rank;
+
+/* What leaves the ranks for one token, in one step: the mean over choices that are spread evenly, and the most. */
+typedef struct explain_exchange {
+    const char *step;
+    uint64_t row_bytes;
+    double rows;
+    int64_t most;
+} explain_exchange;
+
+enum { EXPLAIN_EXCHANGES = 4 };
+
+typedef struct explain_ranks {
+    const cli_ranks_options *options;
+    moxie_layer_config config;
+    cli_placement placement;
+    balance_map own; /* the map, where none was given */
+    moxie_slot_map map;
+    explain_rank *rank;
+    explain_exchange exchange[EXPLAIN_EXCHANGES];
+} explain_ranks;
+
+/* `options` must live as long. explain_ranks_free() in any case. */
+moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, explain_ranks *out,
+                                moxie_error *error);
+void explain_ranks_print(const explain_ranks *r);
+json_t *explain_ranks_json(const explain_ranks *r);
+void explain_ranks_free(explain_ranks *r);
+
+#endif
