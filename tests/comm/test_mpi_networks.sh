@@ -50,5 +50,5 @@ ip -n $a link set veth0 down
 sleep 3.5
 ip -n $a link set veth0 up
 wait $job || true
-[ "$(grep -c '^rank [0-9]*: fine$' "$tmp/out")" = 4 ] && ! grep -q ', line' "$tmp/out" || fail "a cut cable: $(cat "$tmp/out" "$tmp/err")"
+[ "$(count_fine)" = 4 ] && ! grep -q ', line' "$tmp/out" || fail "a cut cable: $(cat "$tmp/out" "$tmp/err")"
 finish
