@@ -67,6 +67,18 @@ static void change_map(int32_t rank, moxie_layer_config *config, moxie_options *
     config->ep_map = rank == 0 ? MOXIE_MAP_ROUND_ROBIN : MOXIE_MAP_LINEAR;
 }
 
+static void change_limit(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)options, (void)args;
+    config->activation.gate_limit = rank == 1 ? 3.0f : config->activation.gate_limit;
+}
+
+static void change_scale(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)options, (void)args;
+    config->routing.scale = rank == 2 ? 1.25f : config->routing.scale;
+}
+
 static void change_size(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
 {
     (void)rank, (void)options, (void)args;
@@ -101,6 +113,12 @@ static void plans_that_differ(void **state)
     spec.change = change_map;
     run(&spec, results);
     assert_all(results, MOXIE_ERR_MISMATCH, "placement");
+    spec.change = change_limit;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "activation (a hash of its fields)");
+    spec.change = change_scale;
+    run(&spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, "routing (a hash of its fields)");
     spec.change = change_size;
     run(&spec, results);
     assert_all(results, MOXIE_ERR_MISMATCH, "options.comm has 3 rank(s), but ep_size 4");

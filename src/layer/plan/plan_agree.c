@@ -47,6 +47,44 @@ static int64_t quant_hash(const moxie_quant *q)
     return hash(numbers, sizeof numbers / sizeof numbers[0]);
 }
 
+static int64_t number_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+#define HASH(...) hash((const int64_t[]) { __VA_ARGS__ }, sizeof((const int64_t[]) { __VA_ARGS__ }) / sizeof(int64_t))
+
+static int64_t activation_hash(const moxie_activation *a)
+{
+    return HASH(a->kind, number_of(a->alpha), number_of(a->beta), number_of(a->gate_limit), number_of(a->up_limit),
+                a->expert_alpha != NULL, a->expert_beta != NULL, a->expert_limit != NULL);
+}
+
+static int64_t norm_hash(const moxie_row_norm *n)
+{
+    return HASH(n->kind, n->has_weight, number_of(n->eps), number_of(n->weight_add), number_of(n->factor));
+}
+
+/* Not its arrays, which may be large: they come from the same checkpoint. */
+static int64_t routing_hash(const moxie_routing *r)
+{
+    return HASH(r->score, r->select, r->weight, r->norm, number_of(r->norm_eps), number_of(r->scale), r->n_group,
+                r->topk_group, r->group_score, r->group_fill_zero, r->on_input, r->round_logits_bf16,
+                r->round_weights_bf16, number_of(r->jitter), r->bias != NULL, r->per_expert_scale != NULL,
+                r->table_rows, (int64_t)r->seed, number_of(r->softcap), r->zero_experts, r->zero_kind,
+                r->topk_per_group, r->bias_alt != NULL);
+}
+
+static int64_t shared_hash(const moxie_layer_config *c)
+{
+    const moxie_shared_config *s = &c->shared;
+    return HASH(quant_hash(&s->w13), quant_hash(&s->w2), quant_hash(&s->a13), quant_hash(&s->a2), s->has_gate,
+                s->bias13, s->bias2, number_of(s->scale), c->has_shared_activation,
+                c->has_shared_activation ? activation_hash(&c->shared_activation) : 0);
+}
+
 static int64_t placement_hash(const moxie_plan *plan)
 {
     const mox_ranks *x = plan->ranks;
@@ -65,13 +103,6 @@ static int64_t sum_of(const moxie_plan *plan, mox_projection p)
     if (plan->layer->slots == 0)
         return ANY;
     return (int64_t)plan->backend->sum(plan->kernels.experts[MOX_ROUTED].product[p]);
-}
-
-static int64_t number_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
 }
 
 static float float_of(int64_t number)
@@ -117,6 +148,10 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "routing.zero_experts", c->routing.zero_experts);
     add(list, "shared.intermediate", c->shared.intermediate);
     add(list, "expert_norm.kind", c->expert_norm.kind);
+    add(list, "activation (a hash of its fields)", activation_hash(&c->activation));
+    add(list, "routing (a hash of its fields)", routing_hash(&c->routing));
+    add(list, "shared (a hash of its fields)", c->shared.intermediate > 0 ? shared_hash(c) : 0);
+    add(list, "expert_norm (a hash of its fields)", norm_hash(&c->expert_norm));
     add(list, "max_tokens", plan->max_tokens);
     add(list, "token_layout", plan->ranks->layout);
     add(list, "mode", plan->mode);
