@@ -42,7 +42,7 @@ static inline char *join(const char *name, const char *suffix)
     static char buffers[4][256];
     static int next;
     char *out = buffers[next++ % 4];
-    snprintf(out, 256, "%s%s", name, suffix);
+    snprintf(out, 256, "%.191s%.63s", name, suffix);
     return out;
 }
 
