@@ -33,7 +33,8 @@ moxie_status mox_mpi_reserve(mox_mpi_transport *t, mox_mpi_operation *operation,
         return mox_fail(MOXIE_ERR_MEMORY, error, "mpi: no memory for %d messages of one operation", capacity);
     }
     larger.capacity = capacity;
-    memcpy(larger.messages, operation->messages, (size_t)operation->n * sizeof(mox_mpi_message));
+    if (operation->n > 0)
+        memcpy(larger.messages, operation->messages, (size_t)operation->n * sizeof(mox_mpi_message));
     mox_mpi_release(t, operation);
     *operation = larger;
     return MOXIE_OK;
