@@ -635,7 +635,8 @@ typedef int (*moxie_progress_fn)(void *user, int64_t done, int64_t total);
 /* Whose tokens a run with a comm has. Rank r of R.
  *     SHARDED      each rank has tokens of its own, as many as it likes; it gets their outputs
  *     REPLICATED   all ranks have the same T tokens, ids and weights; each gets all outputs
- *     SCATTERED    the same, but rank r gets only the outputs of tokens [r T / R, (r+1) T / R), at row 0 of `output` */
+ *     SCATTERED    the same, but rank r gets only the outputs of tokens [r T / R, (r+1) T / R), at row 0 of `output`;
+ *                  ids_out, weights_out and logits_out have all T rows */
 typedef enum moxie_token_layout {
     MOXIE_TOKENS_SHARDED = 0,
     MOXIE_TOKENS_REPLICATED = 1,
