@@ -47,6 +47,16 @@ static void assert_all(const test_rank_result *results, moxie_status status, con
     }
 }
 
+typedef void (*change_fn)(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args);
+
+/* With this change of some rank, all ranks answer MISMATCH with `text`. */
+static void mismatch(test_ranks_spec *spec, change_fn change, test_rank_result *results, const char *text)
+{
+    spec->change = change;
+    run(spec, results);
+    assert_all(results, MOXIE_ERR_MISMATCH, text);
+}
+
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
 static void change_max_tokens(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
@@ -103,28 +113,14 @@ static void plans_that_differ(void **state)
     test_rank_result results[TEST_MAX_RANKS];
     test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
     begin(3);
-    spec.change = change_max_tokens;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "max_tokens");
+    mismatch(&spec, change_max_tokens, results, "max_tokens");
     assert_non_null(strstr(results[0].error.text, "rank 1 has 15 for max_tokens, but rank 0 has 14"));
-    spec.change = change_mode;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "token_layout");
-    spec.change = change_map;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "placement");
-    spec.change = change_limit;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "activation (a hash of its fields)");
-    spec.change = change_scale;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "routing (a hash of its fields)");
-    spec.change = change_size;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "options.comm has 3 rank(s), but ep_size 4");
-    spec.change = change_both_sizes;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "times tp_size 65536 is 4294967296");
+    mismatch(&spec, change_mode, results, "token_layout");
+    mismatch(&spec, change_map, results, "placement");
+    mismatch(&spec, change_limit, results, "activation (a hash of its fields)");
+    mismatch(&spec, change_scale, results, "routing (a hash of its fields)");
+    mismatch(&spec, change_size, results, "options.comm has 3 rank(s), but ep_size 4");
+    mismatch(&spec, change_both_sizes, results, "times tp_size 65536 is 4294967296");
     test_layer_free(&layer);
 }
 
@@ -206,13 +202,9 @@ static void runs_that_differ(void **state)
     test_rank_result results[TEST_MAX_RANKS];
     test_ranks_spec spec = spec_of(MOXIE_TOKENS_REPLICATED);
     begin(5);
-    spec.change = fewer_tokens;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "the number of tokens is");
+    mismatch(&spec, fewer_tokens, results, "the number of tokens is");
     assert_non_null(strstr(results[0].error.text, "is 11 on rank 2, but 13 on rank 0"));
-    spec.change = other_choices;
-    run(&spec, results);
-    assert_all(results, MOXIE_ERR_MISMATCH, "the tokens' choices of experts");
+    mismatch(&spec, other_choices, results, "the tokens' choices of experts");
     spec = spec_of(MOXIE_TOKENS_SHARDED);
     spec.change = no_output;
     run(&spec, results);
