@@ -28,6 +28,8 @@
  * adds, and the numeric contract asks for fp32: FP8 products are of class TOL.
  */
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
+
+#include "base/sizes.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "pack/hopper/hopper.h"
 #include "quant/act_rules.h"
@@ -42,6 +44,13 @@ static const char *name_of(const mox_expert_gemm_problem *problem)
 static int64_t cols_of(const mox_expert_gemm_problem *problem)
 {
     return problem->projection == MOX_W13 ? problem->shape->hidden : problem->shape->intermediate;
+}
+
+/* Scales of a row of activations. */
+static int64_t act_groups(const mox_expert_gemm_problem *problem)
+{
+    const int64_t cols = cols_of(problem);
+    return mox_ceil_div(cols, mox_act_group_cols(problem->act, cols));
 }
 
 static bool fits(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -275,7 +284,7 @@ static bool admit_sm90_dequant_blocks_qact(const mox_expert_gemm_problem *proble
     if (mox_quant_is_none(act))
         return mox_reject(why, "quantize them", "dequantizes activations, those of %s are unquantized",
                           name_of(problem));
-    const bool token_scales = mox_sm90_has_token_scales(act, group < cols ? 2 : 1);
+    const bool token_scales = mox_sm90_has_token_scales(act, act_groups(problem));
     const bool whole = group % MOX_HOPPER_CODE_COLS == 0 && (group & (group - 1)) == 0;
     if (group < cols && (token_scales ? !whole || act->global != MOXIE_GLOBAL_NONE : group % 8 != 0))
         return mox_reject(why, "quantize them with one scale a row, or in groups of 128",
@@ -308,8 +317,7 @@ static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, 
 static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
 {
     if (sum == MOX_SUM_TENSOR_CHUNKS)
-        return mox_sm90_blocks_element(problem->act,
-                                       mox_act_group_cols(problem->act, cols_of(problem)) < cols_of(problem) ? 2 : 1);
+        return mox_sm90_blocks_element(problem->act, act_groups(problem));
     return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
 }
 
