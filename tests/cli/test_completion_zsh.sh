@@ -8,27 +8,34 @@ export PATH="$1:$PATH" HOME="$tmp" ZDOTDIR="$tmp"
 zsh -n "$folder/_moxie" || fail "zsh cannot read it"
 
 cat >"$tmp/drive.zsh" <<'END'
-# drive.zsh FOLDER LINE WORD...: completes the line; every word must come up on the screen.
-zmodload zsh/zpty || exit 77
+# drive.zsh FOLDER LINE WORD...: completes the line; every word must come up on the screen within two minutes.
+zmodload zsh/zpty zsh/zselect || exit 77
 folder=$1 line=$2
 shift 2
+# more: reads what the shell wrote, and fails where it has ended or two minutes are over.
+more() {
+    while ((SECONDS < 120)); do
+        zpty -r -t shell part && { print -rn -- "$part"; seen+=$part; return 0; }
+        zpty -t shell || return 1
+        zselect -t 5
+    done
+    return 1
+}
 zpty shell 'TERM=dumb LINES=100 COLUMNS=200 zsh -f -i'
-zpty -w shell "PS1= LISTMAX=0; fpath=($folder \$fpath); autoload -Uz compinit; compinit -u -D; bindkey '^I' list-choices; print re''ady"
-zpty -r shell screen '*ready*' || exit 1
+# Keys that come before the line editor is there may be lost, so it says when it is.
+zpty -w shell "PS1= LISTMAX=0; fpath=($folder \$fpath); autoload -Uz compinit; compinit -u -D; bindkey '^I' list-choices
+zle-line-init() { print edi''tor }; zle -N zle-line-init"
+until [[ $seen == *editor* ]]; do more || exit 1; done
 zpty -w -n shell "$line"$'\t'
 for word; do
     # Words come in any order: what was read is kept.
-    until [[ $seen == *"$word"* ]]; do
-        zpty -r shell more || exit 1
-        print -rn -- "$more"
-        seen+=$more
-    done
+    until [[ $seen == *"$word"* ]]; do more || exit 1; done
 done
 END
 # offers LINE WORD...
 offers() {
     code=0
-    timeout 240 zsh -f "$tmp/drive.zsh" "$folder" "$@" >"$tmp/screen" 2>&1 </dev/null || code=$?
+    timeout 150 zsh -f "$tmp/drive.zsh" "$folder" "$@" >"$tmp/screen" 2>&1 </dev/null || code=$?
     [ $code != 77 ] || { echo "skipped: zsh has no zpty"; exit 77; }
     [ $code = 0 ] || fail "completions of $*: $(tail -c 600 "$tmp/screen")"
 }
