@@ -45,13 +45,20 @@ count_fine() {
     grep -o ': fine' "$tmp/out" | wc -l
 }
 
-# expect N FINE OPTION... -- PROGRAM...: FINE of N ranks end well, and none says that anything is wrong.
+# check N FINE ARGUMENT...: of the run that start has made, FINE of N ranks end well, and none says that anything is wrong.
+check() {
+    number=$1 fine=$2
+    shift 2
+    [ "$(count_fine)" = "$fine" ] && ! grep -q '^rank [0-9]*, line' "$tmp/out" ||
+        fail "$number ranks, $flavour: $* -- $(tail -n 20 "$tmp/out" "$tmp/err")"
+}
+
+# expect N FINE OPTION... -- PROGRAM...: starts it and checks it.
 expect() {
     number=$1 fine=$2
     shift 2
     start "$number" "$@" || true
-    [ "$(count_fine)" = "$fine" ] && ! grep -q '^rank [0-9]*, line' "$tmp/out" ||
-        fail "$number ranks, $flavour: $* -- $(tail -n 20 "$tmp/out" "$tmp/err")"
+    check "$number" "$fine" "$@"
 }
 
 finish() {

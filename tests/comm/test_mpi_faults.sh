@@ -11,8 +11,14 @@ for mode in late leaves breaks; do
 done
 expect 2 2 --enable-recovery -- "$ranks" odd
 expect 4 3 --enable-recovery -- "$ranks" stopped
+# A rank that is killed while it writes into Open MPI's shared memory may leave a survivor inside MPI for ever, once in
+# some hundred trials (docs/ranks.md). Such a trial, which timeout ends with 124, is repeated; two in a row are a failure.
 moment=$(($$ % 90 * 1000)) # another one each time
-expect 4 3 --enable-recovery -- "$ranks" killed $moment
+limit=20
+start 4 --enable-recovery -- "$ranks" killed $moment || [ $? != 124 ] ||
+    start 4 --enable-recovery -- "$ranks" killed $((moment + 777)) || true
+check 4 3 --enable-recovery killed $moment
+limit=60
 
 start 3 -- "$ranks" killed && fail "the launcher says that all is well, though a rank was killed"
 finish
