@@ -40,7 +40,11 @@ typedef struct moxie_comm_rows {
     void *recv;
     uint64_t row_bytes; /* of each row, 1 or more; row i begins at byte i * row_bytes */
     const int64_t *send_rows, *send_at, *recv_rows, *recv_at;
-    uint32_t reserved[4]; /* zero */
+    /* on_device 1: `send` and `recv` are memory of the transport's device. The transfer begins when what is enqueued on
+     * `stream` (a cudaStream_t) so far has ended, and what is enqueued there after the request is done begins later. */
+    void *stream;
+    uint32_t on_device;
+    uint32_t reserved[1]; /* zero */
 } moxie_comm_rows;
 
 typedef enum moxie_comm_sum { MOXIE_COMM_SUM_I64 = 0, MOXIE_COMM_MAX_I64 = 1, MOXIE_COMM_MAX_F32 = 2 } moxie_comm_sum;
@@ -84,6 +88,8 @@ typedef struct moxie_transport {
     void (*destroy)(void *self); /* frees `self`; no request is open */
     /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
     void (*wait)(void *self, int64_t request, int32_t ms);
+    /* 0: all memory is the host's. n + 1: alltoallv and allgatherv also take rows that are on CUDA device n. */
+    int32_t device;
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
 
