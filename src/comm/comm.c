@@ -119,7 +119,7 @@ const char *mox_comm_name(const moxie_comm *comm)
     return comm->transport.name;
 }
 
-int32_t mox_comm_device(const moxie_comm *comm)
+int32_t mox_comm_rows_device(const moxie_comm *comm)
 {
     return comm->transport.device - 1;
 }

@@ -21,6 +21,7 @@
 static mox_cuda_features device;
 static char log_text[1 << 16];
 static size_t log_used;
+static int devices = 1;
 static int calls, fail_at, allocations, alive;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* ranks are threads */
 
@@ -77,7 +78,7 @@ static int32_t kernels(void)
 static moxie_status count(int32_t *out, moxie_error *error)
 {
     (void)error;
-    *out = 1;
+    *out = devices;
     return MOXIE_OK;
 }
 
@@ -91,7 +92,7 @@ static moxie_status features(int32_t ordinal, mox_cuda_features *out, moxie_erro
 static moxie_status use(int32_t ordinal, moxie_error *error)
 {
     (void)error;
-    assert_int_equal(ordinal, 0);
+    assert_true(ordinal >= 0 && ordinal < devices);
     return MOXIE_OK;
 }
 
@@ -496,6 +497,11 @@ static mox_cuda_table table = {
 void test_cuda_set_device(const char *preset)
 {
     assert_true(mox_cuda_preset(preset, &device));
+}
+
+void test_cuda_set_devices(int count)
+{
+    devices = count;
 }
 
 void test_cuda_set_l2(uint64_t bytes)

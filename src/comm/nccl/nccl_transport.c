@@ -5,6 +5,7 @@
 #include "comm/nccl/nccl_transport.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "base/memory.h"
@@ -222,6 +223,7 @@ static moxie_status connect(mox_nccl_transport *t, const mox_nccl_id *id, const 
                     t->deadline_ms);
         sleep_a_little();
     }
+    t->operations = 0; /* of the caller */
     return MOXIE_OK;
 }
 

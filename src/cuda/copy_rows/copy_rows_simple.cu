@@ -20,14 +20,23 @@ enum copy_kind { WIDE, BITS32, BITS16, CONVERT };
 
 template <class WORD> __device__ void copy_words(const char *from, char *to, int64_t words, int64_t all)
 {
+#pragma unroll 2
     for (int64_t i = threadIdx.x; i < all; i += THREADS)
         reinterpret_cast<WORD *>(to)[i] = i < words ? reinterpret_cast<const WORD *>(from)[i] : WORD {};
+}
+
+__device__ float number(moxie_dtype dtype, const char *from, int64_t i)
+{
+    if (dtype == MOXIE_F32)
+        return reinterpret_cast<const float *>(from)[i];
+    const uint16_t code = reinterpret_cast<const uint16_t *>(from)[i];
+    return dtype == MOXIE_F16 ? mox_f16_decode(code) : mox_bf16_decode(code);
 }
 
 __device__ void convert(const mox_cuda_copy_rows_args &args, const char *from, char *to)
 {
     for (int64_t i = threadIdx.x; i < args.to_cols; i += THREADS)
-        mox_device_store(args.to_dtype, to, i, i < args.cols ? mox_device_load(args.from_dtype, from, i) : 0.0f);
+        mox_device_store(args.to_dtype, to, i, i < args.cols ? number(args.from_dtype, from, i) : 0.0f);
 }
 
 template <copy_kind KIND>

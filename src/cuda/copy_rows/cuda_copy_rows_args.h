@@ -12,7 +12,7 @@
 #ifndef MOX_CUDA_CUDA_COPY_ROWS_ARGS_H
 #define MOX_CUDA_CUDA_COPY_ROWS_ARGS_H
 
-#include "format/format.h"
+#include <moxie/moxie.h>
 
 typedef struct mox_cuda_copy_rows_args {
     int64_t rows, cols, to_cols; /* to_cols: cols or more */

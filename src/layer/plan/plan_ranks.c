@@ -88,7 +88,7 @@ static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
 /* Whether rows of the plan's device travel through pinned memory. */
 static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error *error)
 {
-    const int32_t device = mox_comm_device(x->comm);
+    const int32_t device = mox_comm_rows_device(x->comm);
     if (!plan->backend->on_device)
         return MOXIE_OK;
     MOX_FAIL_IF(x->tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
