@@ -18,7 +18,7 @@ typedef struct field {
 /* A rank that no value disturbs. */
 #define ANY INT64_MIN
 
-enum { MAX_FIELDS = 32 };
+enum { MAX_FIELDS = 40 };
 
 typedef struct field_list {
     field items[MAX_FIELDS];
