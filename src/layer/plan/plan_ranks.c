@@ -333,17 +333,27 @@ static moxie_status add_step(moxie_plan *plan, const char *role, const char *tex
     return mox_steps_add(&plan->steps, &step, error);
 }
 
+/* How rows of a device travel, and what the host waits for. */
+static const char *way_of(const moxie_plan *plan)
+{
+    if (!plan->backend->on_device)
+        return "";
+    return plan->ranks->staged ? ", through pinned memory of the host, which waits for the device before each exchange"
+                               : ", from device to device; the host waits for the choices of experts, and until rows came";
+}
+
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
 {
     const mox_ranks *x = plan->ranks;
-    char text[192];
+    char text[320];
     if (x == NULL)
         return MOXIE_OK;
+    const char *way = way_of(plan);
     const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
     if (x->layout == MOXIE_TOKENS_SHARDED) {
         snprintf(text, sizeof text,
-                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks",
-                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size);
+                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks%s",
+                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, way);
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
     if (x->tp_size > 1) {
@@ -351,11 +361,11 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));
     }
-    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", h * 4,
-             h * 4 * (long long)plan->config.top_k);
+    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", h * 4,
+             h * 4 * (long long)plan->config.top_k, way);
     MOX_TRY(add_step(plan, "return", text, error));
     if (x->layout != MOXIE_TOKENS_REPLICATED)
         return MOXIE_OK;
-    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks", h * element, (int)x->count);
+    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
     return add_step(plan, "gather", text, error);
 }
