@@ -7,13 +7,17 @@
  *     local      ranks that share devices, rows through pinned memory: the same
  *     mixed      ranks on the host and on devices: each result is its back end's, each sum its token's rank's
  *     absent     a rank that leaves is named, within the deadline
+ *     killed     of processes over NCCL, one is killed; the others end within the deadline
  *
  * MOXIE_TEST_SEED repeats a layer.
  */
 #include "device_support.h"
 #include "test_ranks.h"
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MAX_DEVICES = 8 };
 
@@ -335,7 +339,116 @@ static void a_rank_that_leaves_nccl_is_named(void **state)
     an_absent_rank(over_nccl, 2, false);
 }
 
-int main(void)
+/* ---- killed -------------------------------------------------------------------------------------------- */
+
+enum { KILLED_DEADLINE = 3000 }; /* ms */
+
+/* A rank that is a process: runs until a run fails, and prints what it is told. A '+' says that it has come through the
+ * first run. */
+static int run_until_failure(const char *rank, const char *ranks, const char *file)
+{
+    test_layer layer;
+    moxie_slot_map map;
+    moxie_error error = { 0 };
+    moxie_comm *comm = NULL;
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    make_layer(&layer, 26401, 0);
+    test_ranks_spec spec = any_spec(&layer, 3, atoi(ranks), &map);
+    char *output = malloc(test_layer_output_bytes(&layer) + 1);
+    nccl.ranks = atoi(ranks);
+    nccl.rank = atoi(rank);
+    nccl.device = names[nccl.rank % devices];
+    nccl.file = file;
+    options.deadline_ms = KILLED_DEADLINE;
+    spec.runs = 1;
+    moxie_status status = moxie_comm_nccl_create(&nccl, &options, &comm, &error);
+    for (int i = 0; status == MOXIE_OK; i++) {
+        status = test_ranks_run_one(&layer, &spec, comm, output, &error);
+        if (i == 0 && status == MOXIE_OK)
+            (void)!write(1, "+", 1);
+    }
+    dprintf(1, "%s: %s", moxie_status_name(status), error.text);
+    _exit(status == MOXIE_ERR_TIMEOUT ? 0 : 1);
+}
+
+typedef struct process {
+    pid_t id;
+    int output;
+} process;
+
+static process start_rank(int32_t rank, int32_t ranks, const char *file)
+{
+    char words[2][12];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    snprintf(words[0], sizeof words[0], "%d", (int)rank);
+    snprintf(words[1], sizeof words[1], "%d", (int)ranks);
+    const pid_t id = fork();
+    if (id == 0) {
+        dup2(ends[1], 1);
+        close(ends[0]);
+        execl("/proc/self/exe", "test_cuda_ranks", words[0], words[1], file, (char *)NULL);
+        _exit(2);
+    }
+    close(ends[1]);
+    return (process) { id, ends[0] };
+}
+
+/* Reads all that a rank prints; returns its exit status. */
+static int end_of(process p, char *text, size_t size)
+{
+    size_t used = 0;
+    ssize_t got;
+    int status = -1;
+    while (used + 1 < size && (got = read(p.output, text + used, size - 1 - used)) > 0)
+        used += (size_t)got;
+    text[used] = 0;
+    close(p.output);
+    waitpid(p.id, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_killed_process_does_not_hang_the_others(void **state)
+{
+    (void)state;
+    process ranks[MAX_DEVICES];
+    char file[] = "/tmp/moxie_ranks_XXXXXX", text[2000], mark;
+    struct timespec begin, end;
+    if (devices < 2 || getenv("MOXIE_PLAIN_DEVICES") != NULL || !has_nccl()) /* the stub's ranks are threads */
+        skip();
+    close(mkstemp(file));
+    unlink(file);
+    for (int32_t r = 0; r < devices; r++)
+        ranks[r] = start_rank(r, devices, file);
+    for (int32_t r = 0; r < devices; r++)
+        if (read(ranks[r].output, &mark, 1) != 1 || mark != '+') {
+            (void)end_of(ranks[r], text, sizeof text);
+            fail_msg("rank %d does not run: %s", (int)r, text);
+        }
+    kill(ranks[devices - 1].id, SIGKILL);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int32_t r = 0; r + 1 < devices; r++) {
+        const int code = end_of(ranks[r], text, sizeof text);
+        print_message("rank %d: %s\n", (int)r, text);
+        assert_int_equal(code, 0);
+    }
+    (void)end_of(ranks[devices - 1], text, sizeof text);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(end.tv_sec - begin.tv_sec <= KILLED_DEADLINE / 1000 + 4); /* and the end of a process with CUDA */
+}
+
+static int find_devices(void)
+{
+    table = device_or_skip();
+    if (table == NULL)
+        return 77;
+    assert_int_equal(table->count(&devices, NULL), MOXIE_OK);
+    devices = devices > MAX_DEVICES ? MAX_DEVICES : devices;
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_over_nccl),
@@ -344,12 +457,13 @@ int main(void)
         cmocka_unit_test(ranks_on_the_host_and_on_devices),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_rank_that_leaves_nccl_is_named),
+        cmocka_unit_test(a_killed_process_does_not_hang_the_others),
     };
-    table = device_or_skip();
-    if (table == NULL)
-        return 77;
-    assert_int_equal(table->count(&devices, NULL), MOXIE_OK);
-    devices = devices > MAX_DEVICES ? MAX_DEVICES : devices;
+    const int skipped = find_devices();
+    if (skipped != 0)
+        return skipped;
+    if (argc == 4)
+        return run_until_failure(argv[1], argv[2], argv[3]);
     print_message("%d device(s)\n", (int)devices);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
