@@ -83,7 +83,8 @@ static moxie_status check_nccl(const moxie_nccl_options *o, moxie_error *error)
 {
     const int ways = (o->id != NULL) + (o->over != NULL) + (o->file != NULL);
     MOX_FAIL_IF(ways != 1, MOXIE_ERR_ARGUMENT, error,
-                "moxie_nccl_options: %d of id, over and file are set; one must be: how the ranks find each other", ways);
+                "moxie_nccl_options: %d of id, over and file are set; one must be: how the ranks find each other",
+                ways);
     MOX_FAIL_IF(o->over == NULL && (o->ranks < 1 || o->ranks > MOXIE_MAX_RANKS), MOXIE_ERR_ARGUMENT, error,
                 "moxie_nccl_options: %d ranks; 1 to %d are possible", o->ranks, MOXIE_MAX_RANKS);
     MOX_FAIL_IF(o->over == NULL && (o->rank < 0 || o->rank >= o->ranks), MOXIE_ERR_ARGUMENT, error,

@@ -137,7 +137,8 @@ static moxie_status begin_mpi(cli_ranks *all, moxie_error *error)
 /* What a launcher calls this process's number among those of its host; NULL: none started it. */
 static const char *launched_number(void)
 {
-    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PMI_RANK" };
+    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                         "PMI_RANK" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (getenv(names[i]))
             return getenv(names[i]);

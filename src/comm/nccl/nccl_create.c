@@ -88,10 +88,11 @@ static moxie_status wait_for_file(const char *path, int32_t rank, int32_t deadli
         MOX_FAIL_IF(found < 0, MOXIE_ERR_IO, error,
                     "moxie_comm_nccl_create: %s is no file of %d bytes that can be read: rank 0 writes it", path,
                     MOXIE_NCCL_ID_BYTES);
-        MOX_FAIL_IF(waited > deadline_ms, MOXIE_ERR_TIMEOUT, error,
-                    "moxie_comm_nccl_create: rank %d waited %d ms (deadline_ms) for %s, which rank 0 writes: is it there, "
-                    "and does it see the same folder?",
-                    rank, deadline_ms, path);
+        MOX_FAIL_IF(
+            waited > deadline_ms, MOXIE_ERR_TIMEOUT, error,
+            "moxie_comm_nccl_create: rank %d waited %d ms (deadline_ms) for %s, which rank 0 writes: is it there, "
+            "and does it see the same folder?",
+            rank, deadline_ms, path);
         nanosleep(&(struct timespec) { .tv_nsec = 10000000 }, NULL);
     }
 }
@@ -100,10 +101,11 @@ static moxie_status id_by_file(const char *path, int32_t rank, int32_t deadline_
 {
     if (rank != 0)
         return wait_for_file(path, rank, deadline_ms, id, error);
-    MOX_FAIL_IF(access(path, F_OK) == 0, MOXIE_ERR_ARGUMENT, error,
-                "moxie_comm_nccl_create: %s is there already, and other ranks may have read it: name a file that is not "
-                "there",
-                path);
+    MOX_FAIL_IF(
+        access(path, F_OK) == 0, MOXIE_ERR_ARGUMENT, error,
+        "moxie_comm_nccl_create: %s is there already, and other ranks may have read it: name a file that is not "
+        "there",
+        path);
     MOX_TRY(mox_nccl_make_id(id, error));
     return mox_whole_file_write(path, id, sizeof *id, error);
 }

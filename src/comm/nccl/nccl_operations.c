@@ -250,16 +250,17 @@ static moxie_status check_headers(const mox_nccl_transport *t, const mox_nccl_op
             continue;
         const mox_nccl_header want = header_of(o, o->recv[r].bytes);
         memcpy(&header, o->pinned + o->recv[r].at, sizeof header);
-        MOX_FAIL_IF(header.operation != want.operation || header.kind_and_bytes != want.kind_and_bytes,
-                    MOXIE_ERR_MISMATCH, error,
-                    "%s, operation %llu of rank %d, %llu bytes expected: rank %d sent operation %llu, %s of %llu bytes: "
-                    "all ranks must make the same calls in the same order, with numbers that agree",
-                    mox_comm_kind_name(o->kind), (unsigned long long)o->number, t->rank,
-                    (unsigned long long)o->recv[r].bytes, r, (unsigned long long)header.operation,
-                    header.kind_and_bytes >> 56 <= MOX_COMM_BARRIER
-                        ? mox_comm_kind_name((mox_comm_kind)(header.kind_and_bytes >> 56))
-                        : "something",
-                    (unsigned long long)(header.kind_and_bytes & UINT64_MAX >> 8));
+        MOX_FAIL_IF(
+            header.operation != want.operation || header.kind_and_bytes != want.kind_and_bytes, MOXIE_ERR_MISMATCH,
+            error,
+            "%s, operation %llu of rank %d, %llu bytes expected: rank %d sent operation %llu, %s of %llu bytes: "
+            "all ranks must make the same calls in the same order, with numbers that agree",
+            mox_comm_kind_name(o->kind), (unsigned long long)o->number, t->rank, (unsigned long long)o->recv[r].bytes,
+            r, (unsigned long long)header.operation,
+            header.kind_and_bytes >> 56 <= MOX_COMM_BARRIER
+                ? mox_comm_kind_name((mox_comm_kind)(header.kind_and_bytes >> 56))
+                : "something",
+            (unsigned long long)(header.kind_and_bytes & UINT64_MAX >> 8));
     }
     return MOXIE_OK;
 }
@@ -306,8 +307,8 @@ static int32_t nccl_late(void *self, int64_t request)
     if (o->on_device || t->comm == NULL || t->device.use(t->device.ordinal, NULL) != MOXIE_OK)
         return -1;
     for (int32_t r = 0; r < t->ranks; r++)
-        if (o->recv[r].message && t->device.copy(&t->headers[r], o->device + o->recv[r].at, sizeof *t->headers, t->looks,
-                                                 NULL) != MOXIE_OK)
+        if (o->recv[r].message &&
+            t->device.copy(&t->headers[r], o->device + o->recv[r].at, sizeof *t->headers, t->looks, NULL) != MOXIE_OK)
             return -1;
     if (t->device.stream_wait(t->looks, NULL) != MOXIE_OK)
         return -1;

@@ -33,8 +33,9 @@ static moxie_status failed(const mox_nccl_transport *t, int code, const char *wh
     const bool other = code == MOX_NCCL_REMOTE_ERROR || code == MOX_NCCL_SYSTEM_ERROR;
     snprintf(text, sizeof text, "%s", why != NULL ? why : "");
     mox_make_printable(text, sizeof text);
-    return mox_fail(other ? MOXIE_ERR_TIMEOUT : MOXIE_ERR_IO, error, "%s on rank %d of %d: NCCL: %s%s%s%s", what, t->rank,
-                    t->ranks, t->nccl->error_string(code), text[0] != 0 ? " (" : "", text, text[0] != 0 ? ")" : "");
+    return mox_fail(other ? MOXIE_ERR_TIMEOUT : MOXIE_ERR_IO, error, "%s on rank %d of %d: NCCL: %s%s%s%s", what,
+                    t->rank, t->ranks, t->nccl->error_string(code), text[0] != 0 ? " (" : "", text,
+                    text[0] != 0 ? ")" : "");
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------- */
@@ -63,8 +64,8 @@ static moxie_status follow(mox_nccl_transport *t, mox_nccl_operation *o, moxie_e
 {
     t->pending = NULL;
     if (!o->on_device)
-        MOX_TRY(t->device.copy(o->pinned + o->send_bytes, o->device + o->send_bytes, o->bytes - o->send_bytes, o->stream,
-                               error));
+        MOX_TRY(t->device.copy(o->pinned + o->send_bytes, o->device + o->send_bytes, o->bytes - o->send_bytes,
+                               o->stream, error));
     MOX_TRY(t->device.event_record(o->event, o->stream, error));
     o->on_stream = true;
     return MOXIE_OK;
@@ -90,10 +91,11 @@ moxie_status mox_nccl_settle_all(mox_nccl_transport *t, const char *what, moxie_
         MOX_TRY(mox_nccl_settle(t, &settled, error));
         if (settled)
             return MOXIE_OK;
-        MOX_FAIL_IF(now_ms() - begin > t->deadline_ms, MOXIE_ERR_TIMEOUT, error,
-                    "%s: not all of %d ranks took part within %d ms (deadline_ms); NCCL does not say which did not; every "
-                    "rank must call it",
-                    what, t->ranks, t->deadline_ms);
+        MOX_FAIL_IF(
+            now_ms() - begin > t->deadline_ms, MOXIE_ERR_TIMEOUT, error,
+            "%s: not all of %d ranks took part within %d ms (deadline_ms); NCCL does not say which did not; every "
+            "rank must call it",
+            what, t->ranks, t->deadline_ms);
         sleep_a_little();
     }
 }
@@ -219,8 +221,8 @@ static moxie_status connect(mox_nccl_transport *t, const mox_nccl_id *id, const 
         MOX_TRY(table->progress(t, request, &done, error));
         const int32_t late = done || now_ms() - begin <= t->deadline_ms ? -1 : table->late(t, request);
         MOX_FAIL_IF(!done && now_ms() - begin > t->deadline_ms, MOXIE_ERR_TIMEOUT, error,
-                    "moxie_comm_nccl_create: rank %d of %d did not take part within %d ms (deadline_ms)", late, t->ranks,
-                    t->deadline_ms);
+                    "moxie_comm_nccl_create: rank %d of %d did not take part within %d ms (deadline_ms)", late,
+                    t->ranks, t->deadline_ms);
         sleep_a_little();
     }
     t->operations = 0; /* of the caller */

@@ -338,8 +338,9 @@ static const char *way_of(const moxie_plan *plan)
 {
     if (!plan->backend->on_device)
         return "";
-    return plan->ranks->staged ? ", through pinned memory of the host, which waits for the device before each exchange"
-                               : ", from device to device; the host waits for the choices of experts, and until rows came";
+    return plan->ranks->staged
+               ? ", through pinned memory of the host, which waits for the device before each exchange"
+               : ", from device to device; the host waits for the choices of experts, and until rows came";
 }
 
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)

@@ -88,7 +88,7 @@ typedef struct mox_ranks {
     uint64_t bytes;
     char *pinned;
     uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
-    mox_cuda_event last_run; /* recorded when a run has enqueued its last operation */
+    mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
     mox_arena arena;
 } mox_ranks;
 

@@ -28,11 +28,10 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
     const struct {
         const mox_run *run;
         uint64_t send, recv, bytes;
-    } arrays[MOX_DISPATCHED] = {
-        { mox_ranks_rows_of(run), s->send_x, s->recv_x, (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
-        { run->host, s->send_ids, s->recv_ids, k * sizeof(int32_t) },
-        { run->host, s->send_weights, s->recv_weights, k * sizeof(float) }
-    };
+    } arrays[MOX_DISPATCHED] = { { mox_ranks_rows_of(run), s->send_x, s->recv_x,
+                                   (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
+                                 { run->host, s->send_ids, s->recv_ids, k * sizeof(int32_t) },
+                                 { run->host, s->send_weights, s->recv_weights, k * sizeof(float) } };
     const int count = c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
     for (int i = 0; i < count; i++) {
         side->rows[i] = (moxie_comm_rows) { .send = at(arrays[i].run, arrays[i].send),
@@ -143,7 +142,8 @@ static moxie_status finish_return(const mox_run *run, mox_comm_request request, 
     const int32_t last = x->count - 1;
     const int64_t pairs = x->counts.pairs_at[last] + x->counts.pairs[last];
     MOX_TRY(mox_comm_wait(x->comm, request, error));
-    return mox_ranks_upload(run, x->space.returned, (uint64_t)(pairs * run->plan->config.hidden) * sizeof(float), error);
+    return mox_ranks_upload(run, x->space.returned, (uint64_t)(pairs * run->plan->config.hidden) * sizeof(float),
+                            error);
 }
 
 /* ---- own tokens -------------------------------------------------------------------------------------- */
@@ -186,12 +186,12 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
     const uint64_t row = (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype));
     MOX_TRY(mox_ranks_download(run, x->space.output, (uint64_t)run->tokens * row, error));
     moxie_comm_rows rows = { .send = at(mox_ranks_rows_of(run), x->space.output),
-                                   .recv = mox_ranks_outputs(run, n->in_at, n->in),
-                                   .row_bytes = row,
-                                   .send_rows = n->out,
-                                   .send_at = n->out_at,
-                                   .recv_rows = n->in,
-                                   .recv_at = n->in_at };
+                             .recv = mox_ranks_outputs(run, n->in_at, n->in),
+                             .row_bytes = row,
+                             .send_rows = n->out,
+                             .send_at = n->out_at,
+                             .recv_rows = n->in,
+                             .recv_at = n->in_at };
     mox_ranks_mark(run, &rows);
     MOX_TRY(mox_comm_start_allgatherv(x->comm, &rows, &request, error));
     MOX_TRY(mox_comm_wait(x->comm, request, error));
@@ -200,7 +200,15 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
 
-/* Agrees on a chunk and starts to send its rows. */
+/* A rank whose device fails tells the others, who wait for its numbers or rows. */
+static moxie_status or_break(const mox_ranks *x, moxie_status status, const moxie_error *reason)
+{
+    if (status != MOXIE_OK)
+        mox_comm_break(x->comm, reason);
+    return status;
+}
+
+/* Agrees on a chunk and starts to send its rows. `error` is not NULL. */
 static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chunks, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
@@ -210,9 +218,9 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     mox_exchange_send(run->host, &chunk);
     if (!sharded)
         mox_exchange_take(run->host, number);
-    MOX_TRY(mox_ranks_gather_hidden(run, sharded, chunk.tokens, error));
+    MOX_TRY(or_break(x, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
-    MOX_TRY(mox_ranks_wait(run, error));
+    MOX_TRY(or_break(x, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
