@@ -9,12 +9,12 @@
  *         staging of one operation:   | message to send | ... | message that comes | ... |
  *         a message:                  | operation, kind, bytes | the bytes |
  *
- * The communicator does not block: NCCL_IN_PROGRESS means that the group is not on its stream yet. Only when it is, the
- * next one may be submitted. Then an event says when the device has finished.
+ * The communicator does not block: MOX_NCCL_IN_PROGRESS means that the group is not on its stream yet. Only when it is,
+ * the next one may be submitted. Then an event says when the device has finished.
  *
  * Who is late: NCCL does not say. But the header of a message that came can be read while the others are awaited. So
- * operations in host memory name the lowest rank whose message is missing; rows on a device name none. A run begins each
- * chunk with the former.
+ * operations in host memory name the lowest rank whose message is missing; rows on a device name none. A run begins
+ * each chunk with the former.
  *
  * NCCL can neither withdraw an operation nor use a communicator after one was aborted: cancel() aborts it. Other ranks
  * see that as a rank that is late.

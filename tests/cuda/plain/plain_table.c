@@ -6,8 +6,8 @@
  *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_plain.so moxie bench --backend cuda ...       all kernels in plain C, as sm_80
  *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_emulated.so ...                               those of sm_90 by the GPU emulator
  *
- * MOXIE_PLAIN_DEVICES: how many devices there are; else one. A device has an L2 cache of 1 MiB, so that a few copies of a
- * layer are larger than the cache.
+ * MOXIE_PLAIN_DEVICES: how many devices there are; else one. A device has an L2 cache of 1 MiB, so that a few copies of
+ * a layer are larger than the cache.
  */
 #include <stdlib.h>
 
