@@ -40,7 +40,11 @@ typedef struct moxie_comm_rows {
     void *recv;
     uint64_t row_bytes; /* of each row, 1 or more; row i begins at byte i * row_bytes */
     const int64_t *send_rows, *send_at, *recv_rows, *recv_at;
-    uint32_t reserved[4]; /* zero */
+    /* on_device 1: `send` and `recv` are memory of the transport's device. The transfer begins when what is enqueued on
+     * `stream` (a cudaStream_t) so far has ended, and what is enqueued there after the request is done begins later. */
+    void *stream;
+    uint32_t on_device;
+    uint32_t reserved[1]; /* zero */
 } moxie_comm_rows;
 
 typedef enum moxie_comm_sum { MOXIE_COMM_SUM_I64 = 0, MOXIE_COMM_MAX_I64 = 1, MOXIE_COMM_MAX_F32 = 2 } moxie_comm_sum;
@@ -84,6 +88,8 @@ typedef struct moxie_transport {
     void (*destroy)(void *self); /* frees `self`; no request is open */
     /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
     void (*wait)(void *self, int64_t request, int32_t ms);
+    /* 0: all memory is the host's. n + 1: alltoallv and allgatherv also take rows that are on CUDA device n. */
+    int32_t device;
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
 
@@ -146,6 +152,33 @@ MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const mox
 MOXIE_API moxie_status moxie_comm_mpi_launch(moxie_error *error);
 /* MPI_Finalize for moxie_comm_mpi_launch, after all comms are destroyed. Not after a comm has failed: see above. */
 MOXIE_API void moxie_comm_mpi_finish(void);
+
+/* NCCL, between CUDA devices: one rank a device. libmoxie opens libnccl.so.2 (2.18 or later) when it is first asked for
+ * a comm; the environment variable MOXIE_NCCL_LIBRARY names another file. Set one of id, over and file: how the ranks
+ * find each other. */
+#define MOXIE_NCCL_ID_BYTES 128
+typedef struct moxie_nccl_options {
+    uint32_t struct_size;
+    int32_t ranks, rank; /* not read with `over` */
+    const char *device;  /* of this rank, as in moxie_options; NULL: the first */
+    const void *id;      /* [MOXIE_NCCL_ID_BYTES], which moxie_comm_nccl_id gave one rank, and which all have */
+    moxie_comm *over;    /* another comm of the same ranks, such as one over MPI; it may be destroyed afterwards */
+    const char *file;    /* rank 0 writes it, the others wait for it, rank 0 removes it; it must not be there before */
+} moxie_nccl_options;
+#define MOXIE_NCCL_OPTIONS_INIT MOXIE_INIT(moxie_nccl_options)
+
+/* A new id, for one comm. MOXIE_ERR_UNSUPPORTED without NCCL. Thread-safe. */
+MOXIE_API moxie_status moxie_comm_nccl_id(void *id, moxie_error *error);
+
+/* Collective: it waits at most deadline_ms for the other ranks. It takes rows that are on its device, for plans of the
+ * cuda back end there. Other operations, and rows of the host, are copied to the device and back. MOXIE_ERR_UNSUPPORTED
+ * without NCCL or the device.
+ *
+ * A rank that is dead or late fails the others at their deadline. Their text names it when they wait for numbers, as at
+ * the beginning of each chunk of a run. NCCL does not say which rank it is while rows travel between devices. Ranks
+ * that share a device are refused by NCCL. Destroying waits up to one second for the other ranks. Thread-safe. */
+MOXIE_API moxie_status moxie_comm_nccl_create(const moxie_nccl_options *nccl, const moxie_comm_options *options,
+                                              moxie_comm **out, moxie_error *error);
 
 /* After its plans. Ranks that still wait for this one fail. One-thread-at-a-time. */
 MOXIE_API void moxie_comm_destroy(moxie_comm *comm);

@@ -67,7 +67,11 @@ MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *ou
  * `hidden` to 16. It enqueues on `stream` and returns; it neither allocates nor waits. What it enqueues depends only on
  * `args` and the plan, so a graph that captured it can be replayed with other contents of the same buffers. It makes
  * the layer's device the calling thread's current one. One-thread-at-a-time per plan; plans of one layer may run on
- * several streams at once, each with its own workspace. */
+ * several streams at once, each with its own workspace.
+ *
+ * With options.comm the host decides which row goes where. So the call waits for the device, and for other ranks, and no
+ * graph can capture it. It returns when the last operation is enqueued; use one stream for all runs of the plan. Pinned
+ * memory comes with the plan. */
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
 

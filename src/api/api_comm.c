@@ -8,7 +8,9 @@
 #include "comm/comm.h"
 #include "comm/comm_check.h"
 #include "comm/mpi_loader.h"
+#include "comm/nccl/nccl_create.h"
 #include "comm/transport_list.h"
+#include "layer/config/comm_device.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 
@@ -69,6 +71,40 @@ moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_op
     NEED(out);
     MOX_TRY(read_options(options, &deadline_ms, error));
     return mox_comm_mpi_create(communicator, deadline_ms, 0, out, error);
+}
+
+moxie_status moxie_comm_nccl_id(void *id, moxie_error *error)
+{
+    NEED(id);
+    return mox_nccl_make_id(id, error);
+}
+
+static moxie_status check_nccl(const moxie_nccl_options *o, moxie_error *error)
+{
+    const int ways = (o->id != NULL) + (o->over != NULL) + (o->file != NULL);
+    MOX_FAIL_IF(ways != 1, MOXIE_ERR_ARGUMENT, error,
+                "moxie_nccl_options: %d of id, over and file are set; one must be: how the ranks find each other",
+                ways);
+    MOX_FAIL_IF(o->over == NULL && (o->ranks < 1 || o->ranks > MOXIE_MAX_RANKS), MOXIE_ERR_ARGUMENT, error,
+                "moxie_nccl_options: %d ranks; 1 to %d are possible", o->ranks, MOXIE_MAX_RANKS);
+    MOX_FAIL_IF(o->over == NULL && (o->rank < 0 || o->rank >= o->ranks), MOXIE_ERR_ARGUMENT, error,
+                "moxie_nccl_options: rank %d is not one of 0 to %d", o->rank, o->ranks - 1);
+    return MOXIE_OK;
+}
+
+moxie_status moxie_comm_nccl_create(const moxie_nccl_options *nccl, const moxie_comm_options *options, moxie_comm **out,
+                                    moxie_error *error)
+{
+    moxie_nccl_options known;
+    mox_comm_device device;
+    int32_t deadline_ms;
+    NEED(nccl);
+    NEED(out);
+    MOX_TRY(mox_struct_read(nccl, &known, MOX_STRUCT(moxie_nccl_options), error));
+    MOX_TRY(check_nccl(&known, error));
+    MOX_TRY(read_options(options, &deadline_ms, error));
+    MOX_TRY(mox_comm_device_find(known.device, &device, error));
+    return mox_comm_nccl_create(&known, &device, deadline_ms, out, error);
 }
 
 moxie_status moxie_comm_mpi_launch(moxie_error *error)

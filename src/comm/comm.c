@@ -119,6 +119,11 @@ const char *mox_comm_name(const moxie_comm *comm)
     return comm->transport.name;
 }
 
+int32_t mox_comm_rows_device(const moxie_comm *comm)
+{
+    return comm->transport.device - 1;
+}
+
 uint64_t mox_comm_operations(const moxie_comm *comm)
 {
     return comm->operations;
@@ -232,6 +237,9 @@ static moxie_status start_rows(moxie_comm *comm, mox_comm_kind kind, rows_functi
     if (!place)
         return status;
     MOX_TRY(mox_comm_check_rows(kind, rows, t->rank, t->ranks, error));
+    MOX_FAIL_IF(rows->on_device != 0 && (t->device == 0 || kind == MOX_COMM_REDUCE_SCATTER), MOXIE_ERR_ARGUMENT, error,
+                "%s: rows on a device were given, and the transport %s takes %s", mox_comm_kind_name(kind), t->name,
+                t->device == 0 ? "host memory only" : "those for alltoallv and allgatherv only");
     status = start(t->self, rows, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }

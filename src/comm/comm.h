@@ -32,6 +32,8 @@ void mox_comm_destroy(moxie_comm *comm);
 int32_t mox_comm_ranks(const moxie_comm *comm);
 int32_t mox_comm_rank(const moxie_comm *comm);
 const char *mox_comm_name(const moxie_comm *comm);
+/* The device whose rows alltoallv and allgatherv take; -1: none. */
+int32_t mox_comm_rows_device(const moxie_comm *comm);
 /* Operations started so far: the same number on all ranks at the same place of their programs. */
 uint64_t mox_comm_operations(const moxie_comm *comm);
 

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "comm/mpi_loader.h"
+#include "comm/nccl/nccl_library.h"
 
 typedef struct row {
     const char *name, *ranks;

@@ -21,6 +21,7 @@
 #include "cpu/combine/combine_args.h"
 #include "cuda/cuda_features.h"
 #include "cpu/dense/dense_args.h"
+#include "cuda/copy_rows/cuda_copy_rows_args.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cpu/glu/glu_args.h"
 #include "cuda/limits/cuda_limits_args.h"
@@ -87,7 +88,8 @@ enum {
 /* The sizes of all argument structs: two builds must agree on these, too, besides the table itself. */
 #define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
 enum {
-    MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args)
+    MOX_CUDA_ARGS_BYTES =
+        sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) + sizeof(mox_cuda_copy_rows_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER
@@ -121,6 +123,8 @@ typedef struct mox_cuda_table {
     void (*event_destroy)(mox_cuda_event event);
     moxie_status (*event_record)(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error);
     moxie_status (*event_wait)(mox_cuda_event event, moxie_error *error); /* the host waits */
+    /* *done: whether what was recorded has ended. */
+    moxie_status (*event_done)(mox_cuda_event event, int32_t *done, moxie_error *error);
 
     /* ---- graphs and time, for the bench and the tests ------------------------------------------- */
     moxie_status (*capture_begin)(mox_cuda_stream stream, moxie_error *error);
@@ -132,6 +136,9 @@ typedef struct mox_cuda_table {
     moxie_status (*timer_start)(void *timer, mox_cuda_stream stream, moxie_error *error);
     /* Waits for everything before it; milliseconds since start. */
     moxie_status (*timer_stop)(void *timer, mox_cuda_stream stream, float *milliseconds, moxie_error *error);
+
+    /* ---- rows for other ranks ------------------------------------------------------------------- */
+    moxie_status (*copy_rows)(const mox_cuda_copy_rows_args *args, mox_cuda_stream stream, moxie_error *error);
 
     /* ---- launchers, one per kernel -------------------------------------------------------------- */
 #define MOX_CUDA_LAUNCHER(family, args_type) mox_cuda_##family##_launch *family[MOX_CUDA_ROWS_##family];
@@ -156,6 +163,7 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #include "cuda/row_norm/cuda_row_norm.def"
 #include "cuda/topk/cuda_topk.def"
 #undef MOX_CUDA_ROW
+moxie_status mox_cuda_copy_rows_launch(const mox_cuda_copy_rows_args *args, mox_cuda_stream stream, moxie_error *error);
 
 #ifdef __cplusplus
 }

@@ -266,7 +266,7 @@ static void try_wrong_rows(moxie_comm *comm, rows_call *call, bool sends)
     moxie_comm_rows rows;
     REFUSED(call(NULL, &good, &error), "comm is NULL");
     REFUSED(call(comm, NULL, &error), "rows is NULL");
-    WRONG(rows.reserved[3] = 1, "moxie_comm_rows");
+    WRONG(rows.reserved[0] = 1, "moxie_comm_rows");
     WRONG(rows.row_bytes = 0, "row_bytes is 0");
     WRONG(rows.recv_rows = NULL, "recv_rows is NULL");
     WRONG(rows.recv_at = NULL, "recv_at is NULL");

@@ -5,6 +5,7 @@
  */
 #include "test_cuda_table.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,14 +21,16 @@
 static mox_cuda_features device;
 static char log_text[1 << 16];
 static size_t log_used;
+static int devices = 1;
 static int calls, fail_at, allocations, alive;
-static bool failed;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* ranks are threads */
 
 /* ---- recording ----------------------------------------------------------------------------------------- */
 
 static moxie_status record(const char *name, moxie_error *error)
 {
     const size_t length = strlen(name);
+    pthread_mutex_lock(&lock);
     if (log_used + length + 2 < sizeof log_text) {
         memcpy(log_text + log_used, name, length);
         log_used += length;
@@ -35,8 +38,9 @@ static moxie_status record(const char *name, moxie_error *error)
         log_text[log_used] = '\0';
     }
     test_cuda_pass(1e-3);
-    failed = fail_at != 0 && ++calls == fail_at;
-    MOX_FAIL_IF(failed, MOXIE_ERR_IO, error, "the table was told to fail at this %s", name);
+    const bool fails = fail_at != 0 && ++calls == fail_at;
+    pthread_mutex_unlock(&lock);
+    MOX_FAIL_IF(fails, MOXIE_ERR_IO, error, "the table was told to fail at this %s", name);
     return MOXIE_OK;
 }
 
@@ -74,7 +78,7 @@ static int32_t kernels(void)
 static moxie_status count(int32_t *out, moxie_error *error)
 {
     (void)error;
-    *out = 1;
+    *out = devices;
     return MOXIE_OK;
 }
 
@@ -88,7 +92,7 @@ static moxie_status features(int32_t ordinal, mox_cuda_features *out, moxie_erro
 static moxie_status use(int32_t ordinal, moxie_error *error)
 {
     (void)error;
-    assert_int_equal(ordinal, 0);
+    assert_true(ordinal >= 0 && ordinal < devices);
     return MOXIE_OK;
 }
 
@@ -101,8 +105,8 @@ static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
     assert_non_null(block);
     memset(block, 0xff, (size_t)(bytes + 511) / 256 * 256 + 256); /* fresh device memory may hold anything: here NaN */
     memcpy(block, &bytes, sizeof bytes);
-    allocations++;
-    alive++;
+    __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     *out = block + 256;
     return MOXIE_OK;
 }
@@ -117,7 +121,7 @@ static void release(void *memory)
     for (uint64_t i = bytes; i < (bytes + 255) / 256 * 256; i++)
         assert_int_equal(((uint8_t *)memory)[i], 0xff); /* nothing was written past the end */
     free(block);
-    alive--;
+    __atomic_sub_fetch(&alive, 1, __ATOMIC_RELAXED);
 }
 
 static moxie_status copy(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
@@ -141,14 +145,15 @@ static moxie_status create(void **out, moxie_error *error)
 {
     static char object;
     MOX_TRY(record("create", error));
-    alive++;
+    __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     *out = &object;
     return MOXIE_OK;
 }
 
 static void destroy(void *object)
 {
-    alive -= object != NULL;
+    if (object != NULL)
+        __atomic_sub_fetch(&alive, 1, __ATOMIC_RELAXED);
 }
 
 static moxie_status wait_for(void *object, moxie_error *error)
@@ -156,6 +161,13 @@ static moxie_status wait_for(void *object, moxie_error *error)
     (void)object;
     assert_true(test_cuda_may_wait());
     return record("wait", error);
+}
+
+static moxie_status event_done(mox_cuda_event event, int32_t *done, moxie_error *error)
+{
+    (void)event, (void)error;
+    *done = 1;
+    return MOXIE_OK;
 }
 
 static moxie_status event_record(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error)
@@ -417,6 +429,29 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
     return MOXIE_OK;
 }
 
+/* ---- rows for other ranks ------------------------------------------------------------------------------ */
+
+static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("copy_rows", error));
+    const int64_t from_bytes = mox_dtype_bytes(a->from_dtype), to_bytes = mox_dtype_bytes(a->to_dtype);
+    assert_true(a->to_cols >= a->cols);
+    for (int64_t i = 0; i < a->rows; i++) {
+        const char *from = (const char *)a->from + (a->row != NULL ? a->row[i] : i) * a->from_stride;
+        char *to = (char *)a->to + i * a->to_stride;
+        for (int64_t c = 0; c < a->cols; c++) {
+            const float value = mox_load(a->from_dtype, from + c * from_bytes);
+            if (a->from_dtype == a->to_dtype)
+                memcpy(to + c * to_bytes, from + c * from_bytes, (size_t)to_bytes);
+            else
+                mox_narrow(a->to_dtype, &value, to + c * to_bytes, 1);
+        }
+        memset(to + a->cols * to_bytes, 0, (size_t)((a->to_cols - a->cols) * to_bytes));
+    }
+    return MOXIE_OK;
+}
+
 /* ---- now, or in a graph -------------------------------------------------------------------------------- */
 
 #define MOX_CUDA_LAUNCHER(family, args_type)                                                                           \
@@ -455,11 +490,18 @@ static mox_cuda_table table = {
     .event_destroy = destroy,
     .event_record = event_record,
     .event_wait = wait_for,
+    .event_done = event_done,
+    .copy_rows = copy_rows,
 };
 
 void test_cuda_set_device(const char *preset)
 {
     assert_true(mox_cuda_preset(preset, &device));
+}
+
+void test_cuda_set_devices(int count)
+{
+    devices = count;
 }
 
 void test_cuda_set_l2(uint64_t bytes)

@@ -19,6 +19,8 @@ int test_cuda_begin(void **state);
 int test_cuda_end(void **state);
 /* The features of its one device. */
 void test_cuda_set_device(const char *preset);
+/* How many such devices there are; one, if not called. */
+void test_cuda_set_devices(int count);
 /* Sets a smaller L2, for tests that would otherwise allocate much memory. */
 void test_cuda_set_l2(uint64_t bytes);
 

@@ -68,6 +68,8 @@ static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_a
 {
     test_ranks_spec *spec = t->spec;
     moxie_status status = MOXIE_OK;
+    if (spec->absent == t->rank + 1)
+        return MOXIE_OK;
     args->workspace_bytes = moxie_plan_workspace_bytes(plan);
     args->workspace = aligned_alloc(64, args->workspace_bytes > 0 ? args->workspace_bytes : 64);
     memset(args->workspace, 0xa5, args->workspace_bytes);
@@ -170,8 +172,13 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
 static void *rank_main(void *user)
 {
     rank_thread *t = user;
-    t->result->status = run_rank(t, &t->result->error);
+    moxie_comm *local = t->comm;
+    if (t->spec->over != NULL)
+        t->comm = t->spec->over(local, &t->result->error);
+    t->result->status = t->comm != NULL ? run_rank(t, &t->result->error) : t->result->error.code;
     moxie_comm_destroy(t->comm);
+    if (t->comm != local)
+        moxie_comm_destroy(local);
     return NULL;
 }
 

@@ -11,7 +11,7 @@ enum { OPT_RANKS = 1300, OPT_TP, OPT_EP_MAP, OPT_TOKENS_AS, OPT_COMM };
 
 static const char *const kinds[] = { "linear", "round_robin", NULL }; /* in the order of moxie_expert_map_kind */
 static const char *const layouts[] = { "sharded", "replicated", "scattered", NULL }; /* of moxie_token_layout */
-static const char *const comms[] = { "local", "mpi", NULL };
+static const char *const comms[] = { "local", "mpi", "nccl", NULL };
 static const cli_names kind_names = { .kind = "placement", .fixed = kinds };
 static const cli_names layout_names = { .kind = "layout of tokens", .fixed = layouts };
 static const cli_names comm_names = { .kind = "comm", .fixed = comms };
@@ -30,13 +30,16 @@ static const struct argp_option ranks_options[] = {
 };
 
 static const struct argp_option comm_options[] = {
-    { "comm", OPT_COMM, "NAME", 0, "local (default); or mpi: each process of an mpirun is a rank, with --threads", 0 },
+    { "comm", OPT_COMM, "NAME", 0,
+      "local (default); mpi: each process of an mpirun is a rank, with --threads; nccl: rank r of --ranks, or of the "
+      "processes that mpirun started on this host, is on CUDA device r",
+      0 },
     { 0 },
 };
 
 bool cli_ranks_asked(const cli_ranks_options *options)
 {
-    return options->ranks > 0 || options->comm == CLI_COMM_MPI;
+    return options->ranks > 0 || options->comm != CLI_COMM_LOCAL;
 }
 
 const char *cli_tokens_as(int32_t token_layout)

@@ -17,14 +17,14 @@
 
 #include "balance.h"
 
-enum { CLI_COMM_LOCAL, CLI_COMM_MPI };
+enum { CLI_COMM_LOCAL, CLI_COMM_MPI, CLI_COMM_NCCL };
 
 typedef struct cli_ranks_options {
     int32_t ranks;     /* 0: not given; with MPI: as many as processes */
     int32_t tp;        /* ranks that share experts; 0: not given, which is 1 */
     const char *map;   /* linear, round_robin or a file; NULL: not given */
     int32_t tokens_as; /* moxie_token_layout */
-    int32_t comm;      /* CLI_COMM_LOCAL, CLI_COMM_MPI */
+    int32_t comm;      /* CLI_COMM_LOCAL, ... */
     const char *lone;  /* an option that was given and needs --ranks */
 } cli_ranks_options;
 
@@ -83,6 +83,8 @@ struct cli_rank {
     cli_ranks *all;
     int32_t rank;
     moxie_comm *comm;
+    moxie_comm *below; /* with NCCL: the local comm or that of MPI, by which ranks found each other; or NULL */
+    char device[12];   /* the number of its CUDA device; "": the one of --device */
     moxie_executor *executor;
     moxie_layer *layer;
     moxie_plan *plan;
@@ -97,6 +99,8 @@ struct cli_rank {
 
 /* Whether all ranks came through; on another rank's failure an error that says so. Collective. */
 moxie_status cli_rank_agree(cli_rank *rank, moxie_status status, moxie_error *error);
+/* With --comm nccl: puts a comm over NCCL above the rank's. Collective. */
+moxie_status cli_rank_begin_nccl(cli_rank *rank, moxie_error *error);
 /* Does `work` on every rank of this process, on its thread; the error of the rank that failed first. */
 moxie_status cli_ranks_each(cli_ranks *all, moxie_status (*work)(cli_rank *rank, moxie_error *error),
                             moxie_error *error);

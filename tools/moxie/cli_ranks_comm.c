@@ -7,6 +7,7 @@
  */
 #include "cli_ranks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- what failed ----------------------------------------------------------------------------------- */
@@ -133,11 +134,46 @@ static moxie_status begin_mpi(cli_ranks *all, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* What a launcher calls this process's number among those of its host; NULL: none started it. */
+static const char *launched_number(void)
+{
+    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                         "PMI_RANK" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (getenv(names[i]))
+            return getenv(names[i]);
+    return NULL;
+}
+
+moxie_status cli_rank_begin_nccl(cli_rank *r, moxie_error *error)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    const char *given = r->all->layer->device, *number = launched_number();
+    moxie_comm *comm = NULL;
+    if (r->all->options.comm != CLI_COMM_NCCL)
+        return MOXIE_OK;
+    if (!given)
+        snprintf(r->device, sizeof r->device, "%.8s", number ? number : "");
+    if (!given && !number)
+        snprintf(r->device, sizeof r->device, "%d", r->rank);
+    nccl.over = r->comm;
+    nccl.device = given ? given : r->device;
+    const moxie_status status = moxie_comm_nccl_create(&nccl, NULL, &comm, error);
+    if (status == MOXIE_OK) {
+        r->below = r->comm;
+        r->comm = comm;
+    }
+    return status;
+}
+
 moxie_status cli_ranks_begin(const cli_ranks_options *options, cli_ranks *out, moxie_error *error)
 {
-    const bool mpi = options->comm == CLI_COMM_MPI;
+    const bool mpi = options->comm == CLI_COMM_MPI || (options->comm == CLI_COMM_NCCL && launched_number());
     *out = (cli_ranks) { .options = *options, .ranks = options->ranks, .here = mpi ? 1 : options->ranks };
     out->leader = true;
+    if (out->here < 1)
+        return cli_error(MOXIE_ERR_ARGUMENT, error, "",
+                         "--comm nccl goes with --ranks N, or under mpirun; neither is here");
     out->rank = cli_alloc((size_t)out->here * sizeof *out->rank);
     for (int32_t i = 0; i < out->here; i++)
         out->rank[i] = (cli_rank) { .all = out, .rank = i };
@@ -165,6 +201,7 @@ void cli_ranks_end(cli_ranks *ranks)
         moxie_layer_destroy(r->layer);
         moxie_executor_destroy(r->executor);
         moxie_comm_destroy(r->comm);
+        moxie_comm_destroy(r->below);
         free(r->workspace);
         free(r->output);
     }

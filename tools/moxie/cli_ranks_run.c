@@ -16,7 +16,8 @@ static moxie_options options_of(cli_rank *r, cli_progress *progress)
     o.backend = given->backend;
     o.mode = given->mode;
     o.isa = given->isa;
-    o.device = given->backend == MOXIE_BACKEND_CUDA ? given->device : NULL;
+    if (given->backend == MOXIE_BACKEND_CUDA)
+        o.device = r->device[0] ? r->device : given->device;
     o.max_tokens = r->all->max_tokens > 0 ? r->all->max_tokens : 1;
     o.executor = r->executor;
     o.comm = r->comm;
@@ -46,10 +47,12 @@ static moxie_status make_layer(cli_rank *r, moxie_error *error)
 
 static moxie_status make_rank(cli_rank *r, moxie_error *error)
 {
-    const moxie_options o = options_of(r, NULL);
-    moxie_status status = make_layer(r, error);
+    moxie_status status = cli_rank_agree(r, cli_rank_begin_nccl(r, error), error);
+    if (status == MOXIE_OK)
+        status = make_layer(r, error);
     if (status != MOXIE_OK)
         return status;
+    const moxie_options o = options_of(r, NULL);
     status = moxie_plan_create(r->layer, &o, &r->plan, error);
     const uint64_t bytes = status == MOXIE_OK ? moxie_plan_workspace_bytes(r->plan) : 0;
     if (status == MOXIE_OK && !(r->workspace = aligned_alloc(64, (bytes + 127) / 64 * 64)))

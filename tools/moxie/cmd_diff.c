@@ -58,6 +58,8 @@ static void check_combination(struct argp_state *state, arguments *args)
         argp_error(state,
                    "--against compares weights and runs nothing, and %s is for running: leave one of the two out",
                    running);
+    if (args->ranks.comm == CLI_COMM_MPI)
+        argp_error(state, "--comm mpi is for `moxie run`, whose processes are the ranks: give --ranks N alone");
     if (many && args->has_b)
         argp_error(state, "--ranks compares ranks with one rank of the same back end, --a: leave --b out");
     if (args->layer.device && args->a != MOXIE_BACKEND_CUDA && args->b != MOXIE_BACKEND_CUDA)
@@ -72,7 +74,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = state->child_inputs[1] = &args->layer;
-        state->child_inputs[2] = &args->ranks;
+        state->child_inputs[2] = state->child_inputs[3] = &args->ranks;
         return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
@@ -385,6 +387,7 @@ int cmd_diff(int argc, char **argv)
     static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 },
                                                   { &cli_tokens_argp, 0, NULL, 0 },
                                                   { &cli_ranks_argp, 0, "N ranks against one, byte by byte:", 1 },
+                                                  { &cli_comm_argp, 0, NULL, 1 },
                                                   { 0 } };
     static const struct argp parser = {
         options,  parse,

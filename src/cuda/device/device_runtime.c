@@ -174,6 +174,19 @@ static moxie_status event_wait(mox_cuda_event event, moxie_error *error)
     return mox_cuda_status(cudaEventSynchronize((cudaEvent_t)event), "waiting for an event", error);
 }
 
+static moxie_status event_done(mox_cuda_event event, int32_t *done, moxie_error *error)
+{
+    const cudaError_t code = cudaEventQuery((cudaEvent_t)event);
+    if (code == cudaErrorNotReady) {
+        cudaGetLastError(); /* else the next launch would report it */
+        *done = 0;
+        return MOXIE_OK;
+    }
+    MOX_TRY(mox_cuda_status(code, "looking at an event", error));
+    *done = 1;
+    return MOXIE_OK;
+}
+
 /* ---- graphs ----------------------------------------------------------------------------------------- */
 
 static moxie_status capture_begin(mox_cuda_stream stream, moxie_error *error)
@@ -281,6 +294,7 @@ static const mox_cuda_table table = {
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_wait = event_wait,
+    .event_done = event_done,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_launch = graph_launch,
@@ -289,6 +303,7 @@ static const mox_cuda_table table = {
     .timer_destroy = timer_destroy,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
+    .copy_rows = mox_cuda_copy_rows_launch,
     .row_norm = {
 #include "cuda/row_norm/cuda_row_norm.def"
     },

@@ -164,6 +164,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
     if (status == MOXIE_OK)
+        status = mox_plan_ranks_pin(plan, error);
+    if (status == MOXIE_OK)
         status = mox_plan_ranks_add_steps(plan, error);
     if (read.comm != NULL && layer != NULL) {
         status = mox_plan_ranks_agree(plan, read.comm, status, error);
@@ -220,6 +222,6 @@ void mox_plan_destroy(moxie_plan *plan)
     if (plan == NULL)
         return;
     mox_steps_free(&plan->steps);
-    mox_plan_ranks_destroy(plan->ranks);
+    mox_plan_ranks_destroy(plan);
     mox_free(plan);
 }

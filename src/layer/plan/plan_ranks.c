@@ -82,10 +82,24 @@ static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
                 MOXIE_ERR_MISMATCH, error,
                 "the plan has a comm, but its layer was created without one, and so without the shared expert: create "
                 "the layer with the options of the plan");
-    MOX_FAIL_IF(plan->backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
-                "a plan of the %s back end cannot exchange rows with other ranks yet: use the cpu back end, or "
-                "exchange rows between moxie_plan_experts and moxie_plan_combine",
+    return MOXIE_OK;
+}
+
+/* Whether rows of the plan's device travel through pinned memory. */
+static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error *error)
+{
+    const int32_t device = mox_comm_rows_device(x->comm);
+    if (!plan->backend->on_device)
+        return MOXIE_OK;
+    MOX_FAIL_IF(x->tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
+                "a plan of the %s back end cannot gather activations of tensor parallel ranks yet: use the cpu back "
+                "end, or tp_size 1",
                 plan->backend->name);
+    MOX_FAIL_IF(device >= 0 && device != plan->device.ordinal, MOXIE_ERR_MISMATCH, error,
+                "the plan runs on CUDA device %d, but options.comm is of device %d: make the comm for the device of "
+                "the plan",
+                (int)plan->device.ordinal, (int)device);
+    x->staged = device < 0;
     return MOXIE_OK;
 }
 
@@ -125,15 +139,22 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
+    MOX_TRY(set_staged(plan, x, error));
     return place(c, x, error);
 }
 
-void mox_plan_ranks_destroy(mox_ranks *ranks)
+void mox_plan_ranks_destroy(const moxie_plan *plan)
 {
-    if (ranks == NULL)
+    mox_ranks *x = plan->ranks;
+    const mox_cuda_table *table = plan->device.table;
+    if (x == NULL)
         return;
-    mox_arena_free(&ranks->arena);
-    mox_free(ranks);
+    if (x->pinned != NULL)
+        table->release_pinned(x->pinned);
+    if (x->last_run != NULL)
+        table->event_destroy(x->last_run);
+    mox_arena_free(&x->arena);
+    mox_free(x);
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
@@ -199,33 +220,39 @@ static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, int64_t element
     return mox_carve_offset(c, (uint64_t)rows, (uint64_t)(cols * element));
 }
 
-/* The buffers that both sides have. */
-static void carve_side(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
+/* Buffers that both sides have: numbers, then rows. */
+static void carve_numbers(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
 {
     const mox_ranks *x = plan->ranks;
-    const moxie_layer_config *config = &plan->config;
-    const int64_t k = config->top_k, h = config->hidden, element = mox_dtype_bytes(config->dtype);
-    const int64_t sent = x->chunk_tokens * max_copies(plan);
+    const int64_t k = plan->config.top_k, sent = x->chunk_tokens * max_copies(plan);
     s->position = carve(c, x->chunk_tokens, k, sizeof(int64_t));
     s->token = carve(c, mox_max_i64(sent, x->max_rows), 1, sizeof(int64_t));
-    s->send_x = carve(c, sent, h, element);
     s->send_ids = carve(c, sent, k, sizeof(int32_t));
-    s->recv_x = carve(c, x->max_rows, h, element);
     s->recv_ids = carve(c, x->max_rows, k, sizeof(int32_t));
-    if (config->routing.on_input) {
+    if (plan->config.routing.on_input) {
         s->send_weights = carve(c, sent, k, sizeof(float));
         s->recv_weights = carve(c, x->max_rows, k, sizeof(float));
     }
+    if (plan->backend->on_device) {
+        s->local = carve(c, x->max_rows, k, sizeof(int64_t));
+        s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
+    }
 }
 
-void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
+static void carve_rows(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
 {
-    mox_ranks *x = plan->ranks;
-    if (x == NULL)
-        return;
+    const mox_ranks *x = plan->ranks;
+    const int64_t h = plan->config.hidden, element = mox_dtype_bytes(plan->config.dtype);
+    s->send_x = carve(c, x->chunk_tokens * max_copies(plan), h, element);
+    s->recv_x = carve(c, x->max_rows, h, element);
+}
+
+/* Buffers that both sides share. */
+static void carve_shared(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
+{
+    const mox_ranks *x = plan->ranks;
     const moxie_layer_config *config = &plan->config;
     const int64_t tokens = x->chunk_tokens, k = config->top_k, h = config->hidden;
-    mox_ranks_space *s = &x->sides[0].space;
     s->order = carve(c, plan->pass_tokens, k, sizeof(int64_t));
     s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], sizeof(float));
     s->returned = carve(c, tokens * k, h, sizeof(float));
@@ -233,11 +260,60 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         s->whole = carve(c, tokens * k, h, sizeof(float));
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
-    carve_side(plan, s, c);
-    x->sides[1].space = *s;
-    if (max_own(plan) > tokens)
-        carve_side(plan, &x->sides[1].space, c);
+}
+
+void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
+{
+    mox_ranks *x = plan->ranks;
+    if (x == NULL)
+        return;
+    mox_ranks_space *one = &x->sides[0].space, *two = &x->sides[1].space;
+    const bool chunks = max_own(plan) > x->chunk_tokens;
+    mox_ranks_space numbers = { 0 }, shared = { 0 };
+    carve_numbers(plan, one, c);
+    if (chunks)
+        carve_numbers(plan, &numbers, c);
+    x->number_bytes = c->used;
+    carve_shared(plan, &shared, c);
+    one->order = shared.order;
+    one->results = shared.results;
+    one->returned = shared.returned;
+    one->whole = shared.whole;
+    one->output = shared.output;
+    carve_rows(plan, one, c);
+    *two = *one;
+    if (chunks) {
+        two->position = numbers.position;
+        two->token = numbers.token;
+        two->send_ids = numbers.send_ids;
+        two->recv_ids = numbers.recv_ids;
+        two->send_weights = numbers.send_weights;
+        two->recv_weights = numbers.recv_weights;
+        two->local = numbers.local;
+        two->shared_offsets = numbers.shared_offsets;
+        carve_rows(plan, two, c);
+    }
+    x->bytes = c->used;
     mox_ranks_use(x, 0);
+}
+
+moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
+{
+    mox_ranks *x = plan->ranks;
+    void *pinned = NULL;
+    if (x == NULL || !plan->backend->on_device || plan->layer == NULL)
+        return MOXIE_OK;
+    mox_carver c = mox_offset_carver(plan->backend->align);
+    carve(&c, (int64_t)(x->staged ? x->bytes : x->number_bytes), 1, 1);
+    x->pinned_ids = carve(&c, plan->max_tokens, plan->config.top_k, sizeof(int32_t));
+    x->pinned_weights = carve(&c, plan->max_tokens, plan->config.top_k, sizeof(float));
+    if (x->staged && x->layout == MOXIE_TOKENS_REPLICATED)
+        x->pinned_outputs = carve(&c, x->max_rows, plan->config.hidden, mox_dtype_bytes(plan->config.dtype));
+    MOX_TRY(plan->device.table->use(plan->device.ordinal, error));
+    MOX_TRY(plan->device.table->event_create(&x->last_run, error));
+    MOX_TRY(plan->device.table->allocate_pinned(c.used, &pinned, error));
+    x->pinned = pinned;
+    return MOXIE_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------------- */
@@ -257,17 +333,28 @@ static moxie_status add_step(moxie_plan *plan, const char *role, const char *tex
     return mox_steps_add(&plan->steps, &step, error);
 }
 
+/* How rows of a device travel, and what the host waits for. */
+static const char *way_of(const moxie_plan *plan)
+{
+    if (!plan->backend->on_device)
+        return "";
+    return plan->ranks->staged
+               ? ", through pinned memory of the host, which waits for the device before each exchange"
+               : ", from device to device; the host waits for the choices of experts, and until rows came";
+}
+
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
 {
     const mox_ranks *x = plan->ranks;
-    char text[192];
+    char text[320];
     if (x == NULL)
         return MOXIE_OK;
+    const char *way = way_of(plan);
     const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
     if (x->layout == MOXIE_TOKENS_SHARDED) {
         snprintf(text, sizeof text,
-                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks",
-                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size);
+                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks%s",
+                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, way);
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
     if (x->tp_size > 1) {
@@ -275,11 +362,11 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));
     }
-    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", h * 4,
-             h * 4 * (long long)plan->config.top_k);
+    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", h * 4,
+             h * 4 * (long long)plan->config.top_k, way);
     MOX_TRY(add_step(plan, "return", text, error));
     if (x->layout != MOXIE_TOKENS_REPLICATED)
         return MOXIE_OK;
-    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks", h * element, (int)x->count);
+    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
     return add_step(plan, "gather", text, error);
 }

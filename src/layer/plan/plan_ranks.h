@@ -14,7 +14,7 @@
 /* Sets plan->ranks, or leaves it NULL without options->comm. The plan has its layer, configuration, kernels and
  * max_tokens. */
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error);
-void mox_plan_ranks_destroy(mox_ranks *ranks);
+void mox_plan_ranks_destroy(const moxie_plan *plan);
 
 /* The most tokens of a pass: of the batch, or rows that come from all ranks. */
 int64_t mox_plan_max_pass(const moxie_plan *plan);
@@ -29,6 +29,8 @@ void mox_plan_ranks_fit_chunk(moxie_plan *plan);
 void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens);
 /* Assigns the buffers of a chunk. */
 void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *carver);
+/* Allocates the pinned memory of a plan on a device. */
+moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error);
 /* Steps "dispatch", "return", "gather" with their bytes. */
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error);
 

@@ -23,6 +23,7 @@
 
 #include "base/memory.h"
 #include "comm/comm.h"
+#include "cuda/cuda_table.h"
 
 /* What the buffers of a chunk may take together. A chunk reads all local weights once, so it should be large; but its
  * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
@@ -47,6 +48,9 @@ typedef struct mox_ranks_space {
     uint64_t order; /* [pass pairs] rows of y in the order of `results` */
     uint64_t results, returned, whole;
     uint64_t output; /* [C, H] outputs that all ranks get */
+    /* plans on a device: */
+    uint64_t local;          /* [R C, K] pairs that this rank computes */
+    uint64_t shared_offsets; /* [2] */
 } mox_ranks_space;
 
 #define MOX_DISPATCHED 3 /* arrays that a dispatch sends: hidden rows, ids, weights */
@@ -78,6 +82,13 @@ typedef struct mox_ranks {
     mox_ranks_counts counts;
     bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
     int64_t calls;  /* runs so far: all ranks must be at the same one */
+    /* Plans on a device: pinned memory, which mirrors the first bytes of the workspace (run/ranks_device.h). */
+    bool staged;           /* rows travel through it */
+    uint64_t number_bytes; /* of the workspace, that hold numbers; rows follow, to `bytes` */
+    uint64_t bytes;
+    char *pinned;
+    uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
+    mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
     mox_arena arena;
 } mox_ranks;
 

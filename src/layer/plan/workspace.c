@@ -2,7 +2,7 @@
  *
  * workspace.c - assigns offsets to the buffers of a run: a pure function of the plan.
  *
- *     | batch | indices, scratch | y routed | y shared | fused buffers | routed experts' buffers |
+ *     | ranks | batch | indices, scratch | y routed | y shared | fused buffers | routed experts' buffers |
  *                                                                      | shared expert's buffers |    same memory
  *
  * Every buffer begins at the back end's alignment. Routed and shared experts that are not fused run one after the
@@ -216,9 +216,9 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
 moxie_status mox_workspace_assign(moxie_plan *plan, moxie_error *error)
 {
     mox_carver c = mox_offset_carver(plan->backend->align);
+    mox_plan_ranks_carve(plan, &c);
     carve_batch(&c, plan);
     carve_pass(&c, plan);
-    mox_plan_ranks_carve(plan, &c);
     plan->space.bytes = c.used;
     for (int k = 0; k < (mox_plan_has_shared(plan) ? MOX_EXPERT_KINDS : 1); k++)
         carve_traces(&c, &plan->experts[k]);

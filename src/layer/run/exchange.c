@@ -122,6 +122,8 @@ static void copy_some(void *context, int64_t task, int32_t worker)
 static void copy_hidden(const mox_run *run, const row_buffers *b, int64_t rows)
 {
     const moxie_layer_config *c = &run->plan->config;
+    if (run->plan->backend->on_device) /* mox_ranks_gather_hidden does it */
+        return;
     row_copy copy = { run, b, rows, (size_t)(c->hidden * mox_dtype_bytes(c->dtype)) };
     mox_parallel(run->queue.executor, mox_ceil_div(rows, ROWS_PER_TASK), copy_some, &copy);
 }

@@ -77,7 +77,7 @@ static moxie_status use_device(const mox_run *run, moxie_error *error)
     const mox_device *device = &run->plan->device;
     MOX_FAIL_IF((uintptr_t)run->args.workspace % MOX_DEVICE_ALIGN != 0, MOXIE_ERR_ARGUMENT, error,
                 "workspace is %p; on a device it must be aligned to %d bytes", run->args.workspace, MOX_DEVICE_ALIGN);
-    return run->args.tokens > 0 ? device->table->use(device->ordinal, error) : MOXIE_OK;
+    return run->args.tokens > 0 || run->plan->ranks != NULL ? device->table->use(device->ordinal, error) : MOXIE_OK;
 }
 
 moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
@@ -85,13 +85,13 @@ moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const mo
 {
     mox_run run;
     const bool together = plan->ranks != NULL && call == MOX_RUN_WHOLE;
-    const moxie_status status = mox_run_begin(plan, args, needs_of(plan, call), &run, error);
+    moxie_status status = mox_run_begin(plan, args, needs_of(plan, call), &run, error);
+    if (status == MOXIE_OK && plan->backend->on_device)
+        status = use_device(&run, error);
     if (status != MOXIE_OK)
         return together ? mox_run_ranks_refuse(plan, status) : status;
     run.queue = (mox_queue) { &plan->executor, plan->device.table, &plan->device.features, stream };
     run.probe = probe;
-    if (plan->backend->on_device)
-        MOX_TRY(use_device(&run, error));
     if (together)
         return mox_run_ranks(&run, error);
     const bool waits = call == MOX_RUN_EXPERTS && plan->experts[MOX_ROUTED].shape.cut; /* others wait for this rank */

@@ -77,14 +77,18 @@ static moxie_status check_logits(const moxie_layer_config *c, const moxie_run_ar
     return MOXIE_OK;
 }
 
-/* Rows of `output`: of all tokens, or in a run with other ranks of those that this rank owns. */
-static uint64_t output_rows(const moxie_plan *plan, int64_t tokens, uint32_t needs)
+uint64_t mox_run_output_rows(const moxie_plan *plan, int64_t tokens)
 {
     const mox_ranks *x = plan->ranks;
-    const bool alone = (needs & MOX_NEEDS_IDS_OR_LOGITS) == 0; /* not moxie_plan_run */
-    if (x == NULL || x->layout != MOXIE_TOKENS_SCATTERED || alone)
+    if (x == NULL || x->layout != MOXIE_TOKENS_SCATTERED)
         return (uint64_t)tokens;
     return (uint64_t)(mox_ranks_first_token(x, tokens, x->rank + 1) - mox_ranks_first_token(x, tokens, x->rank));
+}
+
+static uint64_t output_rows(const moxie_plan *plan, int64_t tokens, uint32_t needs)
+{
+    const bool alone = (needs & MOX_NEEDS_IDS_OR_LOGITS) == 0; /* not moxie_plan_run */
+    return alone ? (uint64_t)tokens : mox_run_output_rows(plan, tokens);
 }
 
 static moxie_status check_needs(const moxie_plan *plan, const moxie_run_args *a, uint32_t needs, moxie_error *error)

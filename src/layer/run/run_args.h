@@ -22,4 +22,7 @@ enum {
 moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, uint32_t needs, mox_run *run,
                            moxie_error *error);
 
+/* Rows of `output` of moxie_plan_run: of all tokens, or in a run with other ranks of those that this rank owns. */
+uint64_t mox_run_output_rows(const moxie_plan *plan, int64_t tokens);
+
 #endif

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/sizes.h"
 #include "layer/run/run_args.h"
+#include "layer/run/run_ranks.h"
 
 /* What the translating probe needs: the mirror, the run and the caller's probe. */
 typedef struct traced_run {
@@ -67,7 +68,8 @@ static void add_run(mox_mirror *m, const mox_mirrored_run *run)
         add(m, a->weights_out, t * k * sizeof *a->weights_out, false, true);
     if ((const void *)a->logits_out != a->logits)
         add(m, a->logits_out, t * e * sizeof *a->logits_out, false, a->ids == NULL);
-    add(m, a->output, t * h * element, false, true);
+    const uint64_t rows = run->call == MOX_RUN_WHOLE ? mox_run_output_rows(run->plan, a->tokens) : t;
+    add(m, a->output, rows * h * element, false, true);
     add(m, run->rows, t * k * h * sizeof *run->rows, run->call == MOX_RUN_COMBINE, run->call == MOX_RUN_EXPERTS);
     add(m, a->workspace, m->workspace_out ? run->plan->space.traced_bytes : run->plan->space.bytes, false,
         m->workspace_out);
@@ -224,6 +226,13 @@ moxie_status mox_mirrored_run_begin(mox_mirrored_run *run, const moxie_run_args 
     return MOXIE_OK;
 }
 
+static moxie_status open_and_copy_in(mox_mirror *m, const mox_mirrored_run *run, const mox_probe *probe,
+                                     moxie_error *error)
+{
+    MOX_TRY(mox_mirror_open(m, run, 1, probe != NULL, error));
+    return mox_mirror_copy(m, true, error);
+}
+
 moxie_status mox_run_mirrored(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
                               const mox_probe *probe, moxie_error *error)
 {
@@ -231,16 +240,19 @@ moxie_status mox_run_mirrored(const moxie_plan *plan, mox_run_call call, const m
     mox_mirrored_run run = { .plan = plan, .call = call, .rows = rows };
     const traced_run traced = { &m, &run, probe };
     const mox_probe translating = { (void *)(uintptr_t)&traced, after_stage };
+    const bool together = plan->ranks != NULL && call == MOX_RUN_WHOLE;
     void *workspace = NULL;
-    MOX_TRY(mox_mirrored_run_begin(&run, args, error));
+    moxie_status status = mox_mirrored_run_begin(&run, args, error);
+    if (status != MOXIE_OK)
+        return together ? mox_run_ranks_refuse(plan, status) : status;
     if (probe != NULL)
         run.host.workspace = workspace = mox_alloc(plan->space.traced_bytes);
     MOX_FAIL_IF(probe != NULL && workspace == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory to trace a run with a workspace of %llu bytes: make the plan with a smaller max_tokens",
                 (unsigned long long)plan->space.traced_bytes);
-    moxie_status status = mox_mirror_open(&m, &run, 1, probe != NULL, error);
-    if (status == MOXIE_OK)
-        status = mox_mirror_copy(&m, true, error);
+    status = open_and_copy_in(&m, &run, probe, error);
+    if (status != MOXIE_OK && together)
+        (void)mox_run_ranks_refuse(plan, status);
     if (status == MOXIE_OK)
         status = mox_mirror_enqueue(&m, &run, probe != NULL ? &translating : NULL, error);
     if (status == MOXIE_OK)

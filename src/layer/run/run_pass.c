@@ -5,6 +5,7 @@
 #include "layer/run/run_pass.h"
 
 #include "base/sizes.h"
+#include "layer/run/ranks_device.h"
 #include "layer/run/run_experts.h"
 #include "layer/run/run_fused.h"
 
@@ -162,8 +163,7 @@ moxie_status mox_run_shared(mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     int64_t *offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
-    offsets[0] = 0;
-    offsets[1] = run->tokens;
+    MOX_TRY(mox_ranks_shared_offsets(run, offsets, error));
     run->shared_y = space_of_y(run, MOX_SHARED_EXPERT);
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + run->first;

@@ -6,6 +6,7 @@
 
 #include "base/sizes.h"
 #include "layer/run/exchange_agree.h"
+#include "layer/run/ranks_device.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
 #include "layer/run/run_tp.h"
@@ -25,19 +26,23 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
     const moxie_layer_config *c = &run->plan->config;
     const uint64_t k = (uint64_t)c->top_k;
     const struct {
+        const mox_run *run;
         uint64_t send, recv, bytes;
-    } arrays[MOX_DISPATCHED] = { { s->send_x, s->recv_x, (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
-                                 { s->send_ids, s->recv_ids, k * sizeof(int32_t) },
-                                 { s->send_weights, s->recv_weights, k * sizeof(float) } };
+    } arrays[MOX_DISPATCHED] = { { mox_ranks_rows_of(run), s->send_x, s->recv_x,
+                                   (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
+                                 { run->host, s->send_ids, s->recv_ids, k * sizeof(int32_t) },
+                                 { run->host, s->send_weights, s->recv_weights, k * sizeof(float) } };
     const int count = c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
     for (int i = 0; i < count; i++) {
-        side->rows[i] = (moxie_comm_rows) { .send = at(run, arrays[i].send),
-                                            .recv = at(run, arrays[i].recv),
+        side->rows[i] = (moxie_comm_rows) { .send = at(arrays[i].run, arrays[i].send),
+                                            .recv = at(arrays[i].run, arrays[i].recv),
                                             .row_bytes = arrays[i].bytes,
                                             .send_rows = n->rows,
                                             .send_at = n->at,
                                             .recv_rows = n->from_rows,
                                             .recv_at = n->from };
+        if (i == 0)
+            mox_ranks_mark(run, &side->rows[i]);
         MOX_TRY(mox_comm_start_alltoallv(x->comm, &side->rows[i], &side->requests[i], error));
         side->open = i + 1;
     }
@@ -47,23 +52,27 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
 /* Where all ranks have all tokens, nothing was dispatched. */
 static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
-    if (side->open == 0)
-        return MOXIE_OK;
+    const bool came = side->open > 0;
     for (; side->open > 0; side->open--)
         MOX_TRY(mox_comm_wait(run->plan->ranks->comm, side->requests[side->open - 1], error));
-    return mox_exchange_check_rows(run, error);
+    if (came)
+        MOX_TRY(mox_exchange_check_rows(run->host, error));
+    return mox_ranks_upload_received(run, error);
 }
 
 /* ---- the experts of this rank ------------------------------------------------------------------------ */
 
-/* Rows of y in the order of the pairs of a pass, without those that other ranks compute. Returns their number. */
-static int64_t order_of(const mox_run *run, int64_t *order)
+/* Rows of y in the order of the pairs of a pass, without those that other ranks compute. *count: their number. `done`
+ * results of the chunk come before them. */
+static moxie_status set_order(const mox_run *run, int64_t done, int64_t *order, int64_t *count, moxie_error *error)
 {
-    int64_t count = 0;
+    if (run->plan->backend->on_device)
+        return mox_ranks_order(run, done, count, error);
+    *count = 0;
     for (int64_t p = 0; p < run->tokens * run->plan->config.top_k; p++)
         if (run->permutation.position[p] >= 0)
-            order[count++] = run->permutation.position[p];
-    return count;
+            order[(*count)++] = run->permutation.position[p];
+    return MOXIE_OK;
 }
 
 /* Computes the rows that came, pass by pass, and puts the results in the order in which they go back. */
@@ -79,16 +88,17 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     run.args.hidden = at(own, x->space.recv_x);
     run.ids = at(own, x->space.recv_ids);
     run.weights = plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
-    int64_t passes;
+    int64_t passes, done = 0, count;
     MOX_TRY(mox_run_tp_passes(own, rows, &passes, error));
     for (int64_t i = 0; i < passes || (x->one_chunk && i == 0); i++) {
         MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), error));
         MOX_TRY(mox_run_pass(&run, false, error));
         int64_t *order = at(own, x->space.order);
-        const int64_t count = order_of(&run, order);
+        MOX_TRY(set_order(&run, done, order, &count, error));
         mox_run_tp_own_columns(&run);
         MOX_TRY(mox_run_scatter(&run, order, count, cols, results, error));
         results += count * cols;
+        done += count;
     }
     return MOXIE_OK;
 }
@@ -112,14 +122,28 @@ static moxie_status start_return(const mox_run *run, moxie_comm_rows *rows, mox_
         n->in[r] = n->pairs[r] * ((col[1] - col[0]) / x->unit);
         n->in_at[r] = n->pairs_at[r] * (run->plan->config.hidden / x->unit) + n->pairs[r] * (col[0] / x->unit);
     }
-    *rows = (moxie_comm_rows) { .send = at(run, x->space.results),
-                                .recv = at(run, x->space.returned),
+    const uint64_t bytes = (uint64_t)(sent * x->unit) * sizeof(float);
+    MOX_TRY(mox_ranks_download(run, x->space.results, bytes, error));
+    *rows = (moxie_comm_rows) { .send = at(mox_ranks_rows_of(run), x->space.results),
+                                .recv = at(mox_ranks_rows_of(run), x->space.returned),
                                 .row_bytes = (uint64_t)x->unit * sizeof(float),
                                 .send_rows = n->out,
                                 .send_at = n->out_at,
                                 .recv_rows = n->in,
                                 .recv_at = n->in_at };
+    mox_ranks_mark(run, rows);
     return mox_comm_start_alltoallv(x->comm, rows, request, error);
+}
+
+/* Waits for the results of own tokens. */
+static moxie_status finish_return(const mox_run *run, mox_comm_request request, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int32_t last = x->count - 1;
+    const int64_t pairs = x->counts.pairs_at[last] + x->counts.pairs[last];
+    MOX_TRY(mox_comm_wait(x->comm, request, error));
+    return mox_ranks_upload(run, x->space.returned, (uint64_t)(pairs * run->plan->config.hidden) * sizeof(float),
+                            error);
 }
 
 /* ---- own tokens -------------------------------------------------------------------------------------- */
@@ -159,30 +183,44 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
     }
     n->out[0] = run->tokens;
     n->out_at[0] = 0;
-    const moxie_comm_rows rows = { .send = at(run, x->space.output),
-                                   .recv = run->args.output,
-                                   .row_bytes = (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)),
-                                   .send_rows = n->out,
-                                   .send_at = n->out_at,
-                                   .recv_rows = n->in,
-                                   .recv_at = n->in_at };
+    const uint64_t row = (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype));
+    MOX_TRY(mox_ranks_download(run, x->space.output, (uint64_t)run->tokens * row, error));
+    moxie_comm_rows rows = { .send = at(mox_ranks_rows_of(run), x->space.output),
+                             .recv = mox_ranks_outputs(run, n->in_at, n->in),
+                             .row_bytes = row,
+                             .send_rows = n->out,
+                             .send_at = n->out_at,
+                             .recv_rows = n->in,
+                             .recv_at = n->in_at };
+    mox_ranks_mark(run, &rows);
     MOX_TRY(mox_comm_start_allgatherv(x->comm, &rows, &request, error));
-    return mox_comm_wait(x->comm, request, error);
+    MOX_TRY(mox_comm_wait(x->comm, request, error));
+    return mox_ranks_place_outputs(run, chunk, error);
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
 
-/* Agrees on a chunk and starts to send its rows. */
+/* A rank whose device fails tells the others, who wait for its numbers or rows. */
+static moxie_status or_break(const mox_ranks *x, moxie_status status, const moxie_error *reason)
+{
+    if (status != MOXIE_OK)
+        mox_comm_break(x->comm, reason);
+    return status;
+}
+
+/* Agrees on a chunk and starts to send its rows. `error` is not NULL. */
 static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chunks, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
     const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
     const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
     mox_ranks_use(x, number);
-    mox_exchange_send(run, &chunk);
+    mox_exchange_send(run->host, &chunk);
     if (!sharded)
-        mox_exchange_take(run, number);
-    MOX_TRY(mox_exchange_agree(run, number, chunks, error));
+        mox_exchange_take(run->host, number);
+    MOX_TRY(or_break(x, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
+    MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
+    MOX_TRY(or_break(x, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
@@ -201,7 +239,7 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     run->tokens = chunk.tokens;
     if (mox_plan_has_shared(run->plan))
         MOX_TRY(mox_run_shared(run, error));
-    MOX_TRY(mox_comm_wait(x->comm, request, error));
+    MOX_TRY(finish_return(run, request, error));
     MOX_TRY(combine(run, error));
     return x->layout == MOXIE_TOKENS_REPLICATED ? gather(run, number, error) : MOXIE_OK;
 }
@@ -236,16 +274,21 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
     moxie_error reason = { .code = MOXIE_OK };
+    mox_run host;
     int64_t chunks = 1;
     moxie_status status = route(run, error);
+    run->own = run;
+    if (status == MOXIE_OK)
+        status = mox_ranks_begin(run, &host, error);
     if (status != MOXIE_OK)
         return mox_run_ranks_refuse(run->plan, status);
-    run->own = run;
     x->calls++;
     x->sides[0].open = x->sides[1].open = 0;
     status = begin_chunk(run, 0, &chunks, &reason);
     if (status == MOXIE_OK) {
         status = run_chunks(run, chunks, &reason);
+        if (status == MOXIE_OK)
+            status = mox_ranks_end(run, &reason);
         if (status != MOXIE_OK) /* other ranks wait for this one, and rows may be under way to the workspace */
             mox_comm_break(x->comm, &reason);
     }

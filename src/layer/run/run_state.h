@@ -64,6 +64,7 @@ typedef struct mox_run {
     /* Ranks compute the batch together: the run of this rank's own tokens, which this is, or for which it computes rows
      * that came from all ranks. NULL: this rank is alone. */
     const struct mox_run *own;
+    const struct mox_run *host; /* of a run over ranks: as the host sees it (ranks_device.h) */
     mox_queue queue;
     moxie_run_args args;
     char *space;            /* the workspace */

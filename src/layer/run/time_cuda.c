@@ -86,6 +86,12 @@ moxie_status mox_cuda_time_runs(const moxie_cuda_timed_run *timed, int32_t count
 {
     MOX_FAIL_IF(count < 1 || repeats < 1, MOXIE_ERR_ARGUMENT, error,
                 "%d runs were to be timed %d times; both must be at least 1", (int)count, (int)repeats);
+    for (int32_t i = 0; i < count; i++)
+        MOX_FAIL_IF(
+            timed[i].plan != NULL && timed[i].plan->ranks != NULL, MOXIE_ERR_UNSUPPORTED, error,
+            "run %d: the host takes part in a run over ranks, so no graph can hold it: time a plan that is made "
+            "without options.comm, or the calls themselves",
+            (int)i);
     mox_mirror m = { 0 };
     mox_mirrored_run *runs = mox_calloc((uint64_t)count, sizeof *runs);
     MOX_FAIL_IF(runs == NULL, MOXIE_ERR_MEMORY, error, "no memory for the arguments of %d runs", (int)count);

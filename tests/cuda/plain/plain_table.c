@@ -6,8 +6,11 @@
  *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_plain.so moxie bench --backend cuda ...       all kernels in plain C, as sm_80
  *     MOXIE_CUDA_LIBRARY=libmoxie_cuda_emulated.so ...                               those of sm_90 by the GPU emulator
  *
- * Its device has an L2 cache of 1 MiB, so that a few copies of a layer are larger than the cache.
+ * MOXIE_PLAIN_DEVICES: how many devices there are; else one. A device has an L2 cache of 1 MiB, so that a few copies of
+ * a layer are larger than the cache.
  */
+#include <stdlib.h>
+
 #include "test_cuda_table.h"
 
 const mox_cuda_table *mox_cuda_table_get(void);
@@ -15,10 +18,12 @@ const mox_cuda_table *mox_cuda_table_get(void);
 __attribute__((visibility("default"))) const mox_cuda_table *mox_cuda_table_get(void)
 {
     const mox_cuda_table *table = NULL;
+    const char *devices = getenv("MOXIE_PLAIN_DEVICES");
     (void)test_cuda_begin(NULL);
 #ifdef MOX_TEST_EMULATED
     test_cuda_set_device("sm_90");
 #endif
     test_cuda_set_l2(1 << 20);
+    test_cuda_set_devices(devices != NULL ? atoi(devices) : 1);
     return mox_cuda_open(&table, NULL) == MOXIE_OK ? table : NULL;
 }

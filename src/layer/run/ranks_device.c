@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ranks_device.c - copies between a device and the pinned memory of a plan with ranks (ranks_device.h).
+ *
+ * All copies are enqueued on the run's stream. Pinned memory is written again only after a wait that came behind the
+ * copies from it: numbers of a chunk lie in one of two sides, and every chunk waits for its return.
+ */
+#include "layer/run/ranks_device.h"
+
+#include "base/sizes.h"
+#include "layer/run/exchange.h"
+
+static bool on_device(const mox_run *run)
+{
+    return run->plan->backend->on_device;
+}
+
+static bool staged(const mox_run *run)
+{
+    return run->plan->ranks->staged;
+}
+
+static moxie_status copy(const mox_run *run, void *to, const void *from, uint64_t bytes, moxie_error *error)
+{
+    return bytes > 0 ? run->plan->backend->copy(&run->queue, to, from, bytes, error) : MOXIE_OK;
+}
+
+/* From the pinned memory to the same place in the workspace. */
+static moxie_status bring(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error)
+{
+    return copy(run, run->space + offset, run->plan->ranks->pinned + offset, bytes, error);
+}
+
+static moxie_status wait_for(const mox_run *run, moxie_error *error)
+{
+    return run->queue.table->stream_wait(run->queue.stream, error);
+}
+
+static uint64_t hidden_bytes(const mox_run *run, int64_t rows)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    return (uint64_t)(rows * c->hidden * mox_dtype_bytes(c->dtype));
+}
+
+/* ---- the run as the host sees it ----------------------------------------------------------------------- */
+
+moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const uint64_t choices = (uint64_t)(run->args.tokens * run->plan->config.top_k);
+    run->host = run;
+    if (!on_device(run))
+        return MOXIE_OK;
+    *host = *run;
+    host->space = x->pinned;
+    host->ids = (const int32_t *)(x->pinned + x->pinned_ids);
+    host->weights = (const float *)(x->pinned + x->pinned_weights);
+    host->host = run->host = host;
+    MOX_TRY(run->queue.table->event_wait(x->last_run, error));
+    if (run->args.tokens > 0) {
+        MOX_TRY(copy(run, x->pinned + x->pinned_ids, run->ids, choices * sizeof(int32_t), error));
+        if (run->plan->config.routing.on_input)
+            MOX_TRY(copy(run, x->pinned + x->pinned_weights, run->weights, choices * sizeof(float), error));
+    }
+    return wait_for(run, error);
+}
+
+moxie_status mox_ranks_end(const mox_run *run, moxie_error *error)
+{
+    if (!on_device(run))
+        return MOXIE_OK;
+    return run->queue.table->event_record(run->plan->ranks->last_run, run->queue.stream, error);
+}
+
+const mox_run *mox_ranks_rows_of(const mox_run *run)
+{
+    return staged(run) ? run->host : run;
+}
+
+void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows)
+{
+    rows->on_device = on_device(run) && !staged(run);
+    rows->stream = rows->on_device ? run->queue.stream : NULL;
+}
+
+/* ---- dispatch ------------------------------------------------------------------------------------------ */
+
+moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const mox_ranks_counts *n = &x->counts;
+    const moxie_layer_config *c = &run->plan->config;
+    const int32_t last = x->count - 1;
+    const int64_t rows = send ? n->at[last] + n->rows[last] : n->from[last] + n->from_rows[last];
+    const uint64_t to = send ? x->space.send_x : x->space.recv_x;
+    if (!on_device(run))
+        return MOXIE_OK;
+    MOX_TRY(bring(run, x->space.position, (uint64_t)(tokens * c->top_k) * sizeof(int64_t), error));
+    MOX_TRY(bring(run, x->space.token, (uint64_t)rows * sizeof(int64_t), error));
+    const mox_cuda_copy_rows_args args = { .rows = rows,
+                                           .cols = c->hidden,
+                                           .to_cols = c->hidden,
+                                           .row = (const int64_t *)(run->space + x->space.token),
+                                           .from = run->args.hidden,
+                                           .to = run->space + to,
+                                           .from_stride = (int64_t)hidden_bytes(run, 1),
+                                           .to_stride = (int64_t)hidden_bytes(run, 1),
+                                           .from_dtype = c->dtype,
+                                           .to_dtype = c->dtype };
+    MOX_TRY(run->queue.table->copy_rows(&args, run->queue.stream, error));
+    return send && staged(run) ? copy(run, x->pinned + to, run->space + to, hidden_bytes(run, rows), error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error)
+{
+    return staged(run) ? wait_for(run, error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int32_t last = x->count - 1;
+    const int64_t rows = x->counts.from[last] + x->counts.from_rows[last];
+    const uint64_t choices = (uint64_t)(rows * run->plan->config.top_k);
+    if (!on_device(run))
+        return MOXIE_OK;
+    if (x->layout == MOXIE_TOKENS_SHARDED)
+        MOX_TRY(mox_ranks_upload(run, x->space.recv_x, hidden_bytes(run, rows), error));
+    if (run->plan->config.routing.on_input)
+        MOX_TRY(bring(run, x->space.recv_weights, choices * sizeof(float), error));
+    return bring(run, x->space.recv_ids, choices * sizeof(int32_t), error);
+}
+
+/* ---- experts ------------------------------------------------------------------------------------------- */
+
+/* The pairs of the pass that this rank computes, which the host knows, say where in `position` the device finds the
+ * rows of y. */
+moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_ranks *x = plan->ranks;
+    const int64_t k = plan->config.top_k;
+    const int32_t *ids = (const int32_t *)(x->pinned + x->space.recv_ids) + run->first * k;
+    int64_t *local = (int64_t *)(x->pinned + x->space.local) + done;
+    const uint64_t at = x->space.local + (uint64_t)done * sizeof *local;
+    *count = 0;
+    for (int64_t p = 0; p < run->tokens * k; p++)
+        if (ids[p] >= 0 && ids[p] < plan->config.experts && plan->layer->slot_of[ids[p]] >= 0)
+            local[(*count)++] = p;
+    MOX_TRY(bring(run, at, (uint64_t)*count * sizeof *local, error));
+    const mox_cuda_copy_rows_args args = { .rows = *count,
+                                           .cols = 2, /* words of a number */
+                                           .to_cols = 2,
+                                           .row = (const int64_t *)(run->space + at),
+                                           .from = run->permutation.position,
+                                           .to = run->space + x->space.order,
+                                           .from_stride = sizeof(int64_t),
+                                           .to_stride = sizeof(int64_t),
+                                           .from_dtype = MOXIE_F32,
+                                           .to_dtype = MOXIE_F32 };
+    return run->queue.table->copy_rows(&args, run->queue.stream, error);
+}
+
+moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    int64_t *values = on_device(run) ? (int64_t *)(x->pinned + x->space.shared_offsets) : offsets;
+    values[0] = 0;
+    values[1] = run->tokens;
+    return values != offsets ? copy(run, offsets, values, 2 * sizeof *values, error) : MOXIE_OK;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error)
+{
+    if (!staged(run))
+        return MOXIE_OK;
+    MOX_TRY(copy(run, run->plan->ranks->pinned + offset, run->space + offset, bytes, error));
+    return wait_for(run, error);
+}
+
+moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error)
+{
+    return staged(run) ? bring(run, offset, bytes, error) : MOXIE_OK;
+}
+
+void *mox_ranks_outputs(const mox_run *run, int64_t *in_at, const int64_t *in)
+{
+    const mox_ranks *x = run->plan->ranks;
+    if (!staged(run))
+        return run->args.output;
+    for (int32_t r = 0; r < x->count; r++)
+        in_at[r] = r == 0 ? 0 : in_at[r - 1] + in[r - 1];
+    return x->pinned + x->pinned_outputs;
+}
+
+moxie_status mox_ranks_place_outputs(const mox_run *run, int64_t chunk, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const char *from = x->pinned + x->pinned_outputs;
+    for (int32_t r = 0; staged(run) && r < x->count; r++) {
+        const mox_chunk theirs = mox_exchange_chunk(run, r, chunk);
+        char *to = (char *)run->args.output + hidden_bytes(run, theirs.first);
+        MOX_TRY(copy(run, to, from, hidden_bytes(run, theirs.tokens), error));
+        from += hidden_bytes(run, theirs.tokens);
+    }
+    return MOXIE_OK;
+}

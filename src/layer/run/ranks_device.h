@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ranks_device.h - what a run over ranks moves between a device and the host.
+ *
+ *     device   route -> ids          rows of hidden -> send_x       recv_x -> experts -> results       combine
+ *                         |              ^        |                   ^                     |            ^
+ *     host                v              |        v                   |                     v            |
+ *              which row goes where -> token   [pinned]--exchange--[pinned]              [pinned]--exchange
+ *
+ * The host decides which row goes where, as for plans on the host. So it waits for the ids once a run. Rows travel from
+ * device to device where the transport takes device memory (moxie_transport.device); else through pinned memory of the
+ * host, [pinned] above, and the host waits for the device before each exchange.
+ *
+ * Pinned memory mirrors the beginning of the workspace: a buffer of ranks.h has one offset in both. `run->host` is the
+ * run as the host sees it: its space is the pinned memory, and its ids and weights are copies. Of a plan on the host it
+ * is the run itself. Then all functions here do nothing.
+ *
+ * In the flow: run_ranks.c -> [ranks_device] -> cuda_table.h.
+ */
+#ifndef MOX_LAYER_RANKS_DEVICE_H
+#define MOX_LAYER_RANKS_DEVICE_H
+
+#include "layer/run/run_state.h"
+
+/* After routing: sets run->host. `host` is memory for it, which lives as long as the run. Waits for the device. */
+moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error);
+/* The last call of a run. */
+moxie_status mox_ranks_end(const mox_run *run, moxie_error *error);
+
+/* The run whose space holds the rows that are sent and received. */
+const mox_run *mox_ranks_rows_of(const mox_run *run);
+/* Tells the transport about rows on the device. */
+void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows);
+
+/* Puts the hidden states of the chunk's rows into send_x, or recv_x where all ranks have all tokens. */
+moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error);
+/* Waits until what was gathered or downloaded is there. */
+moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error);
+/* After a dispatch: brings rows, ids and weights to the device. */
+moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error);
+
+/* The order of the results of a pass, `done` results of the chunk after the first. *count: how many there are. */
+moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, moxie_error *error);
+/* Sets the offsets of the shared expert's only slot. */
+moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxie_error *error);
+
+/* Bring rows of the ranks' buffer at `offset` to the host before they are sent, and waits; or to the device after they
+ * came. */
+moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
+moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
+
+/* Where outputs that come from other ranks arrive: args.output, or pinned memory; then `in_at` are places there, and
+ * mox_ranks_place_outputs copies them to args.output, rank r's to row first[r]. */
+void *mox_ranks_outputs(const mox_run *run, int64_t *in_at, const int64_t *in);
+moxie_status mox_ranks_place_outputs(const mox_run *run, int64_t chunk, moxie_error *error);
+
+#endif

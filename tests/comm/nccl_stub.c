@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * nccl_stub.c - libnccl.so.2 without a GPU: ranks are threads of one process, "device" memory is the host's, and
+ * messages are really exchanged. It holds the transport to NCCL's rules: one group in progress at a time, and a
+ * communicator that does not block.
+ *
+ * A group is in progress until all its messages have been matched. So an event that is recorded afterwards is done at
+ * once, as the launch table of the tests has it. nccl_stub_counts() tells what was called.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+enum { RANKS = 64, MESSAGES = 2 * RANKS };
+
+typedef struct unique_id {
+    char bytes[128];
+} unique_id;
+
+typedef struct config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} config;
+
+typedef struct message {
+    const void *from;
+    void *to;
+    size_t bytes;
+    int peer;
+    bool done;
+} message;
+
+struct world;
+
+typedef struct communicator {
+    struct world *world;
+    int rank, n;
+    message group[MESSAGES];
+    bool finalizing, failed;
+} communicator;
+
+/* All communicators of one id. */
+typedef struct world {
+    unique_id id;
+    int ranks, joined, left;
+    communicator *of[RANKS];
+    struct world *next;
+} world;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static world *worlds;
+static uint64_t ids;
+static int64_t groups, messages, bytes, aborts;
+static _Thread_local message building[MESSAGES];
+static _Thread_local int built;
+static _Thread_local communicator *builder;
+
+int ncclGetVersion(int *version);
+int ncclGetUniqueId(unique_id *id);
+int ncclCommInitRankConfig(communicator **out, int ranks, unique_id id, int rank, config *c);
+int ncclCommFinalize(communicator *c);
+int ncclCommDestroy(communicator *c);
+int ncclCommAbort(communicator *c);
+int ncclCommGetAsyncError(communicator *c, int *state);
+const char *ncclGetErrorString(int result);
+const char *ncclGetLastError(communicator *c);
+int ncclGroupStart(void);
+int ncclGroupEnd(void);
+int ncclSend(const void *from, size_t count, int type, int peer, communicator *c, void *stream);
+int ncclRecv(void *to, size_t count, int type, int peer, communicator *c, void *stream);
+void nccl_stub_counts(int64_t counts[4]);
+
+int ncclGetVersion(int *version)
+{
+    *version = 22803;
+    return SUCCESS;
+}
+
+int ncclGetUniqueId(unique_id *id)
+{
+    memset(id, 0x5a, sizeof *id);
+    const uint64_t number = __atomic_add_fetch(&ids, 1, __ATOMIC_RELAXED);
+    memcpy(id, &number, sizeof number);
+    return SUCCESS;
+}
+
+const char *ncclGetErrorString(int result)
+{
+    return result == INVALID_USAGE ? "invalid usage" : result == INVALID_ARGUMENT ? "invalid argument" : "an error";
+}
+
+const char *ncclGetLastError(communicator *c)
+{
+    (void)c;
+    return "the stub says so";
+}
+
+void nccl_stub_counts(int64_t counts[4])
+{
+    pthread_mutex_lock(&lock);
+    const int64_t all[4] = { groups, messages, bytes, aborts };
+    memcpy(counts, all, sizeof all);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- communicators ------------------------------------------------------------------------------------- */
+
+static world *world_of(const unique_id *id, int ranks)
+{
+    for (world *w = worlds; w != NULL; w = w->next)
+        if (memcmp(&w->id, id, sizeof *id) == 0)
+            return w->ranks == ranks ? w : NULL;
+    world *w = calloc(1, sizeof *w);
+    w->id = *id;
+    w->ranks = ranks;
+    w->next = worlds;
+    return worlds = w;
+}
+
+int ncclCommInitRankConfig(communicator **out, int ranks, unique_id id, int rank, config *c)
+{
+    if (c->size < sizeof *c || c->magic != 0xcafebeefu || c->version < 21400 || c->blocking != 0 || ranks > RANKS)
+        return INVALID_ARGUMENT;
+    pthread_mutex_lock(&lock);
+    world *w = world_of(&id, ranks);
+    const bool wrong = w == NULL || rank < 0 || rank >= ranks || w->of[rank] != NULL;
+    if (!wrong) {
+        *out = calloc(1, sizeof **out);
+        (*out)->world = w;
+        (*out)->rank = rank;
+        w->of[rank] = *out;
+        w->joined++;
+    }
+    pthread_mutex_unlock(&lock);
+    return wrong ? INVALID_USAGE : IN_PROGRESS;
+}
+
+/* The caller holds the lock. The last of a world frees it. */
+static void leave(communicator *c)
+{
+    world *w = c->world;
+    w->of[c->rank] = NULL;
+    free(c);
+    for (int r = 0; r < w->ranks; r++)
+        if (w->of[r] != NULL)
+            return;
+    for (world **at = &worlds; *at != NULL; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            free(w);
+            return;
+        }
+}
+
+int ncclCommFinalize(communicator *c)
+{
+    pthread_mutex_lock(&lock);
+    c->finalizing = true;
+    c->world->left++;
+    pthread_mutex_unlock(&lock);
+    return IN_PROGRESS;
+}
+
+int ncclCommDestroy(communicator *c)
+{
+    pthread_mutex_lock(&lock);
+    leave(c);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int ncclCommAbort(communicator *c)
+{
+    pthread_mutex_lock(&lock);
+    aborts++;
+    leave(c);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+/* The first message of `c` that waits for `peer`, of one direction. */
+static message *waiting(communicator *c, int peer, bool sends)
+{
+    for (int i = 0; c != NULL && i < c->n; i++)
+        if (!c->group[i].done && c->group[i].peer == peer && (c->group[i].from != NULL) == sends)
+            return &c->group[i];
+    return NULL;
+}
+
+static void match(communicator *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        message *m = &c->group[i];
+        message *other = m->done ? NULL : waiting(c->world->of[m->peer], c->rank, m->from == NULL);
+        if (other == NULL)
+            continue;
+        message *s = m->from != NULL ? m : other, *r = m->from != NULL ? other : m;
+        memcpy(r->to, s->from, s->bytes < r->bytes ? s->bytes : r->bytes);
+        bytes += (int64_t)s->bytes;
+        s->done = r->done = true;
+    }
+}
+
+static bool in_progress(communicator *c)
+{
+    if (c->world->joined < c->world->ranks)
+        return true;
+    match(c);
+    for (int i = 0; i < c->n; i++)
+        if (!c->group[i].done)
+            return true;
+    return c->finalizing && c->world->left < c->world->ranks;
+}
+
+int ncclCommGetAsyncError(communicator *c, int *state)
+{
+    pthread_mutex_lock(&lock);
+    *state = in_progress(c) ? IN_PROGRESS : SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int ncclGroupStart(void)
+{
+    built = 0;
+    builder = NULL;
+    return SUCCESS;
+}
+
+static int add(message m, int type, communicator *c)
+{
+    if (type != 0 || built == MESSAGES || m.peer < 0 || m.peer >= c->world->ranks || (builder != NULL && builder != c))
+        return INVALID_ARGUMENT;
+    builder = c;
+    building[built++] = m;
+    return SUCCESS;
+}
+
+int ncclSend(const void *from, size_t count, int type, int peer, communicator *c, void *stream)
+{
+    (void)stream;
+    return add((message) { .from = from, .bytes = count, .peer = peer }, type, c);
+}
+
+int ncclRecv(void *to, size_t count, int type, int peer, communicator *c, void *stream)
+{
+    (void)stream;
+    return add((message) { .to = to, .bytes = count, .peer = peer }, type, c);
+}
+
+int ncclGroupEnd(void)
+{
+    communicator *c = builder;
+    if (c == NULL)
+        return SUCCESS;
+    pthread_mutex_lock(&lock);
+    const bool busy = in_progress(c);
+    if (!busy) {
+        memcpy(c->group, building, (size_t)built * sizeof building[0]);
+        c->n = built;
+        groups++;
+        messages += built;
+    }
+    pthread_mutex_unlock(&lock);
+    return busy ? INVALID_USAGE : IN_PROGRESS;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_comm_nccl.c - the transport "nccl", between threads, over a stub of NCCL (nccl_stub.c) and the launch table
+ * without a GPU (test_cuda_table.h): all operations, how ranks find each other, what fails.
+ */
+#include "comm_conformance.h"
+#include "comm_threads.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "test_cuda_table.h"
+
+typedef struct rounds {
+    uint64_t seed;
+    int64_t rounds;
+} rounds;
+
+/* A comm over NCCL of the threads' local comm, which is destroyed. */
+static moxie_comm *over_local(comm_thread *self, int32_t deadline_ms)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error = { 0 };
+    nccl.over = self->comm;
+    options.deadline_ms = deadline_ms;
+    COMM_EXPECT(self, moxie_comm_nccl_create(&nccl, &options, &comm, &error) == MOXIE_OK, "%s", error.text);
+    moxie_comm_destroy(self->comm);
+    return comm;
+}
+
+static int64_t elapsed_ms(const struct timespec *begin)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)(now.tv_sec - begin->tv_sec) * 1000 + (now.tv_nsec - begin->tv_nsec) / 1000000;
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------- */
+
+static void conform(comm_thread *self)
+{
+    const rounds *r = self->user;
+    moxie_comm *comm = over_local(self, 0);
+    if (comm == NULL)
+        return;
+    COMM_EXPECT(self, strcmp(moxie_comm_name(comm), "nccl") == 0, "it is %s", moxie_comm_name(comm));
+    (void)comm_conforms(comm, r->seed, r->rounds, self->failure, sizeof self->failure);
+    moxie_comm_destroy(comm);
+}
+
+static void all_operations_of_1_to_8_ranks(void **state)
+{
+    (void)state;
+    for (int32_t ranks = 1; ranks <= 8; ranks++) {
+        rounds r = { test_seed(26) + (uint64_t)ranks, test_env("MOXIE_TEST_ROUNDS", 10) };
+        comm_run_threads(ranks, 0, conform, &r);
+    }
+}
+
+/* Rank r sends row r of 3 bytes to every rank, from device to device; and gathers. */
+static void exchange_on_device(comm_thread *self)
+{
+    const mox_cuda_table *table = NULL;
+    moxie_comm *comm = over_local(self, 0);
+    moxie_error error = { 0 };
+    int64_t rows[4], at[4], none[4] = { 0 };
+    void *send = NULL, *recv = NULL;
+    if (comm == NULL || mox_cuda_open(&table, &error) != MOXIE_OK)
+        return;
+    for (int32_t r = 0; r < self->ranks; r++) {
+        rows[r] = 1;
+        at[r] = self->ranks - 1 - r;
+    }
+    (void)table->allocate(16, &send, NULL);
+    (void)table->allocate(16, &recv, NULL);
+    moxie_comm_rows all = { .send = send,
+                            .recv = recv,
+                            .row_bytes = 3,
+                            .send_rows = rows,
+                            .send_at = none,
+                            .recv_rows = rows,
+                            .recv_at = at,
+                            .on_device = 1 };
+    for (int gather = 0; gather < 2; gather++) {
+        memset(send, 'a' + self->rank, 3);
+        memset(recv, 0, 16);
+        const moxie_status status =
+            gather ? moxie_comm_allgatherv(comm, &all, &error) : moxie_comm_alltoallv(comm, &all, &error);
+        COMM_EXPECT(self, status == MOXIE_OK, "%s", error.text);
+        for (int32_t r = 0; r < self->ranks; r++)
+            COMM_EXPECT(self, ((char *)recv)[3 * at[r] + 2] == 'a' + r, "rank %d got %.12s", self->rank, (char *)recv);
+    }
+    COMM_EXPECT(self, moxie_comm_reduce_scatter(comm, &all, &error) == MOXIE_ERR_ARGUMENT, "sums on a device");
+    table->release(send);
+    table->release(recv);
+    moxie_comm_destroy(comm);
+}
+
+static void rows_on_the_device(void **state)
+{
+    (void)state;
+    comm_run_threads(4, 0, exchange_on_device, NULL);
+}
+
+static void refuse_device_rows(comm_thread *self)
+{
+    const int64_t none[2] = { 0 };
+    char row;
+    moxie_error error = { 0 };
+    const moxie_comm_rows rows = { .send = &row,
+                                   .recv = &row,
+                                   .row_bytes = 1,
+                                   .send_rows = none,
+                                   .send_at = none,
+                                   .recv_rows = none,
+                                   .recv_at = none,
+                                   .on_device = 1 };
+    COMM_EXPECT(self, moxie_comm_alltoallv(self->comm, &rows, &error) == MOXIE_ERR_ARGUMENT, "taken");
+    COMM_EXPECT(self, strstr(error.text, "local takes host memory only") != NULL, "%s", error.text);
+    moxie_comm_destroy(self->comm);
+}
+
+static void other_transports_refuse_them(void **state)
+{
+    (void)state;
+    comm_run_threads(2, 0, refuse_device_rows, NULL);
+}
+
+/* ---- how ranks find each other ------------------------------------------------------------------------- */
+
+static void meet_by_file(comm_thread *self)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error = { 0 };
+    nccl.ranks = self->ranks;
+    nccl.rank = self->rank;
+    nccl.file = self->user;
+    COMM_EXPECT(self, moxie_comm_nccl_create(&nccl, NULL, &comm, &error) == MOXIE_OK, "%s", error.text);
+    if (comm != NULL)
+        COMM_EXPECT(self, moxie_comm_barrier(comm, &error) == MOXIE_OK, "%s", error.text);
+    moxie_comm_destroy(comm);
+    moxie_comm_destroy(self->comm);
+}
+
+static void ranks_meet_by_a_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/moxie_nccl_XXXXXX";
+    close(mkstemp(path));
+    unlink(path);
+    comm_run_threads(3, 0, meet_by_file, path);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_file_that_is_there_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/moxie_nccl_XXXXXX";
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    close(mkstemp(path));
+    nccl.ranks = 2;
+    nccl.file = path;
+    options.deadline_ms = 50;
+    assert_int_equal(moxie_comm_nccl_create(&nccl, &options, &comm, &error), MOXIE_ERR_ARGUMENT);
+    nccl.rank = 1; /* too short for an id */
+    assert_int_equal(moxie_comm_nccl_create(&nccl, &options, &comm, &error), MOXIE_ERR_IO);
+    unlink(path);
+    assert_int_equal(moxie_comm_nccl_create(&nccl, &options, &comm, &error), MOXIE_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, path));
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    (void)state;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    nccl.ranks = 2;
+    assert_int_equal(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), MOXIE_ERR_ARGUMENT); /* no way to meet */
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.id = id;
+    nccl.file = "x";
+    assert_int_equal(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), MOXIE_ERR_ARGUMENT); /* two ways */
+    nccl.file = NULL;
+    nccl.rank = 2;
+    assert_int_equal(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), MOXIE_ERR_ARGUMENT);
+    nccl.rank = 0;
+    nccl.device = "7";
+    assert_int_equal(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_null(comm);
+}
+
+/* ---- failures ------------------------------------------------------------------------------------------ */
+
+static void one_rank_alone_fails_at_its_deadline(void **state)
+{
+    (void)state;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 2;
+    nccl.id = id;
+    options.deadline_ms = 60;
+    assert_int_equal(moxie_comm_nccl_create(&nccl, &options, &comm, &error), MOXIE_ERR_TIMEOUT);
+    assert_null(comm);
+}
+
+/* Rank 2 does not come to the second exchange; the others are told its number. */
+static void miss_one(comm_thread *self)
+{
+    moxie_comm *comm = over_local(self, 200);
+    moxie_error error = { 0 };
+    int64_t send[4] = { 0 }, recv[4];
+    struct timespec begin;
+    if (comm == NULL)
+        return;
+    COMM_EXPECT(self, moxie_comm_counts(comm, send, recv, 1, &error) == MOXIE_OK, "%s", error.text);
+    if (self->rank != 2) {
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        const moxie_status status = moxie_comm_counts(comm, send, recv, 1, &error);
+        COMM_EXPECT(self, status == MOXIE_ERR_TIMEOUT, "%s", moxie_status_name(status));
+        COMM_EXPECT(self, strstr(error.text, "rank 2 of 4 did not take part") != NULL, "%s", error.text);
+        COMM_EXPECT(self, elapsed_ms(&begin) < 1200, "after %lld ms", (long long)elapsed_ms(&begin));
+        COMM_EXPECT(self, moxie_comm_barrier(comm, &error) == MOXIE_ERR_TIMEOUT, "a broken comm goes on");
+    } else {
+        nanosleep(&(struct timespec) { .tv_nsec = 400000000 }, NULL);
+    }
+    moxie_comm_destroy(comm);
+}
+
+static void an_absent_rank_is_named(void **state)
+{
+    (void)state;
+    comm_run_threads(4, 0, miss_one, NULL);
+}
+
+/* Rank 1 makes another call. */
+static void differ(comm_thread *self)
+{
+    moxie_comm *comm = over_local(self, 500);
+    moxie_error error = { 0 };
+    int64_t send[3] = { 0 }, recv[3], value = 0;
+    if (comm == NULL)
+        return;
+    const moxie_status status = self->rank == 1 ? moxie_comm_allreduce(comm, &value, 1, MOXIE_COMM_SUM_I64, &error)
+                                                : moxie_comm_counts(comm, send, recv, 1, &error);
+    COMM_EXPECT(self, status == MOXIE_ERR_MISMATCH || status == MOXIE_ERR_TIMEOUT, "rank %d: %s", self->rank,
+                moxie_status_name(status));
+    COMM_EXPECT(self, self->rank == 1 || strstr(error.text, "rank 1 sent operation 1, allreduce") != NULL, "%s",
+                error.text);
+    moxie_comm_destroy(comm);
+}
+
+static void different_calls_are_found(void **state)
+{
+    (void)state;
+    comm_run_threads(3, 0, differ, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(all_operations_of_1_to_8_ranks, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(rows_on_the_device, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test(other_transports_refuse_them),
+        cmocka_unit_test_setup_teardown(ranks_meet_by_a_file, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_file_that_is_there_is_refused, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(wrong_options_are_refused, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(one_rank_alone_fails_at_its_deadline, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(an_absent_rank_is_named, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(different_calls_are_found, test_cuda_begin, test_cuda_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

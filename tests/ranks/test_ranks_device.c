@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_ranks_device.c - plans of the cuda back end with a comm, on the launch table without a GPU (test_cuda_table.h):
+ * what they refuse, what fails, what they allocate. test_cuda_ranks.c compares their bytes.
+ */
+#include "test_layer.h"
+
+#include <moxie/moxie_comm.h>
+#include <moxie/moxie_cuda.h>
+
+#include "base/memory.h"
+#include "test_cuda_table.h"
+
+static const test_layer_limits limits = {
+    .tokens = 9, .largest = 100, .plain_acts = true, .plain_routing = true, .no_parallel = true
+};
+
+static void make(test_layer *layer, uint64_t seed)
+{
+    test_rng rng = { seed };
+    test_layer_make(layer, &rng, &limits);
+}
+
+static moxie_comm *one_local(void)
+{
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    assert_ok(moxie_comm_local_create(1, NULL, &comm, &error), &error);
+    return comm;
+}
+
+static moxie_options options_with(moxie_comm *comm)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.max_tokens = limits.tokens;
+    options.comm = comm;
+    return options;
+}
+
+/* Layer, plan and one run; all of it destroyed again. */
+static moxie_status whole(test_layer *layer, moxie_error *error)
+{
+    moxie_comm *comm = one_local();
+    const moxie_options options = options_with(comm);
+    moxie_status status = test_layer_try(layer, &options, error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_run(layer->plan, &layer->args, error);
+    test_layer_discard(layer);
+    moxie_comm_destroy(comm);
+    return status;
+}
+
+/* Every call of the table fails once: the error comes back, and nothing stays allocated (test_cuda_end). */
+static void any_failure_comes_back(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_error error;
+    make(&layer, test_seed(26500));
+    for (int n = 1;; n++) {
+        test_cuda_fail_at(n);
+        const moxie_status status = whole(&layer, &error);
+        if (!test_cuda_fail_at(0)) {
+            assert_ok(status, &error);
+            assert_true(n > 20);
+            break;
+        }
+        assert_int_not_equal(status, MOXIE_OK);
+        assert_non_null(strstr(error.text, "the table was told to fail"));
+    }
+    test_layer_free(&layer);
+}
+
+/* moxie_cuda_plan_run with memory of its caller. */
+static void a_run_allocates_nothing(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_error error;
+    make(&layer, test_seed(26501));
+    moxie_comm *comm = one_local();
+    const moxie_options options = options_with(comm);
+    test_layer_plan(&layer, &options);
+    moxie_run_args args = layer.args;
+    args.workspace = aligned_alloc(256, (args.workspace_bytes + 511) / 256 * 256);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t host = mox_alloc_count();
+        const int device = test_cuda_allocations();
+        assert_ok(moxie_cuda_plan_run(layer.plan, &args, NULL, &error), &error);
+        assert_int_equal(mox_alloc_count(), host);
+        assert_int_equal(test_cuda_allocations(), device);
+    }
+    free(args.workspace);
+    test_layer_free(&layer);
+    moxie_comm_destroy(comm);
+}
+
+static bool says(const moxie_plan *plan, const char *words)
+{
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
+        if (strstr(moxie_plan_step_at(plan, i)->reason, words) != NULL)
+            return true;
+    return false;
+}
+
+static void a_plan_says_how_rows_travel(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_comm *comm = one_local(), *over = NULL;
+    moxie_error error;
+    make(&layer, test_seed(26502));
+    moxie_options options = options_with(comm);
+    test_layer_plan(&layer, &options);
+    assert_true(says(layer.plan, "through pinned memory"));
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 1;
+    nccl.id = id;
+    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &over, &error), &error);
+    options.comm = over;
+    test_layer_plan(&layer, &options);
+    assert_true(says(layer.plan, "from device to device"));
+    assert_false(says(layer.plan, "through pinned memory"));
+    test_layer_free(&layer);
+    moxie_comm_destroy(over);
+    moxie_comm_destroy(comm);
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    double seconds;
+    test_cuda_set_devices(2);
+    make(&layer, test_seed(26503));
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 1;
+    nccl.id = id;
+    nccl.device = "1";
+    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+    moxie_options options = options_with(comm);
+    assert_int_equal(test_layer_try(&layer, &options, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "options.comm is of device 1"));
+    test_layer_discard(&layer);
+    moxie_comm_destroy(comm);
+
+    comm = one_local(); /* the comm is broken by the refusal, or not: a new one */
+    options.comm = comm;
+    test_layer_plan(&layer, &options);
+    const moxie_cuda_timed_run timed = { .plan = layer.plan, .args = &layer.args };
+    assert_int_equal(moxie_cuda_time_runs(&timed, 1, 1, &seconds, &error), MOXIE_ERR_UNSUPPORTED);
+    test_layer_free(&layer);
+    moxie_comm_destroy(comm);
+    test_cuda_set_devices(1);
+}
+
+/* A rank whose arguments are wrong is told so, and the next run works. */
+static void wrong_arguments_break_nothing(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_error error;
+    make(&layer, test_seed(26504));
+    moxie_comm *comm = one_local();
+    const moxie_options options = options_with(comm);
+    test_layer_plan(&layer, &options);
+    moxie_run_args args = layer.args;
+    args.tokens = limits.tokens + 1;
+    assert_int_equal(moxie_plan_run(layer.plan, &args, &error), MOXIE_ERR_ARGUMENT);
+    args = layer.args;
+    args.output = NULL;
+    assert_int_equal(moxie_plan_run(layer.plan, &args, &error), MOXIE_ERR_ARGUMENT);
+    assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
+    args = layer.args;
+    args.tokens = 0;
+    assert_ok(moxie_plan_run(layer.plan, &args, &error), &error);
+    test_layer_free(&layer);
+    moxie_comm_destroy(comm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(any_failure_comes_back, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_run_allocates_nothing, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_plan_says_how_rows_travel, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(what_is_refused, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
