@@ -309,8 +309,10 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const mox_sm90_args *a = p->a;
     const int64_t thread = in % 64 / 16 * 32 + in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2;
     const bool nvfp4 = p->kind == MOX_SM90_NVFP4, floats = nvfp4 || p->kind == MOX_SM90_MXFP4;
-    const bool f16 = p->element == MOXIE_F16,
-               whole = p->kind == MOX_SM90_INT4_LONG || p->kind == MOX_SM90_INT4_F16_LONG;
+    const bool f16 = p->element == MOXIE_F16 || p->kind == MOX_SM90_INT4_BLOCKS_SHORT ||
+                     p->kind == MOX_SM90_INT4_BLOCKS_LONG,
+               whole = p->kind == MOX_SM90_INT4_LONG || p->kind == MOX_SM90_INT4_F16_LONG ||
+                       p->kind == MOX_SM90_INT4_BLOCKS_LONG;
     const int64_t size = floats ? 1 : f16 ? 4 : 2, groups = whole ? 1 : nvfp4 ? 4 : 2;
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);

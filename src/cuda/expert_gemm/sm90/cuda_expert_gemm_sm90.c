@@ -14,6 +14,7 @@
  *                            scales of groups: rounded to 16 bits once
  *                            (class W16)
  *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
+ *     sm90_dequant_int_blocks  4-bit integers with f16 scales           bf16
  *     sm90_dequant_blocks    f8 with scales of blocks                   bf16
  *     ..._blocks_qact        the same                                   as above, and with f32 scales of groups
  *
@@ -252,6 +253,35 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool dequant, mox
 
 /* ---- scales of blocks ---------------------------------------------------------------------------------- */
 
+/* Integers as their own numbers, which bf16 holds, are multiplied by tokens of bf16; f16 scales, which it does not hold,
+ * multiply the sums. */
+static bool has_int_sums(const moxie_quant *weight, moxie_dtype dtype)
+{
+    const mox_sm90_weight *w = mox_sm90_weight_of(weight);
+    return w->to_scale_type && w->sums != w->kernel[0] && dtype == MOXIE_BF16;
+}
+
+bool mox_sm90_scales_sums(const moxie_quant *weight, int64_t cols, moxie_dtype dtype)
+{
+    return mox_hopper_has_block_scales(weight, cols) || has_int_sums(weight, dtype);
+}
+
+static bool admit_sm90_dequant_int_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    char text[128];
+    if (!has_int_sums(problem->weight, MOXIE_BF16))
+        return mox_reject(why, "", "multiplies sums of integers by scales of f16, %s has %s", name_of(problem),
+                          mox_quant_describe(problem->weight, text, sizeof text));
+    if (!mox_quant_is_none(problem->act))
+        return mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+                          name_of(problem));
+    if (problem->dtype != MOXIE_BF16)
+        return mox_reject(why, "give the layer activations of bf16",
+                          "multiplies integers that bf16 holds, the activations are %s",
+                          mox_quant_dtype_name(problem->dtype));
+    return fits(problem, why);
+}
+
 static bool admit_blocks_of(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     char text[128];
@@ -317,7 +347,7 @@ static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, 
 static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
 {
     if (sum == MOX_SUM_TENSOR_CHUNKS)
-        return mox_sm90_blocks_element(problem->act, act_groups(problem));
+        return mox_sm90_blocks_element(problem->weight, problem->act, act_groups(problem));
     return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
 }
 

@@ -104,9 +104,8 @@ typedef enum mox_sm90_element {
 /* Weights that are dequantized in registers, and those of them that become e4m3. */
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
 #define MOX_SM90_TO_FP8(element)  (MOX_SM90_DECODES(element) && mox_sm90_token_bytes(element) == 1)
-/* Those whose chunks start from zero, so that each sum of a chunk can be scaled or added in fp32. */
-#define MOX_SM90_BY_CHUNK(element)                                                                                     \
-    (MOX_SM90_TO_FP8(element) || (element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT)
+/* Those whose chunks start from zero, so that each sum of a chunk can be scaled or added in fp32: they come last. */
+#define MOX_SM90_BY_CHUNK(element) (MOX_SM90_TO_FP8(element) || (element) >= MOX_SM90_W8_BLOCKS)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus

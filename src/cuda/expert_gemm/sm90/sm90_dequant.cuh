@@ -12,8 +12,8 @@
  *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
  *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
  *
- *     blocks        the same with 16 columns and 16 bits; each sum of a chunk is multiplied by the scales of its block
- *                   of weights and of its token
+ *     blocks        the same with 16 columns and 16 bits; each sum of a chunk, or of a group within it, is multiplied by
+ *                   the scales of its block of weights and of its token
  *
  * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
  * to the bit (measured, docs/kernels-cuda.md).
@@ -24,6 +24,7 @@
 #include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_int4_blocks.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_nvfp4.cuh"
@@ -183,8 +184,8 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     }
 };
 
-/* Codes that become bf16 without their scales, by a warpgroup. Each chunk starts from zero. Its sum is multiplied by
- * the scales of its rows and, with TOKEN_SCALES, of its tokens. Blocks of scales have whole chunks. */
+/* Codes that become bf16 without their scales, by a warpgroup. Each group within a chunk starts from zero; a longer one
+ * starts anew with each chunk. Its sum is multiplied by the scales of its rows and, with TOKEN_SCALES, of its tokens. */
 template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
     static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
     uint32_t tokens;
@@ -199,21 +200,20 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
                                           const mox_sm90_args &args, int offset) const
     {
+        constexpr int EACH = 4 / DECODER::GROUPS; /* MMAs of a group */
         const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
         uint32_t a[4][4];
         float part[N / 2];
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             DECODER::decode(a[t], words.codes.part(t), m, t);
+            if (t > 0 && t % EACH == 0)
+                add(acc, part, words, t / EACH - 1, offset);
             mox_wgmma_fence();
-            mox_wgmma_registers_bf16<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
+            mox_wgmma_registers_bf16<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t % EACH > 0);
             mox_wgmma_commit();
         }
-        mox_wgmma_wait<0>();
-        if constexpr (TOKEN_SCALES) /* 128 bytes of a token have one float */
-            mox_sm90_scale_and_add<N>(acc, part, words.scales, scales + offset / 32, lane);
-        else
-            add_scaled(acc, part, words.scales);
+        add(acc, part, words, DECODER::GROUPS - 1, offset);
     }
 
     static __device__ __forceinline__ void end()
@@ -221,11 +221,19 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     }
 
   private:
-    static __device__ __forceinline__ void add_scaled(float (&acc)[N / 2], const float (&part)[N / 2], float2 weight)
+    /* Adds the sums of group `g` of the chunk. */
+    __device__ __forceinline__ void add(float (&acc)[N / 2], float (&part)[N / 2],
+                                        const mox_sm90_words<DECODER> &words, int g, int offset) const
     {
+        const float2 weight = DECODER::sum_scales(words.scales, g);
+        mox_wgmma_wait<0>();
+        if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
+            mox_sm90_scale_and_add<N>(acc, part, weight, scales + offset / 32, lane);
+        } else {
 #pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
+            for (int i = 0; i < N / 2; i++)
+                acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
+        }
     }
 };
 
