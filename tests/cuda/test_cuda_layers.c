@@ -755,7 +755,7 @@ static void presets_explain(void **state)
     }
     options.device = "sm_9000";
     assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "sm_80, sm_90, sm_100"));
+    assert_non_null(strstr(error.text, "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"));
     options.backend = MOXIE_BACKEND_CPU;
     assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "not cuda"));
