@@ -33,6 +33,7 @@
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <moxie/moxie.h>
@@ -178,11 +179,12 @@ typedef struct mox_sm90_w8_format {
     uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
-/* Columns of the token tiles that have a kernel of their own. */
+/* Columns of the token tiles that have a kernel of their own. 8-bit codes whose chunks start from zero have no registers
+ * for more, or do not gain from more. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_BY_CHUNK(element) ? MOX_SM90_NARROW_COLUMNS_DEQUANT
-                                                                    : MOX_SM90_NARROW_COLUMNS;
+    const bool wide = !MOX_SM90_BY_CHUNK(element) || element >= MOX_SM90_INT4_BLOCKS_SHORT;
+    return MOX_SM90_DECODES(element) && wide ? MOX_SM90_NARROW_COLUMNS_DEQUANT : MOX_SM90_NARROW_COLUMNS;
 }
 
 /* Blocks of a multiprocessor. Dequantizing keeps it busy only with four warps a scheduler; narrow tiles leave the
@@ -192,12 +194,14 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. */
+/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk starts
+ * from zero, a second one in the code of a stage would take the registers of wide tiles. */
 MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_columns)
 {
-    if (!MOX_SM90_DECODES(element))
+    const bool narrow = max_columns <= MOX_SM90_NARROW_COLUMNS;
+    if (!MOX_SM90_DECODES(element) || (MOX_SM90_BY_CHUNK(element) && !narrow))
         return 1;
-    return (max_columns <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
+    return (narrow ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
 /* Makes the list and zeroes the words of `state`. */
