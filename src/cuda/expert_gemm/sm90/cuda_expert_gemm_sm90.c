@@ -253,8 +253,8 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool dequant, mox
 
 /* ---- scales of blocks ---------------------------------------------------------------------------------- */
 
-/* Integers as their own numbers, which bf16 holds, are multiplied by tokens of bf16; f16 scales, which it does not hold,
- * multiply the sums. */
+/* Integers as their own numbers, which bf16 holds, are multiplied by tokens of bf16; f16 scales, which it does not
+ * hold, multiply the sums. */
 static bool has_int_sums(const moxie_quant *weight, moxie_dtype dtype)
 {
     const mox_sm90_weight *w = mox_sm90_weight_of(weight);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_int4_blocks_long.cu - instantiates sm90_kernel.cuh for 4-bit integers with f16 scales of 64 and more columns
- * and tokens of bf16. Each element has a file: files compile in parallel.
+ * expert_gemm_sm90_int4_blocks_long.cu - instantiates sm90_kernel.cuh for 4-bit integers with f16 scales of longer
+ * groups and tokens of bf16. Each element has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 

@@ -179,8 +179,8 @@ typedef struct mox_sm90_w8_format {
     uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
-/* Columns of the token tiles that have a kernel of their own. 8-bit codes whose chunks start from zero have no registers
- * for more, or do not gain from more. */
+/* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer
+ * for memory. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
     const bool wide = !MOX_SM90_BY_CHUNK(element) || element >= MOX_SM90_INT4_BLOCKS_SHORT;
@@ -194,8 +194,8 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk starts
- * from zero, a second one in the code of a stage would take the registers of wide tiles. */
+/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk
+ * starts from zero, a second one in the code of a stage would take the registers of wide tiles. */
 MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_columns)
 {
     const bool narrow = max_columns <= MOX_SM90_NARROW_COLUMNS;
