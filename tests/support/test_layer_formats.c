@@ -27,10 +27,12 @@ static bool is_fp8_of_blocks(const moxie_quant *q)
            (q->group_cols & (q->group_cols - 1)) == 0;
 }
 
-/* 4-bit integers with scales that bf16 does not hold: those multiply sums. */
-static bool is_int4_of_f16(const moxie_quant *q)
+/* Integers with scales that are f16, or have zero points: with tokens of bf16 those multiply sums. */
+static bool is_int_of_sums(const moxie_quant *q)
 {
-    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == MOXIE_F16;
+    const bool scales = q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero);
+    return scales && (q->element == MOXIE_I4 || q->element == MOXIE_U4B8 ||
+                      ((q->element == MOXIE_I8 || q->element == MOXIE_U8B128) && q->group_cols != -1));
 }
 
 bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
@@ -41,11 +43,11 @@ bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
     if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
         return dtype == MOXIE_BF16 && (by_row || mx || is_fp8_of_blocks(q));
     if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
-        return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16) && !q->has_zero;
+        return dtype == MOXIE_BF16 && (is_int_of_sums(q) || ((by_row || q->scale == MOXIE_BF16) && !q->has_zero));
     if (q->element == MOXIE_F4_E2M1)
         return dtype == MOXIE_BF16 && (q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3);
-    if (is_int4_of_f16(q))
-        return dtype == MOXIE_BF16 || dtype == MOXIE_F16;
+    if (is_int_of_sums(q))
+        return dtype == MOXIE_BF16 || dtype == q->scale;
     return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype && !q->has_zero;
 }
 
@@ -74,9 +76,9 @@ const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_l
     while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
            (limits->decoded && !test_layer_decodes_to(&weight->quant, dtype)) ||
            (limits->decoded_acts &&
-            (!test_layer_decodes_to(&weight->quant, MOXIE_BF16) || is_int4_of_f16(&weight->quant))) ||
+            (!test_layer_decodes_to(&weight->quant, MOXIE_BF16) || is_int_of_sums(&weight->quant))) ||
            (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
-           (limits->blocks && !is_fp8_of_blocks(&weight->quant) && !is_int4_of_f16(&weight->quant)) ||
+           (limits->blocks && !is_fp8_of_blocks(&weight->quant) && !is_int_of_sums(&weight->quant)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }

@@ -179,6 +179,14 @@ typedef struct mox_sm90_w8_format {
     uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
+/* Integers whose sums are multiplied by scales: where a word has its scale, moved to an f32's places (sm90_decode_ints.cuh).
+ */
+typedef struct mox_sm90_int_format {
+    int32_t scale_shift;
+    uint32_t scale_mask;
+    float scale_unit; /* times this it is what multiplies the sums */
+} mox_sm90_int_format;
+
 /* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer
  * for memory. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
@@ -289,6 +297,7 @@ typedef struct mox_sm90_args {
     int32_t factor_divides;           /* a row's factor divides its sums instead of multiplying them */
     mox_sm90_w8_format w8;            /* of 8-bit codes */
     mox_sm90_w6_format w6;            /* of MOX_SM90_MXFP6 */
+    mox_sm90_int_format ints;         /* of integers whose sums are multiplied by scales */
     int32_t rows;                     /* outputs of one matrix: I or H */
     int32_t gated;
     int32_t paired;      /* blocks work in pairs */

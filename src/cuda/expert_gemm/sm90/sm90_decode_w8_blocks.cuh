@@ -29,7 +29,7 @@ struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
         return { { unit, unit }, { unit, unit }, args.w8 };
     }
 
-    static __device__ __forceinline__ float2 sum_scales(scales s, int)
+    static __device__ __forceinline__ float2 sum_scales(scales s, int, const mox_sm90_args &)
     {
         return s;
     }

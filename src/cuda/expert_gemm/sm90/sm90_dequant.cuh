@@ -24,7 +24,7 @@
 #include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_int4_blocks.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_ints.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_nvfp4.cuh"
@@ -208,10 +208,10 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
         for (int t = 0; t < 4; t++) {
             DECODER::decode(a[t], words.codes.part(t), m, t);
             if (t > 0 && t % EACH == 0)
-                end_group(acc, part, a, words, t / EACH - 1, offset);
+                end_group(acc, part, a, words, args, t / EACH - 1, offset);
             multiply(part, a[t], t, 0, offset);
         }
-        end_group(acc, part, a, words, DECODER::GROUPS - 1, offset);
+        end_group(acc, part, a, words, args, DECODER::GROUPS - 1, offset);
     }
 
     static __device__ __forceinline__ void end()
@@ -235,10 +235,10 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
 
     /* Adds the sums of group `g` of the chunk; where they are not those of all columns, multiplies the others first. */
     __device__ __forceinline__ void end_group(float (&acc)[N / 2], float (&part)[COLUMNS / 2],
-                                              const uint32_t (&a)[4][4], const mox_sm90_words<DECODER> &words, int g,
-                                              int offset) const
+                                              const uint32_t (&a)[4][4], const mox_sm90_words<DECODER> &words,
+                                              const mox_sm90_args &args, int g, int offset) const
     {
-        const float2 weight = DECODER::sum_scales(words.scales, g);
+        const float2 weight = DECODER::sum_scales(words.scales, g, args);
         add(acc, part, weight, 0, offset);
 #pragma unroll
         for (int first = COLUMNS; first < N; first += COLUMNS) {

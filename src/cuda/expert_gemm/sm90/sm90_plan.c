@@ -175,6 +175,16 @@ static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
     return b;
 }
 
+/* f16 scales of 4-bit integers are 2^17 times too large, as kernels for f16 tokens need them; others are as they are.
+ * Decoded codes are 2^-9 or (8 bits) 2^-13 times their numbers. An f16 moved to an f32's places is 2^-112 times itself. */
+static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits)
+{
+    const mox_sm90_int_format four = { 3, 0x8fffe000, 0x1p104f },
+                              bf16 = { 0, 0xffff0000, bits == 4 ? 0x1p9f : 0x1p13f };
+    const mox_sm90_int_format eight = { 3, 0x8fffe000, 0x1p125f };
+    return weight->scale != MOXIE_F16 ? bf16 : bits == 4 ? four : eight;
+}
+
 /* How the gather dequantizes codes of activations to bf16. It multiplies by the scale of a group: a power of two, or an
  * e4m3 that multiplies e2m1. bf16 does not hold the scale of a row exactly, so that goes to the row's factor. */
 static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *codes)
@@ -225,6 +235,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
     g->w6 = w6_format_of(a->weight.element);
     g->w8 = w8_format_of(a->weight.element, g->scale_bytes);
+    g->ints = int_format_of(&a->weight, a->element_bits);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.data;
