@@ -52,6 +52,18 @@ bool mox_cuda_preset(const char *name, mox_cuda_features *out)
           .shared_bytes = 166912,
           .l2_bytes = 40u << 20,
           .memory_bytes = UINT64_C(80) << 30 },
+        { .name = "sm_86",
+          .sm = 86,
+          .multiprocessors = 72,
+          .shared_bytes = 101376,
+          .l2_bytes = 6u << 20,
+          .memory_bytes = UINT64_C(24) << 30 },
+        { .name = "sm_89",
+          .sm = 89,
+          .multiprocessors = 142,
+          .shared_bytes = 101376,
+          .l2_bytes = 96u << 20,
+          .memory_bytes = UINT64_C(48) << 30 },
         { .name = "sm_90",
           .sm = 90,
           .multiprocessors = 132,
@@ -64,6 +76,12 @@ bool mox_cuda_preset(const char *name, mox_cuda_features *out)
           .shared_bytes = 232448,
           .l2_bytes = 126u << 20,
           .memory_bytes = UINT64_C(180) << 30 },
+        { .name = "sm_120",
+          .sm = 120,
+          .multiprocessors = 170,
+          .shared_bytes = 101376,
+          .l2_bytes = 96u << 20,
+          .memory_bytes = UINT64_C(32) << 30 },
     };
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++)
         if (strcmp(presets[i].name, name) == 0) {
@@ -76,5 +94,5 @@ bool mox_cuda_preset(const char *name, mox_cuda_features *out)
 
 const char *mox_cuda_preset_names(void)
 {
-    return "sm_80, sm_90, sm_100";
+    return "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120";
 }

@@ -41,8 +41,8 @@ typedef struct mox_cuda_features {
 uint32_t mox_cuda_flags_of(int32_t sm);
 /* "mma_bf16 bulk_copy": the names of `flags`, space separated. Returns `buffer`. */
 const char *mox_cuda_flag_names(uint32_t flags, char *buffer, uint64_t size);
-/* A preset by name: "sm_80", "sm_90", "sm_100", as the usual chip of that kind (A100, H200, B200). False when there is
- * no such preset. Immutable. */
+/* A preset by name, as the usual chip of that kind: "sm_80" (A100), "sm_86" (A10), "sm_89" (L40S), "sm_90" (H200),
+ * "sm_100" (B200), "sm_120" (RTX 5090). False when there is no such preset. Immutable. */
 bool mox_cuda_preset(const char *name, mox_cuda_features *out);
 /* Names of all presets, comma separated. Immutable. */
 const char *mox_cuda_preset_names(void);

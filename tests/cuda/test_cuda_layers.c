@@ -176,6 +176,23 @@ static void wide_tiles_of_decoded_acts(void **state)
     walk_layers(&limits, test_seed(30501), test_quick() ? 3 : 10, MOXIE_MODE_EXACT);
 }
 
+/* Integers whose sums are multiplied by scales, in tiles of up to 64 columns and of more. */
+static void wide_tiles_of_ints(void **state)
+{
+    (void)state;
+    static const char *const weights[] = { "awq", "int4 words g128 zero", "int4 words zero", "gptq 8 bit zero" };
+    static const int64_t tokens[] = { 64, 290 };
+    test_cuda_set_device("sm_90");
+    for (uint64_t i = 0; i < (test_quick() ? 4 : 16); i++) {
+        const test_layer_limits limits = { .tokens = tokens[i / 2 % 2],
+                                           .experts = 1,
+                                           .largest = 130,
+                                           .blocks = true,
+                                           .weight = test_weight_quant_named(weights[i % 4]) };
+        walk_layers(&limits, test_seed(48501) + i, 1, MOXIE_MODE_EXACT);
+    }
+}
+
 /* A layer larger than half of `limits`, filled with random numbers. *seed moves on to the layer's seed. */
 static void make_sized(test_layer *layer, const test_layer_limits *limits, uint64_t *seed)
 {
@@ -755,7 +772,7 @@ static void presets_explain(void **state)
     }
     options.device = "sm_9000";
     assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.text, "sm_80, sm_90, sm_100"));
+    assert_non_null(strstr(error.text, "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"));
     options.backend = MOXIE_BACKEND_CPU;
     assert_int_equal(moxie_plan_explain(&layer.config, &options, &plan, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "not cuda"));
@@ -786,6 +803,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(random_layers_of_blocks, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(random_layers_of_fp8, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wide_tiles_of_decoded_acts, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(wide_tiles_of_ints, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),

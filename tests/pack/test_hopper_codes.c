@@ -52,6 +52,15 @@ static bool has_blocks(const place *p)
     return (element == MOXIE_F8_E4M3 || element == MOXIE_F8_E5M2) && !is_e8m0(p) && !is_by_row(p);
 }
 
+/* Integers whose scales are as they are, each in a word with a zero point. */
+static bool has_words(const place *p)
+{
+    const moxie_quant *q = p->quant;
+    if (mox_format_of(q->element)->kind != MOX_KIND_INTEGER || is_by_row(p))
+        return false;
+    return q->scale == MOXIE_F16 ? bits_of(p) == 8 : q->scale == MOXIE_BF16 && q->has_zero;
+}
+
 static int64_t groups_of_chunk(const place *p)
 {
     if (has_blocks(p))
@@ -61,7 +70,7 @@ static int64_t groups_of_chunk(const place *p)
 
 static int64_t scale_size(const place *p)
 {
-    if (has_blocks(p))
+    if (has_blocks(p) || has_words(p))
         return 4;
     return is_by_row(p) ? 1 : p->quant->scale == MOXIE_BF16 ? 2 : p->quant->scale == MOXIE_F16 ? 4 : 1;
 }
@@ -162,6 +171,13 @@ static void read_weight(const place *p, int64_t n, int64_t k, double *value, dou
     if (has_blocks(p)) { /* codes become their values */
         *value = ldexp(*value, p->quant->element == MOXIE_F8_E4M3 ? 120 : 112);
         *scale = (double)mox_load(MOXIE_F32, at);
+        return;
+    }
+    if (has_words(p)) { /* numbers less their zero points, in units of the code's place */
+        const uint32_t zero = at[2] | (uint32_t)at[3] << 8;
+        *value += bits_of(p) == 8 ? ldexp(128, -133) - ldexp(zero, -133) : ldexp(8, -129) + ldexp(f16(zero), 17 - 129);
+        *value = ldexp(*value, bits_of(p) == 8 ? 133 : 129);
+        *scale = p->quant->scale == MOXIE_F16 ? f16(first) : (double)bf16(first);
         return;
     }
     *scale = size == 4                    ? f16(first)
@@ -307,6 +323,7 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
                                  .group_rows = PICK(rng, block_rows),
                                  .group_cols = 64 << test_below(rng, 3) };
     const moxie_quant grouped = { .element = PICK(rng, ints), .scale = MOXIE_BF16, .group_cols = group };
+    const moxie_quant words = { .element = PICK(rng, ints), .scale = MOXIE_F16, .group_cols = group };
     moxie_quant six = mx;
     six.element = test_below(rng, 2) == 0 ? MOXIE_F6_E2M3 : MOXIE_F6_E3M2;
     if (packing != TEST_WORDS) /* no 6-bit code is one */
@@ -315,6 +332,7 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
     check_quant(rng, &by_row, packing);
     check_quant(rng, &blocks, packing);
     check_quant(rng, &grouped, packing);
+    check_quant(rng, &words, packing);
 }
 
 static void every_quant(void **state)
@@ -335,6 +353,8 @@ static void every_quant(void **state)
         check_quant(&rng, &nvfp4, PICK(&rng, packings));
         check_quant(&rng, &ints, PICK(&rng, packings));
         ints.element = MOXIE_U4B8;
+        check_quant(&rng, &ints, PICK(&rng, packings));
+        ints.has_zero = 1;
         check_quant(&rng, &ints, PICK(&rng, packings));
         ints.scale = MOXIE_F16;
         ints.has_zero = (int32_t)test_below(&rng, 2);
@@ -380,12 +400,11 @@ static void shapes_are_refused(void **state)
         "f4_e2m1");
     rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 32 }, "f32");
     rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 96 }, "96");
-    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32, .has_zero = 1 },
-            "zero points");
+    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 32, .has_zero = 1 }, "zero points");
     rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 96 },
             "f32");
     rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "32, 64");
-    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = 64 }, "f16");
+    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = -1, .has_zero = 1 }, "zero points");
     rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
 }
 

@@ -302,6 +302,28 @@ static double decoded_fp8(const gemm_problem *p, const uint8_t *base, int64_t ro
     return ldexp(sign ? -magnitudes[magnitude] : magnitudes[magnitude], scale - 5);
 }
 
+/* An integer whose sums are multiplied by its scale: the number less its zero point, times the scale. */
+static double decoded_int(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    const mox_sm90_args *a = p->a;
+    const bool bytes = p->kind == MOX_SM90_INT8_BLOCKS, f16 = a->ints.scale_shift != 0;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2, j = k % 64 / 16;
+    const int64_t groups = p->kind == MOX_SM90_INT4_BLOCKS_LONG ? 1 : 2, bits = bytes ? 8 : 4;
+    const int64_t number = (j * 4 + i) * bits / 16, pair = in / 16 * 8 + in % 8;
+    const uint8_t *chunk = base + k / 64 * rows * 8 * bits;
+    const uint8_t *scales = base + a->chunks * rows * 8 * bits + (k / 64 >> a->scale_shift) * rows * groups * 4;
+    const uint8_t *at = scales + ((pair * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups)) * 4;
+    uint32_t word;
+    uint16_t zero;
+    assert_int_equal(a->scale_bytes, 128 * groups * 4);
+    memcpy(&word, chunk + in / 16 * 128 * bits + number / 4 * 512 + lane * 16 + number % 4 * 4, 4);
+    memcpy(&zero, at + 2, 2);
+    const double code = word >> (i * bits % 16 + k % 2 * 16) & ((1u << bits) - 1);
+    const double from = bytes ? zero : ldexp(-(double)mox_load(MOXIE_F16, &zero), 17);
+    const double scale = (double)mox_load(f16 ? MOXIE_F16 : MOXIE_BF16, at);
+    return (code - from) * (f16 && !bytes ? ldexp(scale, -17) : scale);
+}
+
 /* The same of layout hopper_codes, less its row's factor: what the code is as a bf16, times its multiplier. */
 static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
@@ -323,6 +345,9 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
         return decoded_byte(p, base, rows, in, k);
     if (p->kind == MOX_SM90_W8_BLOCKS || p->kind == MOX_SM90_W8_BLOCKS_QACT)
         return scaled_byte(p, base, rows, in, k);
+    if (p->kind == MOX_SM90_INT8_BLOCKS || p->kind == MOX_SM90_INT4_BLOCKS_SHORT ||
+        p->kind == MOX_SM90_INT4_BLOCKS_LONG)
+        return decoded_int(p, base, rows, in, k);
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
     const uint32_t code = word >> (4 * i + 16 * (k % 2)) & 15;
     if (f16)

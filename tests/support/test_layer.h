@@ -30,7 +30,7 @@ typedef struct test_layer_limits {
     bool decoded;      /* weights of 4, 6 and 8 bits that GPUs dequantize to 16 bits, and 16-bit activations */
     bool decoded_acts; /* such weights, and quantized activations that GPUs dequantize to 16 bits, too */
     bool to_fp8;       /* MXFP4 weights and FP8 activations with a scale a row, which GPUs multiply as FP8 */
-    bool blocks;       /* FP8 weights with scales of blocks, which GPUs dequantize to 16 bits */
+    bool blocks;       /* weights whose scales GPUs multiply by sums: FP8 of blocks, integers with zero points or f16 */
     bool short_groups; /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     const test_weight_quant *weight; /* of all experts; NULL: any */
     const test_act_quant *act;       /* the same */

@@ -27,6 +27,14 @@ static bool is_fp8_of_blocks(const moxie_quant *q)
            (q->group_cols & (q->group_cols - 1)) == 0;
 }
 
+/* Integers with scales that are f16, or have zero points: with tokens of bf16 those multiply sums. */
+static bool is_int_of_sums(const moxie_quant *q)
+{
+    const bool scales = q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero);
+    return scales && (q->element == MOXIE_I4 || q->element == MOXIE_U4B8 ||
+                      ((q->element == MOXIE_I8 || q->element == MOXIE_U8B128) && q->group_cols != -1));
+}
+
 bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
 {
     const bool by_row = q->group_cols == -1, mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32;
@@ -35,11 +43,12 @@ bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
     if (q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2)
         return dtype == MOXIE_BF16 && (by_row || mx || is_fp8_of_blocks(q));
     if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
-        return dtype == MOXIE_BF16 && (by_row || q->scale == MOXIE_BF16) && !q->has_zero;
+        return dtype == MOXIE_BF16 && (is_int_of_sums(q) || ((by_row || q->scale == MOXIE_BF16) && !q->has_zero));
     if (q->element == MOXIE_F4_E2M1)
         return dtype == MOXIE_BF16 && (q->scale == MOXIE_F8_E8M0 || q->scale == MOXIE_F8_E4M3);
-    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype &&
-           (dtype == MOXIE_F16 || !q->has_zero);
+    if (is_int_of_sums(q))
+        return dtype == MOXIE_BF16 || dtype == q->scale;
+    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == dtype && !q->has_zero;
 }
 
 static bool is_mxfp4(const moxie_quant *q)
@@ -66,8 +75,10 @@ const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_l
         weight = &test_weight_quants[test_below(rng, (uint64_t)test_weight_quant_count)];
     while ((limits->mma && !is_for_mma(&weight->quant, dtype)) ||
            (limits->decoded && !test_layer_decodes_to(&weight->quant, dtype)) ||
-           (limits->decoded_acts && !test_layer_decodes_to(&weight->quant, MOXIE_BF16)) ||
-           (limits->to_fp8 && !is_mxfp4(&weight->quant)) || (limits->blocks && !is_fp8_of_blocks(&weight->quant)) ||
+           (limits->decoded_acts &&
+            (!test_layer_decodes_to(&weight->quant, MOXIE_BF16) || is_int_of_sums(&weight->quant))) ||
+           (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
+           (limits->blocks && !is_fp8_of_blocks(&weight->quant) && !is_int_of_sums(&weight->quant)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
 }

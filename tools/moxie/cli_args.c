@@ -76,7 +76,7 @@ static const char *parse_isa(struct argp_state *state, const char *text)
 /* A GPU's number. Commands that run nothing also accept the name of an architecture. */
 static const char *parse_device(struct argp_state *state, const cli_layer_options *options, const char *text)
 {
-    static const char *const gpus[] = { "sm_80", "sm_90", "sm_100", NULL };
+    static const char *const gpus[] = { "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", NULL };
     static const cli_names names = { .kind = "GPU architecture", .fixed = gpus };
     if (options->plans_only && cli_find_name(&cli_isas, text) >= 0)
         return text;

@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda_product.h"
 
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
+#include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "pack/hopper/hopper.h"
 
 static mox_cuda_matrix matrix_of(const mox_rowmajor_place *p)
@@ -52,8 +53,8 @@ static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *
         out->decoded = args->layout == &mox_layout_hopper_codes;
         out->elements[MOX_W13] = shape->w13.element;
         out->elements[MOX_W2] = shape->w2.element;
-        out->block_scales[MOX_W13] = mox_hopper_has_block_scales(&shape->w13, shape->hidden);
-        out->block_scales[MOX_W2] = mox_hopper_has_block_scales(&shape->w2, shape->intermediate);
+        out->block_scales[MOX_W13] = mox_sm90_scales_sums(&shape->w13, shape->hidden, args->dtype);
+        out->block_scales[MOX_W2] = mox_sm90_scales_sums(&shape->w2, shape->intermediate, args->dtype);
         return;
     }
     mox_rowmajor_places places;

@@ -55,7 +55,7 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_cuda_tiles tiles;      /* of records of pack/hopper/hopper.h */
     moxie_dtype elements[2];   /* weights of both products of these records */
     int32_t decoded;           /* these records are dequantized to 16 bits: layout hopper_codes */
-    int32_t block_scales[2];   /* and have f32 scales of blocks: both products of these records */
+    int32_t block_scales[2];   /* and their scales multiply sums of chunks: both products of these records */
     const float *table;        /* [256] values of the codes of weight.element; NULL where it has more than 8 bits */
 
     const float *scale_table; /* the same for weight.scale */

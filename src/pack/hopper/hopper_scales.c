@@ -80,6 +80,21 @@ bool mox_hopper_has_block_scales(const moxie_quant *q, int64_t cols)
            (group & (group - 1)) == 0;
 }
 
+bool mox_hopper_has_words(const moxie_quant *q, int64_t cols)
+{
+    const int bits = mox_dtype_bits(q->element);
+    if (mox_format_of(q->element) == NULL || mox_format_of(q->element)->kind != MOX_KIND_INTEGER)
+        return false;
+    if (bits == 4)
+        return q->has_zero && q->scale == MOXIE_BF16;
+    return mox_group_cols(q, cols) < cols && (q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero));
+}
+
+static bool has_words(const product *p)
+{
+    return !p->to_fp8 && mox_hopper_has_words(p->quant, p->cols);
+}
+
 static bool has_blocks(const product *p)
 {
     return !p->to_fp8 && mox_hopper_has_block_scales(p->quant, p->cols);
@@ -112,12 +127,17 @@ typedef struct float16_form {
     bool any_power; /* p may be negative, since the range of exponents is short */
 } float16_form;
 
-static const float16_form *form_of(const moxie_quant *q)
+static const float16_form *form_of(const product *p)
 {
+    const moxie_quant *q = p->quant;
+    static const float16_form bf16_of_words = { 7, 127, 255, 0, MAX_FACTOR_EXPONENT, -126, false };
+    static const float16_form f16_of_words = { 10, 15, 31, 0, 15, -24, false };
     static const float16_form bf16 = { 7, 127, 255, 129, 127, -126, false };
     static const float16_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
     static const float16_form f16 = { 10, 15, 31, 17, 15, -14, true };
     const bool bytes = mox_dtype_bits(q->element) == 8;
+    if (has_words(p))
+        return q->scale == MOXIE_F16 ? &f16_of_words : &bf16_of_words;
     return q->scale == MOXIE_BF16 ? bytes ? &bf16_of_bytes : &bf16 : q->scale == MOXIE_F16 && !bytes ? &f16 : NULL;
 }
 
@@ -223,7 +243,7 @@ static int row_window(const product *p, const moxie_matrix *from, const scale_ro
 static int row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
 {
     const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
-    const float16_form *form = form_of(p->quant);
+    const float16_form *form = form_of(p);
     if (p->to_fp8)
         return row_window(p, from, &scales, exact);
     if (p->quant->scale == MOXIE_F8_E4M3) {
@@ -259,7 +279,7 @@ typedef struct scaling {
 
 static scaling scaling_of(const product *p, int power)
 {
-    const float16_form *form = form_of(p->quant);
+    const float16_form *form = form_of(p);
     const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : element_of(p)->unit;
     return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
@@ -289,16 +309,28 @@ size_t mox_hopper_scale_bytes(const product *p)
 {
     if (is_by_row(p))
         return 1;
-    return p->quant->scale == MOXIE_F16 || has_blocks(p) ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
+    const bool words = p->quant->scale == MOXIE_F16 || has_blocks(p) || has_words(p);
+    return words ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
 }
 
-/* Zero points are counted from -8, like codes. */
-static uint32_t zero_of(const product *p, const moxie_matrix *from, int64_t r, int64_t g)
+/* Zero points are counted from -8 or -128, like codes. */
+static uint8_t zero_bias(const product *p)
 {
-    uint8_t zero = MOX_PANEL_ZERO_BIAS;
+    return is_over_4_bits(p) ? MOX_PANEL_ZERO_BIAS_8 : MOX_PANEL_ZERO_BIAS;
+}
+
+/* The zero point as a word has it, and the inverse. */
+static uint32_t stored_zero(const product *p, const moxie_matrix *from, int64_t r, int64_t g)
+{
+    uint8_t zero = zero_bias(p);
     if (p->quant->has_zero)
         (void)mox_panel_zero_byte(from, r, g, &zero);
-    return zero;
+    return is_over_4_bits(p) ? zero : ZERO_SIGN | (uint32_t)zero << ZERO_BIT;
+}
+
+static float zero_of(const product *p, uint32_t stored)
+{
+    return (float)(is_over_4_bits(p) ? stored : stored >> ZERO_BIT & 31) - (float)zero_bias(p);
 }
 
 /* The f32 scales of row r of the grid, a block each. */
@@ -340,7 +372,7 @@ void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t r
             const int64_t g = first + i / copies;
             uint32_t stored = multiplier(&by, code_at(&scales, g)); /* low bytes first */
             if (bytes == 4)
-                stored |= (ZERO_SIGN | zero_of(p, from, r, g) << ZERO_BIT) << 16;
+                stored |= stored_zero(p, from, r, g) << 16;
             memcpy(to + (size_t)i * bytes, &stored, bytes);
         }
 }
@@ -365,9 +397,8 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
         uint32_t stored = 0;
         memcpy(&stored, from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes, bytes);
         mox_grid_store(&to->scale, r, g, scale_of_multiplier(&by, stored & 0xffff));
-        const float zero = (float)(stored >> (16 + ZERO_BIT) & 31) - (float)MOX_PANEL_ZERO_BIAS;
         if (p->quant->has_zero)
-            mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero, -to->zero_add));
+            mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero_of(p, stored >> 16), -to->zero_add));
     }
 }
 
@@ -422,10 +453,10 @@ static bool is_supported(const product *p)
                !q->has_zero;
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
         return false;
-    if (q->has_zero && (q->scale != MOXIE_F16 || is_over_4_bits(p)))
+    if (q->has_zero && !has_words(p) && (q->scale != MOXIE_F16 || is_over_4_bits(p)))
         return false;
     return is_by_row(p) || has_blocks(p) || is_nvfp4(q) ||
-           (codes->integer ? form_of(q) != NULL : q->scale == MOXIE_F8_E8M0);
+           (codes->integer ? form_of(p) != NULL : q->scale == MOXIE_F8_E8M0);
 }
 
 /* Which group sizes the layout supports, in words. NULL: the size is one of them. */
@@ -456,10 +487,9 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
         else
             snprintf(
                 buffer, size,
-                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, 4-bit "
-                "integers with f16 (or with bf16 and no zero points), 8-bit integers with bf16, f8 with scales of "
-                "blocks, "
-                "and f8 and 8-bit integers with one scale per row",
+                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
+                "integers with f16 or bf16, f8 with scales of blocks, and f8 and 8-bit integers with one scale per row "
+                "and no zero points",
                 name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
@@ -484,8 +514,8 @@ static bool has_safe_zeros(const product *p, const moxie_matrix *from, const cha
         for (int64_t g = 0; g < from->zero.cols; g++) {
             uint8_t zero;
             if (!mox_panel_zero_byte(from, r, g, &zero)) {
-                snprintf(reason, size, "the zero point at (%lld, %lld) of %s is not a whole number from -8 to 8",
-                         (long long)r, (long long)g, name);
+                snprintf(reason, size, "the zero point at (%lld, %lld) of %s is not a whole number from -%d on",
+                         (long long)r, (long long)g, name, zero_bias(p));
                 return false;
             }
         }

@@ -14,6 +14,8 @@
  *                            scales of groups: rounded to 16 bits once
  *                            (class W16)
  *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
+ *     sm90_dequant_int_blocks  integers in groups, with f16 scales or   bf16
+ *                            with zero points; 4-bit ones by row, too
  *     sm90_dequant_blocks    f8 with scales of blocks                   bf16
  *     ..._blocks_qact        the same                                   as above, and with f32 scales of groups
  *
@@ -144,12 +146,12 @@ static bool admit_sm90_w4a8_fp8(const mox_expert_gemm_problem *problem, mox_reje
 /* Does a product that dequantizes weights to 16 bits accept these? `exactly`: none of them is rounded. */
 static bool dequantizes(const mox_expert_gemm_problem *problem, bool exactly)
 {
-    if (mox_hopper_has_block_scales(problem->weight, cols_of(problem)))
+    const int64_t cols = cols_of(problem);
+    if (mox_hopper_has_block_scales(problem->weight, cols) || mox_hopper_has_words(problem->weight, cols))
         return false;
     switch (mox_sm90_weight_of(problem->weight)->dequant) {
     case MOX_SM90_DEQUANT_EXACT: return exactly;
-    case MOX_SM90_DEQUANT_EXACT_BY_ROW:
-        return (mox_group_cols(problem->weight, cols_of(problem)) >= cols_of(problem)) == exactly;
+    case MOX_SM90_DEQUANT_EXACT_BY_ROW: return (mox_group_cols(problem->weight, cols) >= cols) == exactly;
     case MOX_SM90_DEQUANT_ROUNDED: return !exactly;
     default: return false;
     }
@@ -252,6 +254,35 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool dequant, mox
 
 /* ---- scales of blocks ---------------------------------------------------------------------------------- */
 
+/* Integers less their zero points, which bf16 holds, are multiplied by tokens of bf16; scales multiply the sums. */
+static bool has_int_sums(const moxie_quant *weight, int64_t cols)
+{
+    const bool of_f16 = mox_sm90_weight_of(weight)->to_scale_type && weight->scale == MOXIE_F16;
+    return of_f16 || mox_hopper_has_words(weight, cols);
+}
+
+bool mox_sm90_scales_sums(const moxie_quant *weight, int64_t cols, moxie_dtype dtype)
+{
+    return mox_hopper_has_block_scales(weight, cols) || (dtype == MOXIE_BF16 && has_int_sums(weight, cols));
+}
+
+static bool admit_sm90_dequant_int_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    char text[128];
+    if (!has_int_sums(problem->weight, cols_of(problem)))
+        return mox_reject(why, "",
+                          "multiplies sums of integers by scales of groups that have zero points or are f16, %s has %s",
+                          name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
+    if (!mox_quant_is_none(problem->act))
+        return mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
+                          name_of(problem));
+    if (problem->dtype != MOXIE_BF16)
+        return mox_reject(why, "give the layer activations of bf16",
+                          "multiplies integers that bf16 holds, the activations are %s",
+                          mox_quant_dtype_name(problem->dtype));
+    return fits(problem, why);
+}
+
 static bool admit_blocks_of(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     char text[128];
@@ -317,7 +348,7 @@ static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, 
 static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
 {
     if (sum == MOX_SUM_TENSOR_CHUNKS)
-        return mox_sm90_blocks_element(problem->act, act_groups(problem));
+        return mox_sm90_blocks_element(problem->weight, problem->act, act_groups(problem));
     return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
 }
 

@@ -33,6 +33,7 @@
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <moxie/moxie.h>
@@ -104,9 +105,8 @@ typedef enum mox_sm90_element {
 /* Weights that are dequantized in registers, and those of them that become e4m3. */
 #define MOX_SM90_DECODES(element) ((element) >= MOX_SM90_FIRST_CODES)
 #define MOX_SM90_TO_FP8(element)  (MOX_SM90_DECODES(element) && mox_sm90_token_bytes(element) == 1)
-/* Those whose chunks start from zero, so that each sum of a chunk can be scaled or added in fp32. */
-#define MOX_SM90_BY_CHUNK(element)                                                                                     \
-    (MOX_SM90_TO_FP8(element) || (element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT)
+/* Those whose chunks start from zero, so that each sum of a chunk can be scaled or added in fp32: they come last. */
+#define MOX_SM90_BY_CHUNK(element) (MOX_SM90_TO_FP8(element) || (element) >= MOX_SM90_W8_BLOCKS)
 
 /* Where C has a function, kernels have constants. */
 #ifdef __cplusplus
@@ -179,11 +179,20 @@ typedef struct mox_sm90_w8_format {
     uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
-/* Columns of the token tiles that have a kernel of their own. */
+/* Integers whose sums are multiplied by scales: where a word has its scale, moved to an f32's places (sm90_decode_ints.cuh).
+ */
+typedef struct mox_sm90_int_format {
+    int32_t scale_shift;
+    uint32_t scale_mask;
+    float scale_unit; /* times this it is what multiplies the sums */
+} mox_sm90_int_format;
+
+/* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer
+ * for memory. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
-    return MOX_SM90_DECODES(element) && !MOX_SM90_BY_CHUNK(element) ? MOX_SM90_NARROW_COLUMNS_DEQUANT
-                                                                    : MOX_SM90_NARROW_COLUMNS;
+    const bool wide = !MOX_SM90_BY_CHUNK(element) || element >= MOX_SM90_INT4_BLOCKS_SHORT;
+    return MOX_SM90_DECODES(element) && wide ? MOX_SM90_NARROW_COLUMNS_DEQUANT : MOX_SM90_NARROW_COLUMNS;
 }
 
 /* Blocks of a multiprocessor. Dequantizing keeps it busy only with four warps a scheduler; narrow tiles leave the
@@ -193,12 +202,14 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. */
+/* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk
+ * starts from zero, a second one in the code of a stage would take the registers of wide tiles. */
 MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_columns)
 {
-    if (!MOX_SM90_DECODES(element))
+    const bool narrow = max_columns <= MOX_SM90_NARROW_COLUMNS;
+    if (!MOX_SM90_DECODES(element) || (MOX_SM90_BY_CHUNK(element) && !narrow))
         return 1;
-    return (max_columns <= MOX_SM90_NARROW_COLUMNS ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
+    return (narrow ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
 /* Makes the list and zeroes the words of `state`. */
@@ -286,6 +297,7 @@ typedef struct mox_sm90_args {
     int32_t factor_divides;           /* a row's factor divides its sums instead of multiplying them */
     mox_sm90_w8_format w8;            /* of 8-bit codes */
     mox_sm90_w6_format w6;            /* of MOX_SM90_MXFP6 */
+    mox_sm90_int_format ints;         /* of integers whose sums are multiplied by scales */
     int32_t rows;                     /* outputs of one matrix: I or H */
     int32_t gated;
     int32_t paired;      /* blocks work in pairs */

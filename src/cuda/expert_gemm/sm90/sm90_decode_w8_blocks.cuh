@@ -9,6 +9,7 @@
 #include "cuda/expert_gemm/sm90/sm90_decode_w8.cuh"
 
 struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
+    static constexpr int GROUPS = 1;
     using scales = float2; /* of rows r and r + 8 */
 
     static __device__ __forceinline__ int pair_bytes(const mox_sm90_args &)
@@ -26,6 +27,11 @@ struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
     {
         const uint32_t unit = args.w8.unit;
         return { { unit, unit }, { unit, unit }, args.w8 };
+    }
+
+    static __device__ __forceinline__ float2 sum_scales(scales s, int, const mox_sm90_args &)
+    {
+        return s;
     }
 };
 

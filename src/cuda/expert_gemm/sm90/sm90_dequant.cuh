@@ -12,8 +12,8 @@
  *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
  *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
  *
- *     blocks        the same with 16 columns and 16 bits; each sum of a chunk is multiplied by the scales of its block
- *                   of weights and of its token
+ *     blocks        the same with 16 columns and 16 bits; each sum of a chunk, or of a group within it, is multiplied
+ *                   by the scales of its block of weights and of its token
  *
  * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
  * to the bit (measured, docs/kernels-cuda.md).
@@ -24,6 +24,7 @@
 #include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_ints.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_nvfp4.cuh"
@@ -183,8 +184,9 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     }
 };
 
-/* Codes that become bf16 without their scales, by a warpgroup. Each chunk starts from zero. Its sum is multiplied by
- * the scales of its rows and, with TOKEN_SCALES, of its tokens. Blocks of scales have whole chunks. */
+/* Codes that become bf16 without their scales, by a warpgroup. Each group within a chunk starts from zero; a longer
+ * one starts anew with each chunk. Its sum is multiplied by the scales of its rows and, with TOKEN_SCALES, of its
+ * tokens. */
 template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
     static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
     uint32_t tokens;
@@ -201,19 +203,15 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     {
         const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
         uint32_t a[4][4];
-        float part[N / 2];
+        float part[COLUMNS / 2];
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             DECODER::decode(a[t], words.codes.part(t), m, t);
-            mox_wgmma_fence();
-            mox_wgmma_registers_bf16<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
-            mox_wgmma_commit();
+            if (t > 0 && t % EACH == 0)
+                end_group(acc, part, a, words, args, t / EACH - 1, offset);
+            multiply(part, a[t], t, 0, offset);
         }
-        mox_wgmma_wait<0>();
-        if constexpr (TOKEN_SCALES) /* 128 bytes of a token have one float */
-            mox_sm90_scale_and_add<N>(acc, part, words.scales, scales + offset / 32, lane);
-        else
-            add_scaled(acc, part, words.scales);
+        end_group(acc, part, a, words, args, DECODER::GROUPS - 1, offset);
     }
 
     static __device__ __forceinline__ void end()
@@ -221,11 +219,48 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     }
 
   private:
-    static __device__ __forceinline__ void add_scaled(float (&acc)[N / 2], const float (&part)[N / 2], float2 weight)
+    static constexpr int EACH = 4 / DECODER::GROUPS; /* MMAs of a group */
+    /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
+    static constexpr int COLUMNS = N == MOX_SM90_NARROW_COLUMNS_DEQUANT ? N / 2 : N;
+
+    /* MMA `t` of the chunk, for the columns from `first` on. */
+    __device__ __forceinline__ void multiply(float (&part)[COLUMNS / 2], const uint32_t (&a)[4], int t, int first,
+                                             int offset) const
     {
+        const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
+        mox_wgmma_fence();
+        mox_wgmma_registers_bf16<COLUMNS>(part, a, b, t % EACH > 0);
+        mox_wgmma_commit();
+    }
+
+    /* Adds the sums of group `g` of the chunk; where they are not those of all columns, multiplies the others first. */
+    __device__ __forceinline__ void end_group(float (&acc)[N / 2], float (&part)[COLUMNS / 2],
+                                              const uint32_t (&a)[4][4], const mox_sm90_words<DECODER> &words,
+                                              const mox_sm90_args &args, int g, int offset) const
+    {
+        const float2 weight = DECODER::sum_scales(words.scales, g, args);
+        add(acc, part, weight, 0, offset);
 #pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
+        for (int first = COLUMNS; first < N; first += COLUMNS) {
+#pragma unroll
+            for (int t = g * EACH; t < (g + 1) * EACH; t++)
+                multiply(part, a[t], t, first, offset);
+            add(acc, part, weight, first, offset);
+        }
+    }
+
+    __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[COLUMNS / 2], float2 weight, int first,
+                                        int offset) const
+    {
+        float(&acc)[COLUMNS / 2] = reinterpret_cast<float(&)[COLUMNS / 2]>(all[first / 2]);
+        mox_wgmma_wait<0>();
+        if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
+            mox_sm90_scale_and_add<COLUMNS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
+        } else {
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; i++)
+                acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
+        }
     }
 };
 

@@ -39,17 +39,18 @@ mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
 const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight)
 {
     static const mox_sm90_weight weights[] = {
-#define MOX_SM90_WEIGHT(element_, scale_, group_cols_, element_16, element_8, dequant_, to_scale_type_)                \
+#define MOX_SM90_WEIGHT(element_, scale_, group_cols_, element_16, element_8, element_sums, dequant_, to_scale_type_)  \
     { .element = element_,                                                                                             \
       .scale = scale_,                                                                                                 \
       .group_cols = group_cols_,                                                                                       \
       .kernel = { MOX_SM90_##element_16, MOX_SM90_##element_8 },                                                       \
+      .sums = MOX_SM90_##element_sums,                                                                                 \
       .dequant = MOX_SM90_DEQUANT_##dequant_,                                                                          \
       .to_scale_type = to_scale_type_ },
 #include "cuda/expert_gemm/sm90/sm90_weights.def"
 #undef MOX_SM90_WEIGHT
     };
-    static const mox_sm90_weight other = { .kernel = { MOX_SM90_BF16, MOX_SM90_BF16 } };
+    static const mox_sm90_weight other = { .kernel = { MOX_SM90_BF16, MOX_SM90_BF16 }, .sums = MOX_SM90_BF16 };
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
         const mox_sm90_weight *w = &weights[i];
         if (w->element == weight->element && (w->scale == MOXIE_DTYPE_NONE || w->scale == weight->scale) &&
@@ -70,9 +71,11 @@ bool mox_sm90_has_token_scales(const moxie_quant *act, int64_t groups)
            act->scale != MOXIE_F8_E4M3 && act->rule != MOXIE_RULE_UE8M0;
 }
 
-mox_sm90_element mox_sm90_blocks_element(const moxie_quant *act, int64_t groups)
+mox_sm90_element mox_sm90_blocks_element(const moxie_quant *weight, const moxie_quant *act, int64_t groups)
 {
-    return mox_sm90_has_token_scales(act, groups) ? MOX_SM90_W8_BLOCKS_QACT : MOX_SM90_W8_BLOCKS;
+    const mox_sm90_element element = mox_sm90_weight_of(weight)->sums;
+    const bool token_scales = element == MOX_SM90_W8_BLOCKS && mox_sm90_has_token_scales(act, groups);
+    return token_scales ? MOX_SM90_W8_BLOCKS_QACT : element;
 }
 
 /* Dequantizing kernels read activations as bf16: the gather dequantizes them. All other kernels read codes. */
@@ -84,7 +87,7 @@ static bool decodes_acts(const mox_cuda_expert_gemm_args *a)
 static mox_sm90_element element_for(const mox_cuda_expert_gemm_args *a)
 {
     if (a->decoded && a->block_scales[a->projection])
-        return mox_sm90_blocks_element(&a->act, a->a.scale_cols);
+        return mox_sm90_blocks_element(&a->weight, &a->act, a->a.scale_cols);
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
@@ -172,6 +175,16 @@ static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
     return b;
 }
 
+/* f16 scales of 4-bit integers are 2^17 times too large, as kernels for f16 tokens need them; others are as they are.
+ * Decoded codes are 2^-9 or (8 bits) 2^-13 times their numbers. An f16 moved to an f32's places is 2^-112 times itself. */
+static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits)
+{
+    const mox_sm90_int_format four = { 3, 0x8fffe000, 0x1p104f },
+                              bf16 = { 0, 0xffff0000, bits == 4 ? 0x1p9f : 0x1p13f };
+    const mox_sm90_int_format eight = { 3, 0x8fffe000, 0x1p125f };
+    return weight->scale != MOXIE_F16 ? bf16 : bits == 4 ? four : eight;
+}
+
 /* How the gather dequantizes codes of activations to bf16. It multiplies by the scale of a group: a power of two, or an
  * e4m3 that multiplies e2m1. bf16 does not hold the scale of a row exactly, so that goes to the row's factor. */
 static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *codes)
@@ -222,6 +235,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->factor_divides = a->weight.global == MOXIE_GLOBAL_DIVIDE;
     g->w6 = w6_format_of(a->weight.element);
     g->w8 = w8_format_of(a->weight.element, g->scale_bytes);
+    g->ints = int_format_of(&a->weight, a->element_bits);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
     g->a = (const uint8_t *)a->a.data;

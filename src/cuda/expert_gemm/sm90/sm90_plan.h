@@ -123,6 +123,7 @@ typedef struct mox_sm90_weight {
     moxie_dtype element, scale;
     int32_t group_cols;
     mox_sm90_element kernel[2]; /* for tokens of 16 bits, of 8 */
+    mox_sm90_element sums;      /* the kernel that multiplies sums of chunks by the scales */
     mox_sm90_dequant dequant;
     bool to_scale_type;
 } mox_sm90_weight;
@@ -133,8 +134,11 @@ const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight);
 /* Do scales of groups of activations become token scales, as f32? Otherwise bf16 holds a code times its scale, or the
  * scale is the row's. `groups`: scales of a row. */
 bool mox_sm90_has_token_scales(const moxie_quant *act, int64_t groups);
-/* The element of weights with scales of blocks, by the above. */
-mox_sm90_element mox_sm90_blocks_element(const moxie_quant *act, int64_t groups);
+/* The element of weights whose scales multiply sums of chunks, by the above. */
+mox_sm90_element mox_sm90_blocks_element(const moxie_quant *weight, const moxie_quant *act, int64_t groups);
+
+/* Do scales multiply sums of chunks, not weights, where tokens have the type `dtype`? (cuda_expert_gemm_sm90.c) */
+bool mox_sm90_scales_sums(const moxie_quant *weight, int64_t cols, moxie_dtype dtype);
 
 /* `bytes`: tokens are 8-bit elements to the tensor cores. */
 mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes);

@@ -9,6 +9,8 @@
  *     pair_bytes(args)                  bytes of those scales in shared memory
  *     multipliers                       what prepare(scales, args) makes of them once a chunk
  *     decode(a, word, multipliers, j)   eight codes from column 16 j of the chunk on, to registers of operand A
+ *     GROUPS, sum_scales(scales, g, args)
+ *                                       where scales multiply sums: groups of a chunk; what multiplies those of group g
  */
 #ifndef MOX_CUDA_SM90_SCALES_CUH
 #define MOX_CUDA_SM90_SCALES_CUH

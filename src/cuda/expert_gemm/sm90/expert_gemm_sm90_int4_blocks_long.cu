@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_int4_blocks_long.cu - instantiates sm90_kernel.cuh for 4-bit integers with f16 scales of longer
+ * groups and tokens of bf16. Each element has a file: files compile in parallel.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_int4_blocks_long(int32_t max_columns)
+{
+    return mox_sm90_kernel_of<MOX_SM90_INT4_BLOCKS_LONG>(max_columns);
+}
