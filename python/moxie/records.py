@@ -1,0 +1,508 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The structs of the C library as dataclasses.
+
+Each has the fields of its C struct, in the same order; py_tables.c has the other half. Names stand for enumerations and
+number formats ("softmax", "bf16"; "" is no format). Zero and "" mean the default, as in C. Sizes count elements, names
+that end in `bytes` count bytes.
+
+Letters: T tokens, E experts, K chosen experts a token, H hidden size, I intermediate size of an expert.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from . import _moxie
+
+# ---- a layer's configuration -----------------------------------------------------------------------
+
+
+@dataclass
+class Quant:
+    """How one tensor is quantized: value = (code - zero) * scale, times or divided by a global scale."""
+
+    element: str = ""  #: number format of the codes; of activations "": not quantized
+    scale: str = ""  #: number format of the scales: "f32", "f16", "bf16", "f8_e4m3", "f8_e8m0"; "": none
+    group_rows: int = 0  #: rows that share a scale; -1: all; 0 means 1
+    group_cols: int = 0  #: columns that share a scale; -1: all; 0 means -1
+    has_zero: bool = False  #: zero points, of integers only
+    global_: str = "none"  #: "none", "multiply", "divide": one more f32 per tensor or row
+    is_static: bool = False  #: activations: the scale comes with the weights
+    rule: str = "default"  #: scale from amax: "default", "amax", "ceil", "quark_even", "ocp_floor", "vllm_floor", "ue8m0"
+    rounding: str = "even"  #: of integers: "even", "away", "truncate"
+
+
+@dataclass
+class Activation:
+    """What stands between the two products. activations() has those with usual parameters by name."""
+
+    kind: str = "silu"  #: "silu", "gelu_erf", "gelu_tanh", "swiglu_step", "situ", "relu2", "relu"; ungated: ..._no_mul
+    alpha: float = 0.0  #: 0 means 1 ("situ": 4)
+    beta: float = 0.0
+    gate_limit: float = 0.0  #: 0: none
+    up_limit: float = 0.0  #: 0: none
+    expert_alpha: object = None  #: [E] float32, replaces alpha
+    expert_beta: object = None  #: [E] float32, replaces beta
+    expert_limit: object = None  #: [E] float32, replaces both limits
+
+
+@dataclass
+class Routing:
+    """How experts are chosen from logits, and with which weights. Routing.by_name() has the usual methods."""
+
+    score: str = "logit"  #: "logit", "softmax", "sigmoid", "sqrtsoftplus"
+    select: str = "topk"  #: "topk", "table" (by token id), "sparsemixer", "sim_uniform", "sim_normal"
+    weight: str = "score"  #: "score", "softmax_selected", "sigmoid_selected"
+    norm: str = "none"  #: over the K weights: "none", "sum_plus_eps", "sum", "max_sum_eps", "sum_or_one", "root_squares"
+    norm_eps: float = 0.0  #: 0 means 1e-20
+    scale: float = 0.0  #: multiplies every weight, after the norm; 0 means 1
+    n_group: int = 0  #: groups of experts; 0 or 1: none
+    topk_group: int = 0  #: groups kept
+    group_score: str = "top2_sum"  #: "top2_sum", "max"
+    group_fill_zero: str = "lowest"  #: keys of dropped groups: "lowest", "zero", "zero_key"
+    on_input: bool = False  #: weights multiply the expert's input instead of its output
+    round_logits_bf16: bool = False
+    round_weights_bf16: bool = False
+    jitter: float = 0.0  #: sparsemixer; 0 means 0.01
+    bias: object = None  #: [E] float32, added to the score for the choice only
+    per_expert_scale: object = None  #: [E] float32, multiplies the weight of each expert
+    table: object = None  #: [rows, K] int32, the experts of each token id, for "table"
+    seed: int = 0  #: of the simulated methods
+    softcap: float = 0.0  #: logits become softcap * tanh(logit / softcap); 0: none
+    zero_experts: int = 0  #: Z more experts without weights, ids E to E + Z - 1; arrays then have E + Z entries
+    zero_kind: str = "identity"  #: what they return: "identity", "null"
+    topk_per_group: int = 0  #: choices in each group; 0: all experts compete
+    bias_alt: object = None  #: [E] float32, a second bias for the tokens that bias_choice marks
+
+    @staticmethod
+    def by_name(name: str, **changes) -> Routing:
+        """The method that engines call `name` (routing_names() lists them), with some fields changed."""
+        return replace(_moxie.routing(name), **changes)
+
+
+@dataclass
+class RowNorm:
+    """The norm of each row, in float32: rms is v / sqrt(mean(v^2) + eps) * weight * factor."""
+
+    kind: str = "none"  #: "none", "rms", "rms_weighted" (the weight first)
+    has_weight: bool = False
+    eps: float = 0.0
+    weight_add: float = 0.0  #: 1 where a checkpoint stores weight - 1
+    factor: float = 0.0  #: 0 means 1
+
+
+@dataclass
+class SharedExpert:
+    """A dense expert that every token visits, added after the weighted sum."""
+
+    intermediate: int = 0  #: 0: there is none
+    w13: Quant = field(default_factory=Quant)
+    w2: Quant = field(default_factory=Quant)
+    a13: Quant = field(default_factory=Quant)
+    a2: Quant = field(default_factory=Quant)
+    has_gate: bool = False  #: times sigmoid(x . gate)
+    bias13: bool = False
+    bias2: bool = False
+    scale: float = 0.0  #: multiplies its result; 0 means 1
+
+
+@dataclass
+class LayerConfig:
+    """Everything about a layer but its weights.
+
+    Make one by hand, from a scheme (from_scheme), from a preset (preset), from a model's file (Weights.config), from a
+    config.json (from_hf). check() raises for one that breaks a rule.
+    """
+
+    dtype: str = "bf16"  #: of hidden states and output: "bf16", "f16", "f32"
+    experts: int = 0  #: E
+    top_k: int = 0  #: K
+    hidden: int = 0  #: H
+    intermediate: int = 0  #: I
+    activation: Activation = field(default_factory=Activation)
+    routing: Routing = field(default_factory=Routing)
+    w13: Quant = field(default_factory=Quant)  #: gate and up weights, [2I, H]
+    w2: Quant = field(default_factory=Quant)  #: down weights, [H, I]
+    a13: Quant = field(default_factory=Quant)  #: activations into w13
+    a2: Quant = field(default_factory=Quant)  #: activations into w2
+    bias13: bool = False
+    bias2: bool = False
+    shared: SharedExpert = field(default_factory=SharedExpert)
+    router_width: int = 0  #: width of the router's input; 0: the layer has no router, runs get logits or ids
+    router_has_bias: bool = False
+    ep_size: int = 0  #: ranks that share the experts; 0 and 1: all are here
+    ep_rank: int = 0
+    ep_map: str = "linear"  #: "linear", "round_robin"
+    router_norm: RowNorm = field(default_factory=RowNorm)  #: of the router's input
+    expert_norm: RowNorm = field(default_factory=RowNorm)  #: of each expert's result, before its weight
+    has_shared_activation: bool = False  #: the shared expert has shared_activation
+    shared_activation: Activation = field(default_factory=Activation)
+    tp_size: int = 0  #: ranks that cut each expert; 0 and 1: none
+    tp_rank: int = 0
+
+    def check(self) -> None:
+        """Raises moxie.Error if the configuration breaks a rule that can be checked without weights."""
+        _moxie.check_config(self)
+
+    def replace(self, **changes) -> LayerConfig:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    @staticmethod
+    def preset(name: str, format: str | None = None) -> LayerConfig:
+        """That of a real model (presets() lists them) in a checkpoint format; None: the one it was released in."""
+        return _moxie.preset_config(name, format)
+
+    @classmethod
+    def from_scheme(cls, scheme, **fields) -> LayerConfig:
+        """One whose weights and activations are quantized as a Scheme says.
+
+        scheme  a Scheme, or the name of one of vLLM's constructors, with its arguments as a tuple (name, dict)
+        fields  the others of LayerConfig: experts, top_k, hidden, intermediate, ...
+        """
+        if isinstance(scheme, str):
+            scheme = make_scheme(scheme)
+        elif isinstance(scheme, tuple):
+            scheme = make_scheme(scheme[0], **scheme[1])
+        config = cls(**fields)
+        config.a13, config.a2 = scheme.a13, scheme.act2
+        config.w13, config.w2 = scheme.w13, scheme.weight2
+        for quant in (config.w13, config.w2):
+            quant.element = quant.element or config.dtype
+        config.bias13 = config.bias13 or scheme.w1.has_bias
+        config.bias2 = config.bias2 or scheme.w2.has_bias
+        return config
+
+
+# ---- vLLM's schemes --------------------------------------------------------------------------------
+
+
+@dataclass
+class SchemeTensor:
+    """One of vLLM's descriptors of a quantized tensor."""
+
+    dtype: str
+    dtype_is_string: bool
+    shape: tuple[int, int]  #: (0, 0): none; -1: the whole extent
+    has_scale: str  #: "none", "tensor", "precision"
+    has_gscale: bool
+    has_zero: bool
+    has_bias: bool
+
+
+@dataclass
+class SchemeArgs:
+    """Arguments of a constructor; those that it does not use keep their default."""
+
+    per_act_token: bool = False
+    per_out_ch: bool = False
+    block: tuple[int, int] = (0, 0)
+    bits: int = 0  #: gptq_marlin, awq_marlin: 4 or 8
+    group_size: int = 0  #: gptq_marlin, awq_marlin; -1: a scale a row
+    quant_dtype: str | None = None  #: make, ocp_mx
+    weight_dtype: str | None = None  #: make, ocp_mx
+    has_zero: str = "usual"  #: these: "usual", "both", "w13", "w2", "none"
+    has_bias: str = "usual"
+    has_a_scale: str = "usual"
+    has_gscale: str = "usual"
+    scale_format: str = ""
+    scale_linear: bool = False
+    scale_precision: bool = False
+    has_alphas: str = "usual"
+    has_w_scale: str = "usual"
+    scale_transposed: bool = False
+
+
+@dataclass
+class Scheme:
+    """A quantization scheme: what vLLM says of it (a1, a2, w1, w2), what moxie computes (a13, act2, w13, weight2)."""
+
+    constructor: str
+    a1: SchemeTensor
+    a2: SchemeTensor
+    w1: SchemeTensor
+    w2: SchemeTensor
+    scale_swizzled: bool
+    a13: Quant
+    act2: Quant
+    w13: Quant  #: element "": unquantized
+    weight2: Quant
+    scale_transposed: bool
+    computable: bool  #: a layer can have it
+    args: SchemeArgs = field(default_factory=SchemeArgs)
+
+    def predicate(self, name: str) -> bool:
+        """vLLM's predicates by name: "use_fp8_w8a8", "is_block_quantized", ..."""
+        return _moxie.scheme_predicate(self.constructor, self.args, name)
+
+    def config_name(self, dtype: str) -> str | None:
+        """The dtype part in the name of vLLM's tuning file, for hidden states of `dtype`."""
+        return _moxie.scheme_config_name(self.constructor, self.args, dtype)
+
+    def ocp_name(self) -> str | None:
+        """vLLM's name of the OCP-MX scheme."""
+        return _moxie.scheme_ocp_name(self.constructor, self.args)
+
+
+def make_scheme(constructor: str, **args) -> Scheme:
+    """A scheme by the name of vLLM's constructor (scheme_constructors() lists them) and its arguments (SchemeArgs)."""
+    return _moxie.scheme_make(constructor, SchemeArgs(**args))
+
+
+# ---- models, plans, checks -------------------------------------------------------------------------
+
+
+@dataclass
+class ModelInfo:
+    """A model as a whole."""
+
+    family: str
+    model_type: str  #: as config.json says
+    quant_method: str  #: as quantization_config says; "" if it says nothing
+    n_layers: int  #: MoE layers found
+    n_tensors: int
+    n_files: int
+    tensor_bytes: int
+    n_warnings: int
+    n_unread_keys: int
+
+
+@dataclass
+class LayerInfo:
+    """One MoE layer of a model."""
+
+    layer: int  #: its number in the tensors' names
+    format: str
+    shared_format: str  #: of the shared expert; "" if there is none
+    routing: str
+    experts: int
+    top_k: int
+    hidden: int
+    intermediate: int
+    shared_intermediate: int
+    router_width: int
+    expert_bytes: int  #: of all routed experts
+    total_bytes: int  #: with router and shared expert
+    format_note: str
+    merged_input_scales: int
+    outside: str  #: what the model computes around the layer, where that is not plain
+    n_unread: int
+
+
+@dataclass
+class Step:
+    """One step of a plan, or one kernel that was rejected for the step that follows."""
+
+    family: str  #: "topk", "expert_gemm", ...
+    role: str  #: "w13", "w2", "shared w13", "router" or ""
+    kernel: str
+    isa: str
+    layout: str  #: of the weights that it reads
+    exactness: str  #: "EXACT", "W16", "TOL"
+    chosen: bool
+    reason: str  #: rejected: the limit that failed; chosen: "" or a remark
+    remedy: str  #: rejected: the smallest change with which it would be accepted
+
+
+@dataclass
+class StageReport:
+    """One stage of a run beside the oracle; `got`, `want`, `bound` and the place are those of its worst element."""
+
+    stage: str
+    elements: int
+    beyond: int  #: outside the bound
+    worst_ratio: float  #: |got - want| / bound at the worst element; at most 1 passes
+    got: float
+    want: float
+    bound: float
+    token: int  #: -1 where meaningless, as the next four
+    slot: int
+    expert: int
+    column: int
+    column_block: int
+    rms_error: float
+    rms_want: float
+    rms_bound: float
+
+
+@dataclass
+class WeightsDifference:
+    """Where two sets of weights first differ, and how often."""
+
+    expert: int  #: -1: equal, or a part outside the experts
+    projection: str  #: "": equal
+    part: str
+    row: int
+    column: int
+    row_block: int
+    column_block: int
+    count: int  #: 0: equal
+    experts: int
+
+
+@dataclass
+class Machine:
+    """This machine."""
+
+    processors: int  #: that this process may use
+    cpu: str
+    isa_found: str
+    isa_allowed: str  #: under the environment variable MOXIE_MAX_ISA
+    features: str
+    amx: str
+
+
+@dataclass
+class Kernel:
+    """One kernel of the library."""
+
+    runnable: bool  #: on this machine
+    family: str
+    name: str
+    isa: str
+    layout: str
+    exactness: str
+
+
+@dataclass
+class Limits:
+    """What the machine can do at most, measured; GB and TFLOP are powers of ten."""
+
+    workers: int
+    isa: str
+    read_gb_s: float
+    copy_gb_s: float
+    l2_read_gb_s: float
+    f32_tflop_s: float
+    bf16_tflop_s: float
+    int8_top_s: float
+    l2_bytes: int
+    cache_bytes: int
+    read_how: str
+    copy_how: str
+    l2_read_how: str
+    f32_how: str
+    bf16_how: str
+    int8_how: str
+    disturbed: int  #: how many figures are rough, because other work disturbed them
+    fp8_tflop_s: float
+    fp8_how: str
+
+
+@dataclass
+class Preset:
+    """The sizes of a real model."""
+
+    name: str
+    family: str
+    experts: int
+    top_k: int
+    hidden: int
+    intermediate: int
+    shared_intermediate: int
+    router_width: int
+    layers: int
+    activation: str
+    formats: tuple[str, ...]  #: the first is that of the main release
+    n_native: int  #: the first so many are those in which it was released
+    layer_bytes: int
+
+
+@dataclass
+class Family:
+    """A family of models whose checkpoints are read."""
+
+    name: str
+    model_types: tuple[str, ...]
+    architecture: str
+    routing: str
+    activation: str
+
+
+@dataclass
+class CheckpointFormat:
+    """How a checkpoint stores quantized matrices."""
+
+    name: str
+    quant_method: str
+    summary: str
+
+
+@dataclass
+class CudaInfo:
+    """What libmoxie_cuda and the driver are."""
+
+    devices: int
+    opened: str
+    built: str
+    missing: str  #: why there is no device
+    kernels: int
+
+
+@dataclass
+class CudaDevice:
+    """An NVIDIA GPU."""
+
+    sm: int  #: compute capability, 90 for 9.0
+    multiprocessors: int
+    usable: bool
+    shared_bytes: int
+    l2_bytes: int
+    memory_bytes: int
+    name: str
+    features: str
+
+
+# ---- lint ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class LintRule:
+    """One kind of finding."""
+
+    name: str
+    topic: str
+    severity: str  #: "note", "warning", "error"
+    deep: bool
+    meaning: str
+    engines: str
+    remedy: str
+
+
+@dataclass
+class Finding:
+    """One finding in a checkpoint."""
+
+    name: str  #: of its rule
+    severity: str
+    layer: int  #: -1: no layer's
+    file: str
+    tensor: str
+    found: str
+    more: int  #: how many more of the same in the same layer
+    meaning: str
+    engines: str
+    remedy: str
+
+
+@dataclass
+class LintReport:
+    """What lint() found, worst first."""
+
+    n_findings: int
+    n_errors: int
+    n_warnings: int
+    n_notes: int
+    n_layers: int
+    n_tensors: int
+    n_files: int
+    family: str
+    deep: bool
+    input: int  #: 0, or the C status why a file could not be read
+    input_text: str
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """No error was found."""
+        return self.n_errors == 0
