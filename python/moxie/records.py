@@ -153,6 +153,28 @@ class LayerConfig:
         """That of a real model (presets() lists them) in a checkpoint format; None: the one it was released in."""
         return _moxie.preset_config(name, format)
 
+    @staticmethod
+    def from_hf(config, layer: int = 0, format: str | None = None) -> LayerConfig:
+        """What a Hugging Face configuration says about MoE layer `layer` (its number in the tensors' names).
+
+        config  a directory with config.json, the dict of one, or an object with to_dict(), as transformers has
+        format  how weights are quantized, a name of formats(); None: not at all. Tensors say it for sure: Model.load()
+
+        Arrays of the routing (bias, table) are absent.
+        """
+        if hasattr(config, "to_dict"):
+            config = config.to_dict()
+        if not isinstance(config, dict):
+            return _moxie.hf_config(config, layer, format)
+        import json
+        import os
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                json.dump(config, file, default=lambda value: str(value).removeprefix("torch."))
+            return _moxie.hf_config(folder, layer, format)
+
     @classmethod
     def from_scheme(cls, scheme, **fields) -> LayerConfig:
         """One whose weights and activations are quantized as a Scheme says.

@@ -102,6 +102,24 @@ static PyObject *preset_config(PyObject *module, PyObject *args)
     return NULL;
 }
 
+static PyObject *hf_config(PyObject *module, PyObject *args)
+{
+    PyObject *dir = NULL;
+    long long layer;
+    const char *format = NULL;
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    moxie_error error = { 0 };
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O&L|z", PyUnicode_FSConverter, &dir, &layer, &format))
+        return NULL;
+    const moxie_status status = moxie_config_layer(PyBytes_AsString(dir), layer, format, &config, &error);
+    Py_DECREF(dir);
+    if (status == MOXIE_OK)
+        return mpy_record_to_python(&mpy_layer_config_record, &config, &config, NULL);
+    mpy_raise(&error);
+    return NULL;
+}
+
 static PyObject *check_config(PyObject *module, PyObject *object)
 {
     moxie_layer_config config;
@@ -115,6 +133,18 @@ static PyObject *check_config(PyObject *module, PyObject *object)
     }
     Py_XDECREF(keep);
     return failed ? NULL : Py_NewRef(Py_None);
+}
+
+/* For the test that every field goes to C and comes back. */
+static PyObject *round_trip(PyObject *module, PyObject *object)
+{
+    moxie_layer_config config;
+    PyObject *keep = PyList_New(0), *back = NULL;
+    (void)module;
+    if (keep != NULL && mpy_config_from_python(object, &config, keep) == 0)
+        back = mpy_record_to_python(&mpy_layer_config_record, &config, &config, NULL);
+    Py_XDECREF(keep);
+    return back;
 }
 
 static PyObject *decode(PyObject *module, PyObject *args)
@@ -218,8 +248,10 @@ PyMethodDef mpy_list_functions[] = {
       "activations()\n--\n\nActivation functions by name, with the parameters that are usual: a dict of Activation." },
     { "preset_config", preset_config, METH_VARARGS,
       "preset_config(preset, format=None, /)\n--\n\nThe LayerConfig of a preset in a checkpoint format." },
+    { "hf_config", hf_config, METH_VARARGS, "hf_config(dir, layer, format=None, /)\n--\n\nSee LayerConfig.from_hf()." },
     { "check_config", check_config, METH_O,
       "check_config(config, /)\n--\n\nRaises for a LayerConfig that breaks a rule." },
+    { "_round_trip", round_trip, METH_O, "A LayerConfig by way of its C struct." },
     { "machine", machine, METH_NOARGS, "machine()\n--\n\nProcessor, instruction sets, processors to use: a Machine." },
     { "measure_limits", (PyCFunction)(void (*)(void))measure_limits, METH_VARARGS | METH_KEYWORDS,
       "measure_limits(*, threads=None, isa=None)\n--\n\nMeasures what this machine can do at most, in about a second "
