@@ -24,12 +24,35 @@ from ._moxie import (
 from ._objects import Layer, Model, Plan, Weights, explain
 from ._tool import bench
 from .errors import ArgumentError, Error, FileError, FormatError, Mismatch, OutOfMemory, TimedOut, Unsupported
-from .records import (
-    Activation, CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerConfig, LayerInfo, Limits, LintReport,
-    LintRule, Machine, ModelInfo, Preset, Quant, Routing, RowNorm, Scheme, SchemeArgs, SchemeTensor, SharedExpert,
-    StageReport, Step, WeightsDifference,
-)
-from .records import make_scheme as scheme
+from .config import Activation, LayerConfig, Quant, Routing, RowNorm, SharedExpert
+
+_later = ("CheckpointFormat", "CudaDevice", "CudaInfo", "Family", "Finding", "Kernel", "LayerInfo", "Limits", "LintReport",
+          "LintRule", "Machine", "ModelInfo", "Preset", "Scheme", "SchemeArgs", "SchemeTensor", "StageReport", "Step",
+          "WeightsDifference")
+_more = {"scheme": "make_scheme"} | {name: name for name in _later}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .records import (
+        CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Machine,
+        ModelInfo, Preset, Scheme, SchemeArgs, SchemeTensor, StageReport, Step, WeightsDifference,
+    )
+    from .records import make_scheme as scheme
 
 __version__ = version().partition(" ")[0]
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("records", "errors")]
+__all__ = [name for name in dir() if not name.startswith("_") and name not in ("config", "errors", "TYPE_CHECKING")]
+__all__ += _more
+
+
+def __getattr__(name):
+    """Classes of results, which are loaded when they are first needed."""
+    if name not in _more:
+        raise AttributeError(f"module 'moxie' has no attribute {name!r}")
+    from . import records
+
+    globals()[name] = value = getattr(records, _more[name])
+    return value
+
+
+def __dir__():
+    return sorted(set(globals()) | set(__all__))

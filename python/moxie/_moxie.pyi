@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from .config import Activation, LayerConfig, Quant, Routing
 from .records import (
-    Activation, CheckpointFormat, CudaDevice, CudaInfo, Family, Kernel, LayerConfig, LayerInfo, Limits, LintReport,
-    LintRule, Machine, ModelInfo, Preset, Quant, Routing, Scheme, SchemeArgs, StageReport, Step, WeightsDifference,
+    CheckpointFormat, CudaDevice, CudaInfo, Family, Kernel, LayerInfo, Limits, LintReport, LintRule, Machine, ModelInfo,
+    Preset, Scheme, SchemeArgs, StageReport, Step, WeightsDifference,
 )
 
 _Array = Any

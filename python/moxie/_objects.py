@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import html
-
 from . import _moxie
 
 
@@ -150,6 +148,8 @@ class Plan(_moxie.Plan):
 
     def _repr_html_(self) -> str:
         """The plan as a table for notebooks; rejected kernels are grey."""
+        import html
+
         head = "".join(f"<th>{name}</th>" for name in ("step", "role", "kernel", "isa", "layout", "class", ""))
         rows = []
         for step in self.steps:

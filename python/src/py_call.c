@@ -154,6 +154,8 @@ static int take(mpy_call *c, int id, PyObject *object)
     c->used[c->n_used++] = id;
     if (!fits(c, id, v))
         return misfit(c, id, v);
+    if (v->data == NULL && v->shape[0] != 0)
+        return mpy_fail(MOXIE_ERR_ARGUMENT, "%s: the array has no memory", operands[id].name), -1;
     const bool device = mpy_view_on_gpu(v);
     if (c->n_used == 1) {
         c->on_device = device;

@@ -259,7 +259,9 @@ static int by_name(PyObject *object, const char *name, bool writable, int64_t st
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    const moxie_dtype dtype = named_dtype(object);
+    moxie_dtype dtype = named_dtype(object);
+    if (dtype == MOXIE_BF16 && !PyObject_CheckBuffer(object))
+        dtype = MOXIE_DTYPE_NONE; /* DLPack knows bf16, so the producer has another reason */
     PyObject *codes = dtype == MOXIE_DTYPE_NONE ? NULL : as_unsigned(object, dtype);
     if (codes == NULL) {
         PyErr_Clear();
