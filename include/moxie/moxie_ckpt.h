@@ -129,6 +129,13 @@ MOXIE_API const char *moxie_model_layer_unread(const moxie_model_layer *layer, i
  * process' memory; the views stay valid, and touching them reads the file again. */
 MOXIE_API const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer);
 
+/* The configuration that DIR/config.json alone gives MoE layer `layer`; weights need not be there. How they are
+ * quantized only tensors say for sure: here `format` does, a name of moxie_checkpoint_format_at(), NULL for weights of
+ * the hidden states' type. Arrays of the routing (bias, table) are absent. `out` was set by its INIT macro.
+ * Thread-safe. */
+MOXIE_API moxie_status moxie_config_layer(const char *dir, int64_t layer, const char *format, moxie_layer_config *out,
+                                          moxie_error *error);
+
 /* Calls visit() for every tensor that holds routed experts of checkpoint layer `layer`, in the files' order, including
  * companions that no view needs. `tensor` views the file; `name` lives as long as the model. Non-zero from visit() ends
  * the call with MOXIE_ERR_TIMEOUT. A tensor that moxie_tensor cannot express is MOXIE_ERR_UNSUPPORTED. Thread-safe. */

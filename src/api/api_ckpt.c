@@ -6,6 +6,7 @@
  *
  *     caller's options -> known, as long as this library's -> src/ckpt -> known -> caller's result
  */
+#include "ckpt/model/config_alone.h"
 #include "ckpt/model/model.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
@@ -65,6 +66,17 @@ moxie_status moxie_model_load_layer(const moxie_model *model, int64_t layer, mox
 {
     MOX_FAIL_IF(!model || !out, MOXIE_ERR_ARGUMENT, error, "moxie_model_load_layer: model or out is NULL");
     return mox_model_load_layer(model, layer, out, error);
+}
+
+moxie_status moxie_config_layer(const char *dir, int64_t layer, const char *format, moxie_layer_config *out,
+                                moxie_error *error)
+{
+    MOX_FAIL_IF(!dir || !out, MOXIE_ERR_ARGUMENT, error, "moxie_config_layer: dir or out is NULL");
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_layer_config), error));
+    moxie_layer_config known;
+    MOX_TRY(mox_config_alone(dir, layer, format, &known, error));
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_layer_config));
+    return MOXIE_OK;
 }
 
 void moxie_model_layer_free(moxie_model_layer *layer)

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * py_layer.c - Layer: the experts of a layer, packed for the kernels of this machine.
+ *
+ * Runs of its plans share it; prepare and update_expert wait until no run is under way. Who waits does not hold the
+ * GIL.
+ */
+#include "py_moxie.h"
+
+#include <pthread.h>
+
+PyObject *mpy_layer_type;
+
+struct mpy_layer {
+    PyObject_HEAD moxie_layer *layer;
+    PyObject *config; /* a LayerConfig */
+    mpy_sizes sizes;
+    pthread_rwlock_t lock;
+    bool has_lock;
+};
+
+mpy_sizes mpy_sizes_of(const moxie_layer_config *config)
+{
+    return (mpy_sizes) { .dtype = config->dtype,
+                         .experts = config->experts + config->routing.zero_experts,
+                         .top_k = config->top_k,
+                         .hidden = config->hidden,
+                         .router_width = config->router_width };
+}
+
+const moxie_layer *mpy_layer_get(const mpy_layer *layer)
+{
+    return layer->layer;
+}
+
+const mpy_sizes *mpy_layer_sizes(const mpy_layer *layer)
+{
+    return &layer->sizes;
+}
+
+void mpy_layer_share(mpy_layer *layer)
+{
+    pthread_rwlock_rdlock(&layer->lock);
+}
+
+void mpy_layer_done(mpy_layer *layer)
+{
+    pthread_rwlock_unlock(&layer->lock);
+}
+
+static int create(mpy_layer *self, PyObject *config, const mpy_options *options)
+{
+    moxie_layer_config c;
+    moxie_error error = { 0 };
+    moxie_status status = MOXIE_OK;
+    PyObject *keep = PyList_New(0);
+    const int failed = keep == NULL || mpy_config_from_python(config, &c, keep) < 0;
+    if (!failed) {
+        Py_BEGIN_ALLOW_THREADS status = moxie_layer_create(&c, &options->c, &self->layer, &error);
+        Py_END_ALLOW_THREADS if (status != MOXIE_OK) mpy_raise(&error);
+        self->sizes = mpy_sizes_of(&c);
+    }
+    Py_XDECREF(keep);
+    return failed || status != MOXIE_OK ? -1 : 0;
+}
+
+static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    static char *names[] = { "config", MPY_OPTION_KEYWORDS, NULL };
+    mpy_option_args o = { 0 };
+    mpy_options options;
+    PyObject *config;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$zzzLOzO", names, &config, &o.backend, &o.mode, &o.isa,
+                                     &o.max_tokens, &o.threads, &o.device, &o.progress))
+        return NULL;
+    mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_layer *)PyType_GenericAlloc(type, 0);
+    if (self != NULL) {
+        self->has_lock = pthread_rwlock_init(&self->lock, NULL) == 0;
+        if (!self->has_lock) {
+            PyErr_NoMemory();
+            Py_CLEAR(self);
+        } else if (create(self, config, &options) < 0) {
+            Py_CLEAR(self);
+        }
+    }
+    if (self != NULL) {
+        self->config = config;
+        Py_INCREF(config);
+    }
+    mpy_options_release(&options);
+    return (PyObject *)self;
+}
+
+static void layer_free(PyObject *object)
+{
+    mpy_layer *self = (mpy_layer *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    moxie_layer_destroy(self->layer);
+    if (self->has_lock)
+        pthread_rwlock_destroy(&self->lock);
+    Py_XDECREF(self->config);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static int is_weights(PyObject *object)
+{
+    if (PyObject_IsInstance(object, mpy_weights_type) == 1)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "a moxie.Weights is wanted, not %R", object);
+    return 0;
+}
+
+static PyObject *prepare(PyObject *object, PyObject *args, PyObject *named)
+{
+    static char *names[] = { "weights", "threads", "progress", NULL };
+    mpy_layer *self = (mpy_layer *)object;
+    mpy_option_args o = { 0 };
+    mpy_options options = { 0 };
+    PyObject *weights;
+    moxie_error error = { 0 };
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$OO", names, &weights, &o.threads, &o.progress) ||
+        !is_weights(weights) || mpy_options_get(&o, &options) < 0) {
+        mpy_options_release(&options);
+        return NULL;
+    }
+    moxie_status status;
+    const moxie_weights *w = ((mpy_weights *)weights)->weights;
+    Py_BEGIN_ALLOW_THREADS pthread_rwlock_wrlock(&self->lock);
+    status = moxie_layer_prepare(self->layer, w, &options.c, &error);
+    pthread_rwlock_unlock(&self->lock);
+    Py_END_ALLOW_THREADS mpy_options_release(&options);
+    if (status == MOXIE_OK)
+        Py_RETURN_NONE;
+    mpy_raise(&error);
+    return NULL;
+}
+
+static PyObject *update_expert(PyObject *object, PyObject *args, PyObject *named)
+{
+    static char *names[] = { "expert", "weights", "source", NULL };
+    mpy_layer *self = (mpy_layer *)object;
+    long long expert, source = -1;
+    PyObject *weights;
+    moxie_error error = { 0 };
+    if (!PyArg_ParseTupleAndKeywords(args, named, "LO|L", names, &expert, &weights, &source) || !is_weights(weights))
+        return NULL;
+    const moxie_weights *w = ((mpy_weights *)weights)->weights;
+    source = source < 0 ? expert : source;
+    if (source < 0 || source >= w->n_experts) {
+        mpy_fail(MOXIE_ERR_ARGUMENT, "update_expert: the weights have no expert %lld; there are %lld", source,
+                 (long long)w->n_experts);
+        return NULL;
+    }
+    moxie_status status;
+    Py_BEGIN_ALLOW_THREADS pthread_rwlock_wrlock(&self->lock);
+    status = moxie_layer_update_expert(self->layer, expert, &w->experts[source], &error);
+    pthread_rwlock_unlock(&self->lock);
+    Py_END_ALLOW_THREADS if (status == MOXIE_OK) Py_RETURN_NONE;
+    mpy_raise(&error);
+    return NULL;
+}
+
+static PyObject *verify(PyObject *object, PyObject *none)
+{
+    mpy_layer *self = (mpy_layer *)object;
+    moxie_error error = { 0 };
+    moxie_status status;
+    (void)none;
+    Py_BEGIN_ALLOW_THREADS mpy_layer_share(self);
+    status = moxie_layer_verify(self->layer, &error);
+    mpy_layer_done(self);
+    Py_END_ALLOW_THREADS if (status == MOXIE_OK) Py_RETURN_NONE;
+    mpy_raise(&error);
+    return NULL;
+}
+
+static PyObject *record(PyObject *object, PyObject *number)
+{
+    mpy_layer *self = (mpy_layer *)object;
+    const long long expert = PyLong_AsLongLong(number);
+    const void *data;
+    uint64_t bytes;
+    moxie_error error = { 0 };
+    if (expert == -1 && PyErr_Occurred())
+        return NULL;
+    if (moxie_layer_record(self->layer, expert, &data, &bytes, &error) != MOXIE_OK) {
+        mpy_raise(&error);
+        return NULL;
+    }
+    if (data == NULL)
+        Py_RETURN_NONE;
+    const int64_t shape = (int64_t)bytes;
+    return mpy_array_view(MOXIE_U8, 1, &shape, data, object);
+}
+
+static PyObject *get_bytes(PyObject *object, void *none)
+{
+    (void)none;
+    return PyLong_FromUnsignedLongLong(moxie_layer_bytes(((mpy_layer *)object)->layer));
+}
+
+static PyObject *get_config(PyObject *object, void *none)
+{
+    PyObject *config = ((mpy_layer *)object)->config;
+    (void)none;
+    Py_INCREF(config);
+    return config;
+}
+
+static PyMethodDef methods[] = {
+    { "prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS,
+      "prepare($self, weights, *, threads=None, progress=None)\n--\n\n"
+      "Packs every local expert, as many at a time as there are threads. The weights may go afterwards.\n\n"
+      "progress(done, total) is called between experts; if it returns true, the call raises moxie.TimedOut.\n"
+      "When it fails the layer holds no expert." },
+    { "update_expert", (PyCFunction)(void (*)(void))update_expert, METH_VARARGS | METH_KEYWORDS,
+      "update_expert($self, expert, weights, source=None)\n--\n\n"
+      "Replaces one local expert, a global index, by expert `source` (None: the same index) of the weights.\n"
+      "It waits for runs that are under way. Plans stay valid. When it fails the old expert stays." },
+    { "verify", verify, METH_NOARGS,
+      "verify($self)\n--\n\nComputes the checksum of every expert again; raises moxie.Mismatch for a damaged one." },
+    { "record", record, METH_O,
+      "record($self, expert, /)\n--\n\nThe packed bytes of an expert: a read-only moxie.Array of uint8, valid until "
+      "the\n"
+      "expert is replaced; None if it is not local. Of a layer on a GPU its address (data_ptr) is a device address." },
+    { NULL, NULL, 0, NULL }
+};
+static PyGetSetDef attributes[] = { { "config", get_config, NULL, "The LayerConfig that it was made with.", NULL },
+                                    { "nbytes", get_bytes, NULL,
+                                      "Bytes of all packed experts, router and shared expert included.", NULL },
+                                    { NULL, NULL, NULL, NULL, NULL } };
+static PyType_Slot slots[] = { { Py_tp_new, layer_new },
+                               { Py_tp_dealloc, layer_free },
+                               { Py_tp_methods, methods },
+                               { Py_tp_getset, attributes },
+                               { 0, NULL } };
+PyType_Spec mpy_layer_spec = { "moxie._moxie.Layer", sizeof(mpy_layer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                               slots };

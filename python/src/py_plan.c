@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * py_plan.c - Plan: the kernels chosen for a layer, with the memory that its runs need. The runs are in py_run.c.
+ *
+ * Plan(layer, ...) can run; Plan(config, ...) only says what would be chosen. The workspace of host plans is allocated
+ * here, once; the pages of it that no run touches cost nothing.
+ */
+#include "py_moxie.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+PyObject *mpy_plan_type;
+
+static int make_lock(mpy_plan *self)
+{
+    pthread_mutex_t *lock = malloc(sizeof *lock);
+    if (lock == NULL || pthread_mutex_init(lock, NULL) != 0) {
+        free(lock);
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->lock = lock;
+    return 0;
+}
+
+static int create(mpy_plan *self, const mpy_options *options)
+{
+    moxie_error error = { 0 };
+    moxie_status status;
+    const moxie_layer *layer = mpy_layer_get(self->layer);
+    Py_BEGIN_ALLOW_THREADS status = moxie_plan_create(layer, &options->c, &self->plan, &error);
+    Py_END_ALLOW_THREADS if (status != MOXIE_OK)
+    {
+        mpy_raise(&error);
+        return -1;
+    }
+    self->sizes = *mpy_layer_sizes(self->layer);
+    self->workspace_bytes = moxie_plan_workspace_bytes(self->plan);
+    for (int32_t i = 0; i < moxie_plan_step_count(self->plan); i++) {
+        const moxie_plan_step *step = moxie_plan_step_at(self->plan, i);
+        self->on_gpu = self->on_gpu || (step->chosen && strncmp(step->isa, "cuda", 4) == 0);
+    }
+    if (self->on_gpu)
+        return make_lock(self);
+    self->host_workspace = aligned_alloc(64, (size_t)(self->workspace_bytes + 63) / 64 * 64 + 64);
+    if (self->host_workspace == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return make_lock(self);
+}
+
+static int explain(mpy_plan *self, PyObject *config, const mpy_options *options)
+{
+    moxie_layer_config c;
+    moxie_error error = { 0 };
+    PyObject *keep = PyList_New(0);
+    int failed = keep == NULL || mpy_config_from_python(config, &c, keep) < 0;
+    if (!failed && moxie_plan_explain(&c, &options->c, &self->plan, &error) != MOXIE_OK) {
+        mpy_raise(&error);
+        failed = 1;
+    }
+    Py_XDECREF(keep);
+    return failed ? -1 : make_lock(self);
+}
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    static char *names[] = { "layer", MPY_OPTION_KEYWORDS, "workspace", NULL };
+    mpy_option_args o = { 0 };
+    mpy_options options = { 0 };
+    PyObject *layer, *workspace = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$zzzLOzOO", names, &layer, &o.backend, &o.mode, &o.isa,
+                                     &o.max_tokens, &o.threads, &o.device, &o.progress, &workspace))
+        return NULL;
+    mpy_plan *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_plan *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        mpy_options_release(&options);
+        return NULL;
+    }
+    self->executor = options.executor; /* its reference moves */
+    const int runs = PyObject_IsInstance(layer, mpy_layer_type);
+    if (runs == 1) {
+        self->layer = (mpy_layer *)layer;
+        Py_INCREF(layer);
+    }
+    if (workspace != Py_None) {
+        self->gpu_workspace = workspace;
+        Py_INCREF(workspace);
+    }
+    if (runs < 0 || (runs ? create(self, &options) : explain(self, layer, &options)) < 0)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void plan_free(PyObject *object)
+{
+    mpy_plan *self = (mpy_plan *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    moxie_plan_destroy(self->plan);
+    free(self->host_workspace);
+    Py_XDECREF(self->gpu_workspace);
+    Py_XDECREF((PyObject *)self->layer);
+    Py_XDECREF(self->executor);
+    if (self->lock != NULL)
+        pthread_mutex_destroy(self->lock);
+    free(self->lock);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyObject *get_steps(PyObject *object, void *none)
+{
+    const moxie_plan *plan = ((mpy_plan *)object)->plan;
+    PyObject *list = PyList_New(0);
+    (void)none;
+    for (int32_t i = 0; list != NULL && i < moxie_plan_step_count(plan); i++) {
+        PyObject *step = mpy_record_to_python(&mpy_step_record, moxie_plan_step_at(plan, i), NULL, NULL);
+        if (step == NULL || PyList_Append(list, step) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(step);
+    }
+    return list;
+}
+
+static PyObject *get_workspace_bytes(PyObject *object, void *none)
+{
+    (void)none;
+    return PyLong_FromUnsignedLongLong(((mpy_plan *)object)->workspace_bytes);
+}
+
+static PyObject *get_on_gpu(PyObject *object, void *none)
+{
+    (void)none;
+    return PyBool_FromLong(((mpy_plan *)object)->on_gpu);
+}
+
+static PyObject *get_layer(PyObject *object, void *none)
+{
+    PyObject *layer = (PyObject *)((mpy_plan *)object)->layer;
+    (void)none;
+    layer = layer == NULL ? Py_None : layer;
+    Py_INCREF(layer);
+    return layer;
+}
+
+#define CALL(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
+
+static PyMethodDef methods[] = {
+    { "run", CALL(mpy_plan_run),
+      "run($self, hidden, *, out=None, ids=None, weights=None, logits=None, router_hidden=None,\n"
+      "    token_ids=None, ids_out=None, weights_out=None, logits_out=None, padding=None,\n"
+      "    bias_choice=None, stream=None)\n--\n\n"
+      "Runs the layer on T tokens: router, experts, weighted sum. Returns `out`.\n\n"
+      "hidden         [T, H] of the layer's dtype\n"
+      "out            [T, H] likewise; None: a new array of the kind that `hidden` is. It may not overlap an input\n"
+      "ids, weights   [T, K] int32 and float32: the experts of each token, when the caller chose them. An id below 0 "
+      "or\n"
+      "               not below E is skipped\n"
+      "logits         [T, E] float32, bfloat16 or float16, from which to choose; else the layer's own router runs\n"
+      "router_hidden  [T, router_width] what the router reads; None: hidden\n"
+      "token_ids      [T] int32, where a table of token ids chooses\n"
+      "ids_out, weights_out, logits_out   [T, K] int32, [T, K] float32, [T, E] float32: filled when given\n"
+      "padding        [T] uint8 or bool: tokens that are padding, which choose no expert\n"
+      "bias_choice    [T] uint8 or bool: tokens that choose with routing.bias_alt\n"
+      "stream         CUDA stream: an int, or an object with cuda_stream, ptr or __cuda_stream__; None: torch's "
+      "current\n"
+      "               stream for torch tensors, else the default stream\n\n"
+      "Arrays are contiguous. For a plan on a GPU they are all on its device, or all on the host; then they are "
+      "copied\n"
+      "and the call waits. One run of a plan at a time: others wait. Other Python threads go on meanwhile." },
+    { "route", CALL(mpy_plan_route),
+      "route($self, hidden=None, *, logits=None, router_hidden=None, token_ids=None, ids_out=None,\n"
+      "      weights_out=None, logits_out=None, padding=None, bias_choice=None)\n--\n\n"
+      "The first part of a run: chooses experts. Returns (ids, weights), [T, K] int32 and float32." },
+    { "experts", CALL(mpy_plan_experts),
+      "experts($self, hidden, ids, weights, *, out=None)\n--\n\n"
+      "The second part: [T, K, H] float32, the result of each choice, not yet weighted; 0 where a choice is skipped." },
+    { "combine", CALL(mpy_plan_combine),
+      "combine($self, rows, ids, weights, *, hidden=None, out=None)\n--\n\n"
+      "The third part: the weighted sum of rows [T, K, H] float32 over each token's choices, [T, H], without the "
+      "shared\n"
+      "expert. `hidden` is read where the routing has identity experts." },
+    { "check", CALL(mpy_plan_check),
+      "check($self, weights, hidden, **arguments)\n--\n\n"
+      "Runs the plan and compares every element of every stage with the oracle, in double precision, straight from\n"
+      "`weights`. Returns a list of StageReport; the run is right when each worst_ratio is at most 1. Slow. The "
+      "arguments\n"
+      "are those of run()." },
+    { "run_pointers", CALL(mpy_plan_run_pointers),
+      "run_pointers($self, tokens, hidden, output, ids=0, weights=0, logits=0, logits_dtype=\"f32\",\n"
+      "             ids_out=0, weights_out=0, logits_out=0, router_hidden=0, token_ids=0, padding=0,\n"
+      "             workspace=0, stream=0)\n--\n\n"
+      "run() on addresses, for adapters that have checked their arrays: nothing is checked here. For a plan on a GPU "
+      "all\n"
+      "are device addresses, `workspace` of workspace_bytes at a multiple of 256, and the call only enqueues on "
+      "`stream`." },
+    { NULL, NULL, 0, NULL }
+};
+static PyGetSetDef attributes[] = {
+    { "steps", get_steps, NULL,
+      "A list of Step, in the order they run; before each come the better kernels that were rejected for it.", NULL },
+    { "workspace_bytes", get_workspace_bytes, NULL, "Bytes of memory that a run needs besides its arrays.", NULL },
+    { "on_gpu", get_on_gpu, NULL, "Whether its kernels run on a CUDA device.", NULL },
+    { "layer", get_layer, NULL, "Its Layer; None for a plan that only explains.", NULL },
+    { NULL, NULL, NULL, NULL, NULL }
+};
+static PyType_Slot slots[] = { { Py_tp_new, plan_new },
+                               { Py_tp_dealloc, plan_free },
+                               { Py_tp_methods, methods },
+                               { Py_tp_getset, attributes },
+                               { 0, NULL } };
+PyType_Spec mpy_plan_spec = { "moxie._moxie.Plan", sizeof(mpy_plan), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                              slots };
