@@ -4,7 +4,7 @@
 . "$(dirname "$0")/bindings_lib.sh"
 command -v go >/dev/null || skip "no go (apt-get install golang-go; half a minute, so CI does without)"
 install_it
-export GOCACHE="$build/go-cache" GOFLAGS=-mod=mod GOPROXY=off CGO_ENABLED=1
+export GOCACHE="$tmp/go-cache" GOFLAGS=-mod=mod GOPROXY=off CGO_ENABLED=1
 cd bindings/go
 [ -z "$(gofmt -l .)" ] || fail "gofmt: $(gofmt -d .)"
 go vet ./... || fail "go vet"
