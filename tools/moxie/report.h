@@ -98,8 +98,8 @@ typedef struct report_command {
 /* Appends a copy of an argument. */
 void report_command_add(report_command *command, const char *text);
 void report_command_free(report_command *command);
-/* Runs the command in a child process, and parses what it prints. `code`: its exit code; 1, a check failed, has a result,
- * too. With any other the JSON is the command's error object, or NULL, and the child has printed why. */
+/* Runs the command in a child process, and parses what it prints. `code`: its exit code; 1, a check failed, has a
+ * result, too. With any other the JSON is the command's error object, or NULL, and the child has printed why. */
 moxie_status report_collect(const report_command *command, json_t **out, int *code, moxie_error *error);
 
 /* ---- text (report_page.c) ----------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * report_layer.c - what a layer did: the load of each expert as a heat map, the kernels of its plan with those that were
- * rejected, and each stage's error beside its bound.
+ * report_layer.c - what a layer did: the load of each expert as a heat map, the kernels of its plan with those that
+ * were rejected, and each stage's error beside its bound.
  */
 #include "report.h"
 
