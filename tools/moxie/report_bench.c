@@ -10,7 +10,7 @@
 
 static double at_floor(const report_row *row)
 {
-    return row->floor_ms > 0 ? row->floor_ms : row->median_ms;
+    return row->floor_ms >= 1e-9 ? row->floor_ms : row->median_ms;
 }
 
 /* ---- times ------------------------------------------------------------------------------------------ */
@@ -147,7 +147,7 @@ static double roof_at(const report_bench *b, double x)
 /* A layer whose batch reads or multiplies nothing has no place here. */
 static bool has_place(const report_row *row)
 {
-    return row->flop > 0 && row->weight_bytes > 0;
+    return row->flop >= 1 && row->weight_bytes >= 1;
 }
 
 static void range_of_roof(report_chart *chart, const report_bench *b)

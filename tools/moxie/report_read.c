@@ -5,6 +5,7 @@
  */
 #include "report.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,15 +40,15 @@ static const json_t *value_of(reader *in, const json_t *object, const char *key)
     return value;
 }
 
-/* A number of at least `low`. */
-static double number(reader *in, const json_t *object, const char *key, double low)
+/* A number within [low, high]. */
+static double number(reader *in, const json_t *object, const char *key, double low, double high)
 {
     const json_t *value = value_of(in, object, key);
     if (value && !json_is_number(value))
         refuse(in, MOXIE_ERR_FORMAT, "%s%s is no number", in->where, key);
     const double found = json_number_value(value);
-    if (value && !(found >= low))
-        refuse(in, MOXIE_ERR_FORMAT, "%s%s is %g, and at least %g is needed", in->where, key, found, low);
+    if (value && !(found >= low && found <= high))
+        refuse(in, MOXIE_ERR_FORMAT, "%s%s is %g; from %g to %g is possible", in->where, key, found, low, high);
     return in->status == MOXIE_OK ? found : low;
 }
 
@@ -103,17 +104,20 @@ static const json_t *entry(reader *in, const json_t *values, const char *key, in
 
 /* ---- bench ------------------------------------------------------------------------------------------ */
 
+/* Bounds of what is drawn on logarithmic axes: no quotient of these overflows, and no axis has too many decades. */
+#define LEAST 1e-9
+#define MOST  1e18
+
 static void read_row(reader *in, const json_t *from, report_row *row)
 {
-    const double tiny = 1e-9; /* of a millisecond: logarithms are taken of these */
     row->tokens = whole(in, from, "tokens", 1, INT64_MAX);
-    row->median_ms = number(in, from, "median_ms", tiny);
-    row->min_ms = number(in, from, "min_ms", tiny);
-    row->max_ms = number(in, from, "max_ms", tiny);
-    row->floor_ms = number(in, from, "floor_ms", 0);
-    row->ratio = number(in, from, "ratio", 0);
-    row->weight_bytes = number(in, from, "weight_bytes", 0);
-    row->flop = number(in, from, "flop", 0);
+    row->median_ms = number(in, from, "median_ms", LEAST, MOST);
+    row->min_ms = number(in, from, "min_ms", LEAST, MOST);
+    row->max_ms = number(in, from, "max_ms", LEAST, MOST);
+    row->floor_ms = number(in, from, "floor_ms", 0, MOST);
+    row->ratio = number(in, from, "ratio", 0, MOST);
+    row->weight_bytes = number(in, from, "weight_bytes", 0, MOST);
+    row->flop = number(in, from, "flop", 0, 1e30);
     row->floor_by = string(in, from, "floor_by");
     row->note = string(in, from, "note");
     row->disturbed = truth(in, from, "disturbed");
@@ -134,8 +138,8 @@ static void read_roof(reader *in, const json_t *json, report_bench *out)
         if (!strcmp(out->rows[i].floor_by, "fp8"))
             out->roof = "fp8";
     snprintf(in->where, sizeof in->where, "limits.");
-    out->read_gb_s = number(in, limits, "read_gb_s", 1e-9);
-    out->tflop_s = number(in, limits, strcmp(out->roof, "fp8") ? "bf16_tflop_s" : "fp8_tflop_s", 1e-9);
+    out->read_gb_s = number(in, limits, "read_gb_s", LEAST, MOST);
+    out->tflop_s = number(in, limits, strcmp(out->roof, "fp8") ? "bf16_tflop_s" : "fp8_tflop_s", LEAST, MOST);
 }
 
 static void read_bench(reader *in, const json_t *json, report_bench *out)
@@ -233,18 +237,19 @@ static void read_stages(reader *in, const json_t *side, report_diff *out)
     out->stages = cli_realloc(out->stages, (size_t)(out->n_stages + n + 1) * sizeof *out->stages);
     for (int i = 0; i < n; i++) {
         const json_t *stage = entry(in, stages, "stages", i);
-        const double want = number(in, stage, "rms_want", 0);
+        const double want = number(in, stage, "rms_want", 0, DBL_MAX);
         report_stage *s = &out->stages[out->n_stages++];
         *s = (report_stage) {
             .backend = backend,
             .stage = string(in, stage, "stage"),
             .elements = whole(in, stage, "elements", 0, INT64_MAX),
             .beyond = whole(in, stage, "beyond", 0, INT64_MAX),
-            .worst_ratio =
-                json_is_null(value_of(in, stage, "worst_ratio")) ? INFINITY : number(in, stage, "worst_ratio", 0),
+            .worst_ratio = json_is_null(value_of(in, stage, "worst_ratio"))
+                               ? INFINITY
+                               : number(in, stage, "worst_ratio", 0, DBL_MAX),
         };
-        s->error = want > 0 ? number(in, stage, "rms_error", 0) / want : 0;
-        s->bound = want > 0 ? number(in, stage, "rms_bound", 0) / want : 0;
+        s->error = want > 0 ? number(in, stage, "rms_error", 0, DBL_MAX) / want : 0;
+        s->bound = want > 0 ? number(in, stage, "rms_bound", 0, DBL_MAX) / want : 0;
     }
 }
 
