@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * one_layer.c - the first MoE layer of a checkpoint on four tokens of random hidden states:
+ * one_layer.c - the first MoE layer of a checkpoint on four tokens of made-up hidden states:
  *
  *     one_layer DIR
  *
@@ -14,6 +14,13 @@
 #include <moxie/moxie_ckpt.h>
 
 enum { TOKENS = 4, SHOWN = 6 };
+
+/* Numbers from -0.5 up to 0.5, the same on every machine and in the examples of other languages (bindings/). */
+static float next_number(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(*state >> 8) / 16777216.0f - 0.5f;
+}
 
 int main(int argc, char **argv)
 {
@@ -50,8 +57,9 @@ int main(int argc, char **argv)
     run.workspace = aligned_alloc(64, run.workspace_bytes);
     if (hidden == NULL || output == NULL || ids == NULL || run.workspace == NULL)
         return fprintf(stderr, "no memory\n"), 1;
+    uint32_t state = 1;
     for (size_t i = 0; i < TOKENS * row; i += element) {
-        const uint32_t code = moxie_encode(config->dtype, (float)rand() / (float)RAND_MAX - 0.5f);
+        const uint32_t code = moxie_encode(config->dtype, next_number(&state));
         memcpy(hidden + i, &code, element);
     }
     if (moxie_plan_run(plan, &run, &error))

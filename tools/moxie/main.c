@@ -26,6 +26,7 @@ static const command commands[] = {
     { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
     { "balance", cmd_balance, "which expert lies on which rank, with replicas, so that ranks have equal loads" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
+    { "report", cmd_report, "one HTML page about a layer: times, roofline, routing, errors, kernels" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -1,0 +1,3 @@
+module moxie/bindings/go
+
+go 1.19

@@ -1,0 +1,6 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# docs/compare-back-ends.md, as written.
+. "$(dirname "$0")/docs_lib.sh"
+install_it
+run_page docs/compare-back-ends.md
