@@ -24,7 +24,7 @@
 #ifndef MOXIE_ADAPTERS_H
 #define MOXIE_ADAPTERS_H
 
-#include <moxie/moxie.h>
+#include <moxie/moxie_ckpt.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -74,6 +74,26 @@ MOXIE_API moxie_status moxie_adapters_enable(moxie_adapters *adapters, int32_t n
 MOXIE_API int32_t moxie_adapters_rank(const moxie_adapters *adapters, int32_t number);
 /* Bytes of all factors. Immutable. */
 MOXIE_API uint64_t moxie_adapters_bytes(const moxie_adapters *adapters);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Adapters in files                                                                           */
+/* ------------------------------------------------------------------------------------------- */
+
+/* A directory with adapter_config.json and adapter_model.safetensors, as PEFT writes it. */
+typedef struct moxie_adapter_files moxie_adapter_files;
+
+/* Opens it. MOXIE_ERR_UNSUPPORTED for what is no plain LoRA: DoRA, biases, other methods. Thread-safe. */
+MOXIE_API moxie_status moxie_adapter_files_open(const char *dir, moxie_adapter_files **out, moxie_error *error);
+/* After the last use of the views. One-thread-at-a-time. */
+MOXIE_API void moxie_adapter_files_close(moxie_adapter_files *files);
+/* Fills `lora` with layer `layer` of the model; `loaded` is that layer. Views are the files' and valid until they are
+ * closed. It knows PEFT's names of 3-D parameters and of single experts, and vLLM's and SGLang's, with shared factors
+ * (docs/lora.md). MOXIE_ERR_UNSUPPORTED where the adapter changes the layer's router or shared expert,
+ * MOXIE_ERR_FORMAT for a tensor of the layer's experts that has no place, MOXIE_ERR_MISMATCH where it has none for the
+ * layer or shapes differ. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_adapter_files_load(moxie_adapter_files *files, const moxie_model *model,
+                                                const moxie_model_layer *loaded, int64_t layer, moxie_lora *lora,
+                                                moxie_error *error);
 
 #ifdef __cplusplus
 }
