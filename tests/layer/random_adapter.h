@@ -23,8 +23,8 @@ typedef struct random_adapter {
 } random_adapter;
 
 /* A random factor [E, rows, cols], or [rows, cols]. */
-static inline moxie_tensor random_factor(random_adapter *owner, test_rng *rng, int64_t experts, int64_t rows, int64_t cols,
-                                         float size)
+static inline moxie_tensor random_factor(random_adapter *owner, test_rng *rng, int64_t experts, int64_t rows,
+                                         int64_t cols, float size)
 {
     static const moxie_dtype dtypes[] = { MOXIE_F32, MOXIE_F16, MOXIE_BF16 };
     moxie_tensor t = { .dtype = dtypes[test_below(rng, 3)], .rank = 3, .shape = { experts, rows, cols } };

@@ -194,9 +194,7 @@ static void fix_choices(adapted *a)
 
 static void compare_layer(uint64_t seed, const moxie_executor *pool)
 {
-    const test_layer_limits limits = {
-        .tokens = -1, .largest = 80, .plain_routing = true, .plain_acts = true
-    };
+    const test_layer_limits limits = { .tokens = -1, .largest = 80, .plain_routing = true, .plain_acts = true };
     test_rng rng = { seed };
     adapted a = { 0 };
     moxie_options options = MOXIE_OPTIONS_INIT;

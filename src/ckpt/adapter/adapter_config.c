@@ -60,8 +60,7 @@ static moxie_status check(const json_t *config, const char *path, moxie_error *e
 static moxie_status read_numbers(const json_t *config, const char *path, mox_adapter_config *out, moxie_error *error)
 {
     const json_t *rank = json_object_get(config, "r"), *alpha = json_object_get(config, "lora_alpha");
-    if (!json_is_integer(rank) || json_integer_value(rank) < 1 ||
-        json_integer_value(rank) > MOXIE_MAX_ADAPTER_RANK)
+    if (!json_is_integer(rank) || json_integer_value(rank) < 1 || json_integer_value(rank) > MOXIE_MAX_ADAPTER_RANK)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1, "r must be a whole number from 1 to %d",
                              MOXIE_MAX_ADAPTER_RANK);
     if (!json_is_number(alpha) || !isfinite(json_number_value(alpha)) || json_number_value(alpha) == 0)

@@ -127,7 +127,8 @@ static moxie_status pair_of_whole(const reader *r, const mox_file_tensor *a, con
         return MOXIE_OK;
     }
     if (rows != r->files->config.rank * experts)
-        return refuse(r, MOXIE_ERR_MISMATCH, a->name, "its rows are neither r of the configuration nor r for each expert");
+        return refuse(r, MOXIE_ERR_MISMATCH, a->name,
+                      "its rows are neither r of the configuration nor r for each expert");
     /* PEFT: A is expert after expert, B's columns are rank after rank with the experts inside. */
     const int64_t rank = rows / experts;
     out->a = axes(a, experts, rank, cols, rank * cols, cols, 1);
@@ -158,7 +159,10 @@ static moxie_status gather(reader *r, const mox_file_tensor **single, moxie_tens
             return refuse(r, MOXIE_ERR_MISMATCH, t->name, "its shape or dtype differs from another expert's");
         memcpy(block + e * bytes, t->view.data, (size_t)bytes);
     }
-    *out = (moxie_tensor) { .data = block, .dtype = first->view.dtype, .rank = 3, .shape = { experts, rows, cols },
+    *out = (moxie_tensor) { .data = block,
+                            .dtype = first->view.dtype,
+                            .rank = 3,
+                            .shape = { experts, rows, cols },
                             .strides = { rows * cols, cols, 1 } };
     return MOXIE_OK;
 }

@@ -12,9 +12,9 @@ static const struct {
     const char *word;
     mox_adapter_place place;
 } words[] = {
-    { "gate_proj", MOX_ADAPTER_GATE }, { "w1", MOX_ADAPTER_GATE },
-    { "up_proj", MOX_ADAPTER_UP },     { "w3", MOX_ADAPTER_UP },
-    { "down_proj", MOX_ADAPTER_DOWN }, { "w2", MOX_ADAPTER_DOWN },
+    { "gate_proj", MOX_ADAPTER_GATE },       { "w1", MOX_ADAPTER_GATE },
+    { "up_proj", MOX_ADAPTER_UP },           { "w3", MOX_ADAPTER_UP },
+    { "down_proj", MOX_ADAPTER_DOWN },       { "w2", MOX_ADAPTER_DOWN },
     { "gate_up_proj", MOX_ADAPTER_GATE_UP }, { "w13", MOX_ADAPTER_GATE_UP },
 };
 

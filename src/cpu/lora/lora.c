@@ -191,9 +191,8 @@ static void expand_all(const lora_job *job, int64_t slot, int64_t first, int64_t
     const int64_t rows = !args->second && args->gated ? args->n_out / 2 : args->n_out;
     for (int64_t half = 0; half < args->n_out; half += rows)
         for (int64_t n = 0; n < rows; n += MOX_LORA_LANES)
-            mox_lora_expand_pairs(job->kernel, args, slot, first, last, half + n,
-                                  mox_min_i64(MOX_LORA_LANES, rows - n), args->out + first * args->n_out + half + n,
-                                  args->n_out);
+            mox_lora_expand_pairs(job->kernel, args, slot, first, last, half + n, mox_min_i64(MOX_LORA_LANES, rows - n),
+                                  args->out + first * args->n_out + half + n, args->n_out);
 }
 
 static void one_task(void *context, int64_t task, int32_t worker)

@@ -29,8 +29,8 @@ typedef struct mox_adapter {
 struct moxie_adapters {
     const moxie_layer *layer;
     int32_t count;
-    mox_adapter **items;                    /* [count]; NULL: there is none */
-    const mox_lora_adapter **factors;       /* [count] of the adapters that are there */
+    mox_adapter **items;              /* [count]; NULL: there is none */
+    const mox_lora_adapter **factors; /* [count] of the adapters that are there */
 };
 
 moxie_status mox_adapters_create(const moxie_layer *layer, int32_t count, moxie_adapters **out, moxie_error *error);

@@ -171,8 +171,7 @@ static int64_t expert_bytes(const factor *f, bool is_a)
     return padded * mox_dtype_bytes(stored_dtype(f->dtype));
 }
 
-static const void *pack_factor(mox_carver *carver, const moxie_layer *layer, const factor *f, bool is_a,
-                               int64_t *step)
+static const void *pack_factor(mox_carver *carver, const moxie_layer *layer, const factor *f, bool is_a, int64_t *step)
 {
     const bool shared = f->expert_stride == 0;
     const int64_t bytes = expert_bytes(f, is_a), copies = shared ? 1 : layer->slots;

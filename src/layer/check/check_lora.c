@@ -92,8 +92,7 @@ void mox_check_lora_end(mox_check_context *c, mox_check_lora *lora)
     mox_free(lora->adapter_of);
 }
 
-double mox_check_lora_element(const mox_check_lora *lora, int64_t s, int64_t p, int64_t n, double result,
-                              double *bound)
+double mox_check_lora_element(const mox_check_lora *lora, int64_t s, int64_t p, int64_t n, double result, double *bound)
 {
     const int64_t rank = lora->args.max_rank;
     double sum = 0, size = 0;

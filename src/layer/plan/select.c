@@ -235,8 +235,8 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
     out->layout = mox_layout_by_name(first->layout);
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W2, &out->product[MOX_W2]));
     if (r->adapters)
-        MOX_TRY(choose(s, MOX_FAMILY_lora, r->role[1], NULL, "after the bias, before norm and routing weight",
-                       &out->lora));
+        MOX_TRY(
+            choose(s, MOX_FAMILY_lora, r->role[1], NULL, "after the bias, before norm and routing weight", &out->lora));
     return MOXIE_OK;
 }
 
@@ -263,10 +263,11 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
 {
     const moxie_layer_config *c = s->config;
     const bool shared = mox_config_computes_shared(c, s->has_comm);
-    const expert_request routed_request = { mox_config_routed_shape(c), c->a13, c->a2, { "w13", "w2" }, "",
-                                            c->routing.on_input != 0, s->has_adapters };
-    const expert_request shared_request = { mox_config_shared_shape(c),    c->shared.a13, c->shared.a2,
-                                            { "shared w13", "shared w2" }, "shared",      false,        false };
+    const expert_request routed_request = { mox_config_routed_shape(c), c->a13,         c->a2, { "w13", "w2" }, "",
+                                            c->routing.on_input != 0,   s->has_adapters };
+    const expert_request shared_request = {
+        mox_config_shared_shape(c), c->shared.a13, c->shared.a2, { "shared w13", "shared w2" }, "shared", false, false
+    };
     if (c->router_norm.kind != MOXIE_ROW_NORM_NONE)
         MOX_TRY(choose(s, MOX_FAMILY_row_norm, "router", NULL, "", &out->router_norm));
     if (c->router_width > 0)
