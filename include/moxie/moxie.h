@@ -4,7 +4,7 @@
  *
  * The other headers: moxie_ckpt.h (checkpoints, safetensors), moxie_prepare.h (weights for other engines' kernels),
  * moxie_scheme.h (vLLM's quantization schemes), moxie_lint.h (what is wrong in a checkpoint), moxie_cuda.h (NVIDIA
- * GPUs), moxie_version.h (version numbers).
+ * GPUs), moxie_adapters.h (LoRA), moxie_version.h (version numbers).
  *
  *     y[t] = sum_{j<K} w[t,j] * ( W2[e] . act( W13[e] . x[t] + b13[e] ) + b2[e] ),   e = ids[t,j]
  *
@@ -668,6 +668,9 @@ typedef struct moxie_options {
      * make the same calls in the same order, with one max_tokens. Plans may share a comm; they run one at a time. */
     struct moxie_comm *comm;
     int32_t token_layout; /* moxie_token_layout; read with a comm */
+    /* The largest rank of the LoRA adapters that runs may name (moxie_adapters.h), up to MOXIE_MAX_ADAPTER_RANK; 0:
+     * runs have none. The workspace grows with it. Back ends ref and cpu, without a comm. */
+    int32_t max_adapter_rank;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
@@ -769,6 +772,10 @@ typedef struct moxie_run_args {
      * MOXIE_SELECT_TABLE such a token chooses the K largest keys, and its token id is not read. NULL: no such token.
      * Read where experts are chosen; an error without bias_alt, and beside `ids` as with `padding`. */
     const uint8_t *bias_choice;
+    /* LoRA adapters of the plan's layer, and the adapter of each token, [T]; -1: none. A disabled adapter is none, too.
+     * Both NULL: no token has one. Read where experts are computed; a plan needs max_adapter_rank. */
+    const struct moxie_adapters *adapters;
+    const int32_t *adapter_ids;
 } moxie_run_args;
 #define MOXIE_RUN_ARGS_INIT MOXIE_INIT(moxie_run_args)
 

@@ -25,6 +25,7 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/fused/fused.h"
 #include "cpu/glu/glu.h"
+#include "cpu/lora/lora.h"
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"
 #include "cpu/row_norm/row_norm.h"
@@ -129,6 +130,8 @@ typedef struct mox_backend {
                              moxie_error *error);
     moxie_status (*combine)(const mox_queue *q, const mox_kernel *kernel, const mox_combine_args *args,
                             moxie_error *error);
+    /* Adds adapters to a product's result. NULL: the back end has no such kernel. */
+    moxie_status (*lora)(const mox_queue *q, const mox_kernel *kernel, const mox_lora_args *args, moxie_error *error);
     moxie_status (*copy)(const mox_queue *q, void *to, const void *from, uint64_t bytes, moxie_error *error);
 
     /* ---- spans ---- */

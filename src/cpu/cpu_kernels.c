@@ -8,6 +8,7 @@
 #include "cpu/dense/dense.h"
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/glu/glu.h"
+#include "cpu/lora/lora.h"
 #include "cpu/permute/permute.h"
 #include "cpu/quant_act/quant_act.h"
 #include "cpu/row_norm/row_norm.h"

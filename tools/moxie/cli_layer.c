@@ -75,6 +75,7 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
     plan_options.isa = options->isa;
     plan_options.device = options->backend == MOXIE_BACKEND_CUDA ? options->device : NULL;
     plan_options.max_tokens = options->tokens > 0 ? options->tokens : 1;
+    plan_options.max_adapter_rank = options->max_adapter_rank;
     plan_options.executor = layer->executor;
     plan_options.progress = cli_progress_experts;
     plan_options.progress_user = &progress;

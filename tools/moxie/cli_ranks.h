@@ -61,6 +61,8 @@ typedef struct cli_batch {
     float *logits;   /* [T,E] or NULL */
     int32_t runs;    /* 1 or more */
     double *seconds; /* [runs] or NULL: of each run, from when the first rank begins until the last one ends */
+    const struct moxie_adapters *adapters; /* NULL: none; of cli_layer_run() alone */
+    const int32_t *adapter_ids;            /* [T] */
 } cli_batch;
 
 typedef struct cli_rank cli_rank;

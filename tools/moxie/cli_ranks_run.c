@@ -233,6 +233,8 @@ moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes",
                          (unsigned long long)args.workspace_bytes);
     cli_input_args(batch->input, &args);
+    args.adapters = batch->adapters;
+    args.adapter_ids = batch->adapter_ids;
     args.output = batch->output;
     args.ids_out = batch->ids;
     args.weights_out = batch->weights;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_SEED = 256, OPT_STATES, OPT_INPUT, OPT_BACKEND };
+enum { OPT_SEED = 256, OPT_STATES, OPT_INPUT, OPT_BACKEND, OPT_ADAPTER, OPT_ADAPTER_IDS };
 
 static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "What runs through it:", 2 },
@@ -24,6 +24,11 @@ static const struct argp_option options[] = {
     { "states", OPT_STATES, "NAME", 0, CLI_STATES_HELP, 2 },
     { "input", OPT_INPUT, "FILE", 0, "hidden_states and what goes with it, as safetensors", 2 },
     { "output", 'o', "FILE", 0, "write output, topk_ids, topk_weights, router_logits as safetensors", 2 },
+    { "adapter", OPT_ADAPTER, "NAME=DIR", 0,
+      "a LoRA adapter for the layer's experts, as PEFT saves it; may be given more than once (docs/lora.md)", 2 },
+    { "adapter-ids", OPT_ADAPTER_IDS, "FILE", 0,
+      "the adapter of each token: a name or - for each, between blanks (without it every token has the one adapter)",
+      2 },
     { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 3 },
     { 0 },
 };
@@ -36,6 +41,15 @@ static void check_input(struct argp_state *state, run_arguments *args)
                    tokens ? "--tokens" : "--states");
     if (!tokens)
         args->layer.tokens = 16;
+}
+
+static void check_adapters(struct argp_state *state, const run_arguments *args)
+{
+    cli_adapters_check(state, &args->adapters);
+    if (args->adapters.count > 0 && args->preset.name)
+        argp_error(state, "an adapter is for a checkpoint, and --preset makes its weights up: give a directory");
+    if (args->adapters.count > 0 && cli_ranks_asked(&args->ranks))
+        argp_error(state, "ranks do not exchange adapters yet: leave --ranks or --adapter out");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -54,10 +68,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_INPUT: args->input = arg; return 0;
     case 'o': args->output = arg; return 0;
+    case OPT_ADAPTER: cli_adapters_parse(state, arg, &args->adapters); return 0;
+    case OPT_ADAPTER_IDS: args->adapters.ids_path = arg; return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
     case ARGP_KEY_END:
         preset_check(state, &args->preset, &args->layer);
         check_input(state, args);
+        check_adapters(state, args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -93,15 +110,20 @@ static moxie_status reserve(const moxie_layer_config *config, const cli_input *i
     return MOXIE_OK;
 }
 
-static moxie_status run_layer(const run_arguments *args, cli_layer *layer, const cli_input *input, run_results *out,
+static moxie_status run_layer(run_arguments *args, cli_layer *layer, const cli_input *input, run_results *out,
                               moxie_error *error)
 {
     cli_batch batch;
+    args->layer.max_adapter_rank = cli_adapters_rank(&args->adapters);
     moxie_status status = cli_layer_prepare(&args->layer, layer, error);
+    if (status == MOXIE_OK)
+        status = cli_adapters_set(&args->adapters, layer, input->tokens, error);
     if (status == MOXIE_OK)
         status = reserve(&layer->config, input, out, &batch, error);
     if (status != MOXIE_OK)
         return status;
+    batch.adapters = args->adapters.adapters;
+    batch.adapter_ids = args->adapters.ids;
     out->plan = layer->plan;
     out->prepare_seconds = layer->prepare_seconds;
     out->record_bytes = moxie_layer_bytes(layer->layer);
@@ -195,6 +217,8 @@ static moxie_status open_all(run_arguments *args, cli_layer *layer, made_weights
         status =
             args->preset.name ? open_preset(args, layer, weights, error) : cli_layer_open(&args->layer, layer, error);
     if (status == MOXIE_OK)
+        status = cli_adapters_open(&args->adapters, layer, error);
+    if (status == MOXIE_OK)
         status = args->input
                      ? cli_input_load(args->input, &layer->config, input, error)
                      : cli_input_random(&layer->config, args->layer.tokens, args->seed, args->states, input, error);
@@ -259,6 +283,7 @@ int cmd_run(int argc, char **argv)
     cli_ranks_end(&ranks);
     free_results(&r);
     cli_input_free(&input);
+    cli_adapters_free(&args.adapters);
     cli_layer_close(&layer);
     made_weights_free(&weights);
     return code;

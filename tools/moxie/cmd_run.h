@@ -5,6 +5,7 @@
 #ifndef MOXIE_CMD_RUN_H
 #define MOXIE_CMD_RUN_H
 
+#include "cli_adapters.h"
 #include "cli_ranks.h"
 #include "preset_layer.h"
 
@@ -16,6 +17,7 @@ typedef struct run_arguments {
     cli_states states;
     bool random; /* an option for random hidden states was given */
     cli_ranks_options ranks;
+    cli_adapters adapters;
 } run_arguments;
 
 /* The arrays that a run fills, and what ran: of many ranks the first one's plan. */

@@ -63,6 +63,9 @@ void run_print_text(const run_arguments *args, const cli_layer *layer, const cli
     if (ranks->ranks > 0)
         printf("%lld %s, --tp %d, experts %s, tokens %s; the plan of rank 0:\n", CLI_COUNT(ranks->ranks, "rank"),
                (int)ranks->placement.tp, cli_printable(ranks->placement.name), cli_tokens_as(ranks->options.tokens_as));
+    if (args->adapters.count > 0)
+        printf("%lld %s of rank %d or less, for %lld of the tokens\n", CLI_COUNT(args->adapters.count, "adapter"),
+               (int)args->layer.max_adapter_rank, (long long)args->adapters.adapted);
     for (int32_t i = 0; i < moxie_plan_step_count(r->plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(r->plan, i);
         if (step->chosen)
@@ -116,6 +119,10 @@ void run_print_json(const run_arguments *args, const cli_layer *layer, const cli
                             (json_int_t)stats.not_finite, "prepare_s", r->prepare_seconds, "run_ms", 1e3 * r->seconds,
                             "record_bytes", (json_int_t)r->record_bytes, "peak_memory_bytes",
                             (json_int_t)cli_peak_memory()));
+    if (args->adapters.count > 0)
+        cli_json_merge(object, cli_pack("{s:i, s:i, s:I}", "adapters", (int)args->adapters.count, "adapter_rank",
+                                        (int)args->layer.max_adapter_rank, "adapted_tokens",
+                                        (json_int_t)args->adapters.adapted));
     if (ranks->ranks > 0)
         cli_json_merge(object, cli_pack("{s:i, s:i, s:s, s:s}", "ranks", (int)ranks->ranks, "tp",
                                         (int)ranks->placement.tp, "ep_map", cli_utf8(ranks->placement.name),

@@ -23,15 +23,15 @@
 static const mox_kernel *kernel_at(mox_family family, int32_t i)
 {
     switch (family) {
-#define MOX_FAMILY(name)                                                                                               \
+#define MOX_CUDA_LAUNCHER(name, args)                                                                                  \
     case MOX_FAMILY_##name: {                                                                                          \
         const mox_cuda_##name##_kernel *kernel = mox_cuda_##name##_at(i);                                              \
         return kernel != NULL ? &kernel->cuda.base : NULL;                                                             \
     }
-#include "cpu/kernel_families.def"
-#undef MOX_FAMILY
+#include "cuda/cuda_families.def"
+#undef MOX_CUDA_LAUNCHER
+    default: return NULL; /* a family of the host alone */
     }
-    return NULL;
 }
 
 static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_problem *p, mox_rejection *why)

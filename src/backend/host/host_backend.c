@@ -133,6 +133,13 @@ static moxie_status product(const mox_queue *q, const mox_kernel *kernel, const 
     return MOXIE_OK;
 }
 
+static moxie_status lora(const mox_queue *q, const mox_kernel *kernel, const mox_lora_args *args, moxie_error *error)
+{
+    (void)error;
+    mox_lora_run((const mox_lora_kernel *)kernel, args, q->executor);
+    return MOXIE_OK;
+}
+
 static moxie_status activate(const mox_queue *q, const mox_kernel *kernel, const mox_glu_args *args, moxie_error *error)
 {
     (void)error;
@@ -174,6 +181,7 @@ const mox_backend mox_backend_host = {
     .product_scratch = product_scratch,
     .permute_scratch = mox_host_permute_scratch,
     MOX_BACKEND_OPERATIONS,
+    .lora = lora,
     .copy = mox_host_copy,
     .route = mox_host_route,
     .experts = experts,

@@ -93,6 +93,13 @@ static moxie_status product(const mox_queue *q, const mox_kernel *kernel, const 
     return MOXIE_OK;
 }
 
+static moxie_status lora(const mox_queue *q, const mox_kernel *kernel, const mox_lora_args *args, moxie_error *error)
+{
+    (void)kernel, (void)error;
+    mox_ref_run_lora(args, q->executor);
+    return MOXIE_OK;
+}
+
 static moxie_status activate(const mox_queue *q, const mox_kernel *kernel, const mox_glu_args *args, moxie_error *error)
 {
     (void)kernel, (void)error;
@@ -120,5 +127,6 @@ const mox_backend mox_backend_ref = {
     .product_scratch = product_scratch,
     .permute_scratch = mox_host_permute_scratch,
     MOX_BACKEND_OPERATIONS,
+    .lora = lora,
     .copy = mox_host_copy,
 };

@@ -12,6 +12,7 @@
 #include "cpu/dense/dense.h"
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "cpu/glu/glu.h"
+#include "cpu/lora/lora.h"
 #include "cpu/quant_act/quant_act.h"
 #include "cpu/row_norm/row_norm.h"
 #include "cpu/topk/topk.h"
@@ -24,6 +25,8 @@ void mox_ref_run_quant_act(const mox_quant_act_args *args, const moxie_executor 
 /* args->scratch: mox_ref_product_scratch() bytes a worker, for one decoded row of weights (ref_product.c). */
 void mox_ref_run_product(const mox_expert_gemm_args *args, const moxie_executor *executor);
 uint64_t mox_ref_product_scratch(const mox_expert_gemm_problem *problem);
+/* Both sums of an element in double; the result is rounded once (ref_lora.c). */
+void mox_ref_run_lora(const mox_lora_args *args, const moxie_executor *executor);
 void mox_ref_run_glu(const mox_glu_args *args, const moxie_executor *executor);
 void mox_ref_run_combine(const mox_combine_args *args, const moxie_executor *executor);
 

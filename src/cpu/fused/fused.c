@@ -106,6 +106,7 @@ static mox_fused_scratch_view scratch_of(const mox_fused_args *args, int32_t wor
         raise_sizes(&sizes, args->parts[i].second);
     }
     lay_out(&carver, sizes, &view);
+    view.worker = worker;
     return view;
 }
 
@@ -210,6 +211,15 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
             mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
+/* All activations of the item are there. */
+static void finish_item(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc)
+{
+    if (!mox_quant_is_none(&part->second->act))
+        mox_fused_requantize(part, item, sc);
+    if (part->lora != NULL)
+        mox_lora_shrink_pairs(part->lora, part->lora2, item->slot, item->first, item->first + item->rows, sc->worker);
+}
+
 static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
 {
     mox_fused_item *item = item_of(p, task);
@@ -223,8 +233,8 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
     }
     if (first < last)
         mox_fused_first(part, item, first, last, sc);
-    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act))
-        mox_fused_requantize(part, item, sc);
+    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0)
+        finish_item(part, item, sc);
 }
 
 static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t worker)
@@ -273,6 +283,9 @@ static void one_worker(void *context, int64_t unused, int32_t worker)
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)
 {
     phase p = { .args = args, .n_items = list_items(args), .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
+    for (int64_t i = 0; i < args->n_parts; i++)
+        if (args->parts[i].lora != NULL)
+            mox_lora_shrink(args->parts[i].lora, args->parts[i].lora13, executor);
     cut(&p, executor->workers);
     mox_parallel(executor, executor->workers, one_worker, &p);
     p = (phase) { .args = args, .second = true, .n_items = p.n_items };

@@ -11,6 +11,9 @@
  * order that the second product's kernel reads. Where the second product's activations are quantized, the worker that
  * finishes the last task of an expert quantizes its rows.
  *
+ * Adapters (cpu/lora): shrink runs before phase 1, for all pairs, and when the last task of an expert has stored its
+ * activations in fp32. Expand adds to the sums of each block.
+ *
  * Each phase is one parallel region. Workers start tasks in order from one counter, the experts with most rows first. A
  * task may need earlier ones (first needs gather, combine needs second); it waits until they are done. They were
  * started by running workers, so the wait ends. No bit of a result depends on which worker ran which task.
@@ -23,6 +26,7 @@
 #include "cpu/combine/combine.h"
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "cpu/glu/glu.h"
+#include "cpu/lora/lora.h"
 
 /* One of the two products, as a plan fixes it. */
 typedef struct mox_fused_product {
@@ -63,11 +67,14 @@ typedef struct mox_fused_part {
     const float *static_scale13, *static_scale2; /* [slots] static scales; NULL: none */
     bool by_pair;                                /* the first activations differ between a token's experts */
     mox_fused_activations a13, a2;
-    float *act; /* [pairs, I] f32: needed when a2 is quantized, and in a traced run; else NULL */
+    float *act; /* [pairs, I] f32: needed when a2 is quantized, with adapters, and in a traced run; else NULL */
     float *y;   /* [pairs, H] f32 */
     /* Only in a traced run, else NULL: sums [pairs, n13]; activations by pair, filled when they are quantized. */
     float *h;
     const mox_activations *trace13, *trace2;
+    /* Only where tokens have adapters, else NULL: the kernel, and its arguments for both products, without `out`. */
+    const mox_lora_kernel *lora;
+    const mox_lora_args *lora13, *lora2;
 } mox_fused_part;
 
 #define MOX_FUSED_PARTS 2
@@ -107,6 +114,7 @@ typedef struct mox_fused_scratch_view {
     uint8_t *codes;               /* [longest] */
     float *c, *tile;              /* [MOX_PANEL_BLOCK, 32] */
     void *kernel;
+    int32_t worker;
 } mox_fused_scratch_view;
 
 /* Stores the rows of one token for each of its experts (fused_gather.c). */

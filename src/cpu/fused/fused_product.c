@@ -66,6 +66,26 @@ static void finish(const mox_fused_product *product, const mox_fused_activations
     }
 }
 
+/* Whether one of the rows has an adapter. */
+static bool is_adapted(const mox_fused_part *part, const mox_fused_item *item, int64_t row, int64_t rows)
+{
+    const int64_t first = item->first + row;
+    return part->lora != NULL && mox_lora_any(part->lora13, first, first + rows);
+}
+
+/* Adds the adapters of the rows to the sums c of `panels` panels. */
+static void adapt(const mox_fused_part *part, const mox_lora_args *args, const mox_fused_item *item,
+                  const mox_panel_matrix *m, int64_t panel, int panels, int64_t row, int64_t rows, float *c)
+{
+    const int64_t first = item->first + row;
+    for (int j = 0; j < panels; j++) {
+        int64_t column, count;
+        mox_panel_place(m, panel + j, &column, &count);
+        mox_lora_expand_pairs(part->lora, args, item->slot, first, first + rows, column, count, c + j * MOX_PANEL_ROWS,
+                              WIDTH);
+    }
+}
+
 /* ---- the first product --------------------------------------------------------------------------- */
 
 static void trace_h(const mox_fused_part *part, const mox_panel_matrix *m, int64_t panel, int panels, int64_t first,
@@ -173,10 +193,11 @@ void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int
     mox_panel_record record;
     mox_panel_open(part->shape, part->records[item->slot], &record);
     const mox_panel_matrix *m = &record.w13;
-    /* Unless the sums are traced, glu adds the biases as it reads them. */
-    const bool bias_in_glu = part->h == NULL && is_plain(product, &part->a13, m);
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
+        const bool adapted = is_adapted(part, item, row, rows);
+        /* Unless the sums are traced or changed, glu adds the biases as it reads them. */
+        const bool bias_in_glu = part->h == NULL && !adapted && is_plain(product, &part->a13, m);
         mox_panel_rows a = rows_of(product, &part->a13, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
@@ -184,6 +205,8 @@ void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int
             a.again = true;
             if (!bias_in_glu)
                 finish(product, &part->a13, m, panel, panels, item->first + row, rows, sc->c);
+            if (adapted)
+                adapt(part, part->lora13, item, m, panel, panels, row, rows, sc->c);
             if (part->h != NULL)
                 trace_h(part, m, panel, panels, item->first + row, rows, sc->c);
             const float *bias = bias_in_glu && m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL;
@@ -205,6 +228,7 @@ void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, in
     const mox_panel_matrix *m = &record.w2;
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
+        const bool adapted = is_adapted(part, item, row, rows);
         mox_panel_rows a = rows_of(product, &part->a2, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
@@ -212,11 +236,13 @@ void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, in
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
             float *y = part->y + (item->first + row) * m->rows + column;
-            if (m->bias != NULL && is_plain(product, &part->a2, m)) {
+            if (m->bias != NULL && !adapted && is_plain(product, &part->a2, m)) {
                 add_bias(m->bias + column, count, rows, sc->c, y, m->rows);
                 continue;
             }
             finish(product, &part->a2, m, panel, panels, item->first + row, rows, sc->c);
+            if (adapted)
+                adapt(part, part->lora2, item, m, panel, panels, row, rows, sc->c);
             for (int64_t r = 0; r < rows; r++)
                 memcpy(y + r * m->rows, sc->c + r * WIDTH, (size_t)count * sizeof(float));
         }

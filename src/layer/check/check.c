@@ -23,17 +23,18 @@ static const char *const stage_names[MOX_CHECK_STAGES] = {
 
 /* ---- the probe ----------------------------------------------------------------------------------- */
 
-static void check_experts(mox_check_context *c, mox_stage stage)
+static moxie_status check_experts(mox_check_context *c, mox_stage stage, moxie_error *error)
 {
     const mox_check_stage first = c->pass->expert_of != NULL ? MOX_CHECK_QUANT13 : MOX_CHECK_SHARED_QUANT13;
     c->projection = stage == MOX_STAGE_QUANT2 || stage == MOX_STAGE_GEMM2 ? MOX_W2 : MOX_W13;
     switch (stage) {
-    case MOX_STAGE_GEMM13: mox_check_gemm(c, first + 1); break;
+    case MOX_STAGE_GEMM13: return mox_check_gemm(c, first + 1, error);
     case MOX_STAGE_GLU: mox_check_glu(c, first + 2); break;
     case MOX_STAGE_QUANT2: mox_check_quant(c, first + 3); break;
-    case MOX_STAGE_GEMM2: mox_check_gemm(c, first + 4); break;
+    case MOX_STAGE_GEMM2: return mox_check_gemm(c, first + 4, error);
     default: mox_check_quant(c, first); break;
     }
+    return MOXIE_OK;
 }
 
 /* The pass with the true number of pairs; the run itself only knows an upper limit. */
@@ -51,7 +52,6 @@ static moxie_status after_stage(void *user, const mox_run *run, mox_stage stage,
 {
     mox_check_context context = { .checker = user, .run = run };
     mox_expert_pass counted;
-    (void)error;
     if (pass != NULL) {
         counted = count_pairs(pass);
         context.pass = &counted;
@@ -68,7 +68,7 @@ static moxie_status after_stage(void *user, const mox_run *run, mox_stage stage,
         mox_check_permute(&context);
         mox_check_combine(&context);
         break;
-    default: check_experts(&context, stage); break;
+    default: return check_experts(&context, stage, error);
     }
     return MOXIE_OK;
 }

@@ -12,6 +12,7 @@
 #include "layer/check/check_experts.h"
 
 #include "base/sizes.h"
+#include "layer/check/check_lora.h"
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
 
@@ -282,7 +283,7 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
         double magnitude;
         const int64_t r = c->projection == MOX_W13 && is_by_token(c) ? token_of(c, p) : p;
-        const double want = product(a, r, own->w, &magnitude) + bias;
+        double want = product(a, r, own->w, &magnitude) + bias;
         double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias));
         if (sum->mma_bits > 0)
             bound = mox_bound_mma(a->cols, sum->mma_bits, magnitude + fabs(bias),
@@ -290,6 +291,11 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
         bound += rounding * magnitude + bytes_bound(byte_cols, a, r, own->w);
         if (sum->flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
+        if (c->lora != NULL) {
+            double change_bound;
+            want += mox_check_lora_element(c->lora, s, p, n, magnitude + fabs(bias) + bound, &change_bound);
+            bound += change_bound;
+        }
         mox_check_element(&own->tally, out[p * n_out + n], want, bound, mox_check_largest(MOXIE_F32),
                           place_of(c, s, p, n));
     }
@@ -306,12 +312,17 @@ static void gemm_panel(void *user, int64_t task, int32_t worker)
         gemm_row(c, s, n, mox_check_worker_of(c, worker));
 }
 
-void mox_check_gemm(mox_check_context *c, mox_check_stage stage)
+moxie_status mox_check_gemm(mox_check_context *c, mox_check_stage stage, moxie_error *error)
 {
+    mox_check_lora lora;
     const mox_record_shape *shape = &c->pass->experts->shape;
     const int64_t n_out = c->projection == MOX_W2 ? shape->hidden : c->pass->experts->n13;
     c->quant = c->projection == MOX_W2 ? &shape->w2 : &shape->w13;
-    mox_check_run(c, stage, c->pass->slots * mox_ceil_div(n_out, PANEL), gemm_panel);
+    const moxie_status status = mox_check_lora_begin(c, &lora, error);
+    if (status == MOXIE_OK)
+        mox_check_run(c, stage, c->pass->slots * mox_ceil_div(n_out, PANEL), gemm_panel);
+    mox_check_lora_end(c, &lora);
+    return status;
 }
 
 /* ---- activation ---------------------------------------------------------------------------------- */

@@ -52,10 +52,11 @@ typedef struct mox_checker {
 typedef struct mox_check_context {
     mox_checker *checker;
     const mox_run *run;
-    const mox_expert_pass *pass; /* NULL for stages outside the experts */
-    mox_projection projection;   /* which product the stage belongs to: W2 for quant2 and gemm2, else W13 */
-    const moxie_quant *quant;    /* of the activations (quant) or of the weights (gemm) */
-    float amax;                  /* of all activations, where one scale is for the whole batch */
+    const mox_expert_pass *pass;       /* NULL for stages outside the experts */
+    mox_projection projection;         /* which product the stage belongs to: W2 for quant2 and gemm2, else W13 */
+    const moxie_quant *quant;          /* of the activations (quant) or of the weights (gemm) */
+    const struct mox_check_lora *lora; /* of the product; NULL: no token of the pass has an adapter */
+    float amax;                        /* of all activations, where one scale is for the whole batch */
 } mox_check_context;
 
 /* Where an element is; -1 where a coordinate has no meaning. */

@@ -2,6 +2,7 @@
  *
  * options.c - reads moxie_options: size of the caller's struct, defaults, the rules of each field.
  */
+#include <moxie/moxie_adapters.h>
 #include <moxie/moxie_cuda.h>
 
 #include "base/cpu_features.h"
@@ -42,6 +43,9 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
     MOX_FAIL_IF(o.max_tokens < 0 || o.max_tokens > MAX_MAX_TOKENS, MOXIE_ERR_ARGUMENT, error,
                 "options.max_tokens is %lld; it must be from 0 (meaning %d) to %d", (long long)o.max_tokens,
                 DEFAULT_MAX_TOKENS, MAX_MAX_TOKENS);
+    MOX_FAIL_IF(o.max_adapter_rank < 0 || o.max_adapter_rank > MOXIE_MAX_ADAPTER_RANK, MOXIE_ERR_ARGUMENT, error,
+                "options.max_adapter_rank is %d; it must be from 0 (no adapters) to %d", (int)o.max_adapter_rank,
+                MOXIE_MAX_ADAPTER_RANK);
     if (o.max_tokens == 0)
         o.max_tokens = DEFAULT_MAX_TOKENS;
     if (o.executor == NULL)

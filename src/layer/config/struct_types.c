@@ -2,6 +2,7 @@
  *
  * struct_types.c - where the fields of public structs begin and end, from public_structs.def.
  */
+#include <moxie/moxie_adapters.h>
 #include <moxie/moxie_ckpt.h>
 #include <moxie/moxie_comm.h>
 #include <moxie/moxie_cuda.h>

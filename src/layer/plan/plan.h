@@ -60,6 +60,8 @@ typedef struct mox_workspace {
     uint64_t counts, amax;        /* scratch of permute, of quant_act */
     uint64_t codes, row, product; /* scratch of quant_act (codes, row) and of products */
     uint64_t fused_items, fused_scratch, fused_scratch_bytes;
+    /* adapters: of each pair (run_adapters.c); u of both products, rows of x (cpu/lora) */
+    uint64_t adapter_of, lora_u13, lora_u2, lora_scratch;
     /* tensor parallel: this rank's columns of act and of y, what travels, and numbers of rows (run_tp.c) */
     uint64_t tp_act, tp_y, tp_send, tp_recv, tp_rows;
 } mox_workspace;
@@ -88,6 +90,7 @@ struct moxie_plan {
     mox_device device; /* all zero for back ends on the host */
     moxie_mode mode;
     int64_t max_tokens, pass_tokens;
+    int32_t max_adapter_rank; /* 0: runs have no adapters */
     mox_kernels kernels;
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;

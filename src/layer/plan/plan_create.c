@@ -141,6 +141,24 @@ static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
     return mox_workspace_assign(plan, error);
 }
 
+static moxie_status check_adapters(const moxie_plan *plan, const moxie_options *options, moxie_error *error)
+{
+    const char *remedy = "merge the adapter into the weights, or set max_adapter_rank to 0";
+    if (plan->max_adapter_rank == 0)
+        return MOXIE_OK;
+    MOX_FAIL_IF(plan->backend->lora == NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d, but back end %s has no kernel for adapters: use cpu or ref, %s",
+                (int)plan->max_adapter_rank, plan->backend->name, remedy);
+    MOX_FAIL_IF(options->comm != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d with a comm, but ranks do not exchange adapter numbers and unquantized "
+                "rows yet: use one rank, %s",
+                (int)plan->max_adapter_rank, remedy);
+    MOX_FAIL_IF(plan->config.tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d with tp_size %d, but adapters are for whole experts: use tp_size 1, %s",
+                (int)plan->max_adapter_rank, (int)plan->config.tp_size, remedy);
+    return MOXIE_OK;
+}
+
 /* `layer` may be NULL. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
@@ -155,7 +173,10 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     plan->executor = *read.executor;
     plan->mode = (moxie_mode)read.mode;
     plan->max_tokens = read.max_tokens;
+    plan->max_adapter_rank = read.max_adapter_rank;
     moxie_status status = find_device(plan, &read, error);
+    if (status == MOXIE_OK)
+        status = check_adapters(plan, &read, error);
     if (status == MOXIE_OK)
         status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
                             &plan->steps, error);

@@ -19,6 +19,7 @@ typedef struct selector {
     const mox_backend *backend;
     mox_target target;
     bool has_comm; /* ranks exchange rows: each has the shared expert */
+    bool has_adapters;
     mox_steps *steps;
     moxie_error *error;
 } selector;
@@ -206,6 +207,7 @@ typedef struct expert_request {
     moxie_quant a13, a2;
     const char *role[2], *role_glu;
     bool on_input; /* routing weights multiply the input of W13 */
+    bool adapters; /* tokens may have adapters */
 } expert_request;
 
 static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expert_request *r, const mox_layout *fixed,
@@ -223,13 +225,19 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
                                                                                product_at(s, gemm.position[MOX_W2]);
     MOX_TRY(choose_quantizer(s, r->role[0], &r->a13, first, r->on_input, &out->quant[MOX_W13]));
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->product[MOX_W13]));
+    if (r->adapters)
+        MOX_TRY(choose(s, MOX_FAMILY_lora, r->role[0], NULL, "after the bias, before the activation", &out->lora));
     const uint32_t fuses = s->backend->fuses(first);
     if (fuses == 0)
         MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, mox_config_activation(s->config, kind), "", &out->glu));
     if ((fuses & MOX_FUSES_GLU) == 0)
         MOX_TRY(choose_quantizer(s, r->role[1], &r->a2, second, false, &out->quant[MOX_W2]));
     out->layout = mox_layout_by_name(first->layout);
-    return add_gemm_steps(s, &gemm, MOX_W2, &out->product[MOX_W2]);
+    MOX_TRY(add_gemm_steps(s, &gemm, MOX_W2, &out->product[MOX_W2]));
+    if (r->adapters)
+        MOX_TRY(
+            choose(s, MOX_FAMILY_lora, r->role[1], NULL, "after the bias, before norm and routing weight", &out->lora));
+    return MOXIE_OK;
 }
 
 static moxie_status choose_topk(selector *s, const mox_kernel **out)
@@ -255,10 +263,11 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
 {
     const moxie_layer_config *c = s->config;
     const bool shared = mox_config_computes_shared(c, s->has_comm);
-    const expert_request routed_request = { mox_config_routed_shape(c), c->a13, c->a2, { "w13", "w2" }, "",
-                                            c->routing.on_input != 0 };
-    const expert_request shared_request = { mox_config_shared_shape(c),    c->shared.a13, c->shared.a2,
-                                            { "shared w13", "shared w2" }, "shared",      false };
+    const expert_request routed_request = { mox_config_routed_shape(c), c->a13,         c->a2, { "w13", "w2" }, "",
+                                            c->routing.on_input != 0,   s->has_adapters };
+    const expert_request shared_request = {
+        mox_config_shared_shape(c), c->shared.a13, c->shared.a2, { "shared w13", "shared w2" }, "shared", false, false
+    };
     if (c->router_norm.kind != MOXIE_ROW_NORM_NONE)
         MOX_TRY(choose(s, MOX_FAMILY_row_norm, "router", NULL, "", &out->router_norm));
     if (c->router_width > 0)
@@ -287,6 +296,7 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                    .target = { .device = mox_device_is_host(device) ? NULL : &device->features,
                                .mode = (moxie_mode)options->mode },
                    .has_comm = options->comm != NULL,
+                   .has_adapters = options->max_adapter_rank > 0,
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };

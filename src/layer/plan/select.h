@@ -24,6 +24,7 @@ typedef struct mox_expert_kernels {
     const mox_layout *layout; /* of the records that both products read; NULL: this rank has no such expert */
     const mox_kernel *quant[2], *product[2]; /* quant[MOX_W2]: NULL when product[MOX_W13] does its work */
     const mox_kernel *glu;                   /* NULL when product[MOX_W13] does its work */
+    const mox_kernel *lora;                  /* adds adapters to both products; NULL: runs have none */
 } mox_expert_kernels;
 
 typedef struct mox_kernels {

@@ -82,7 +82,7 @@ static void carve_traces(mox_carver *c, mox_expert_plan *e)
     }
     if (e->fused || e->kernels.glu == NULL)
         s->h = carve_h(c, e);
-    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) : e->kernels.quant[MOX_W2] == NULL)
+    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) && e->kernels.lora == NULL : e->kernels.quant[MOX_W2] == NULL)
         s->act = carve_act(c, e);
 }
 
@@ -106,7 +106,7 @@ static void carve_fused(mox_carver *c, mox_expert_plan *e)
 {
     for (int p = MOX_W13; p <= MOX_W2; p++)
         e->fused_space[p] = carve_fused_activations(c, &e->fused_product[p], e->max_pairs);
-    if (!mox_quant_is_none(&e->act[MOX_W2]))
+    if (!mox_quant_is_none(&e->act[MOX_W2]) || e->kernels.lora != NULL)
         e->space.act = carve_act(c, e);
 }
 
@@ -188,6 +188,19 @@ static void carve_pass_scratch(mox_carver *c, moxie_plan *plan)
     s->product = carve(c, 1, 1, product_scratch(plan));
 }
 
+static void carve_adapters(mox_carver *c, moxie_plan *plan)
+{
+    const moxie_layer_config *config = &plan->config;
+    const int64_t pairs = plan->experts[MOX_ROUTED].max_pairs, rank = plan->max_adapter_rank;
+    if (rank == 0)
+        return;
+    plan->space.adapter_of = carve(c, pairs, 1, sizeof(int32_t));
+    plan->space.lora_u13 = carve(c, pairs, 2 * rank, sizeof(float));
+    plan->space.lora_u2 = carve(c, pairs, rank, sizeof(float));
+    plan->space.lora_scratch = carve(
+        c, host_workers(plan), mox_lora_scratch(mox_max_i64(config->hidden, config->intermediate)), sizeof(float));
+}
+
 static void carve_pass(mox_carver *c, moxie_plan *plan)
 {
     const bool shared = mox_plan_has_shared(plan);
@@ -198,6 +211,7 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
         plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
     if (plan->experts[MOX_ROUTED].shape.cut)
         mox_tp_carve(c, plan);
+    carve_adapters(c, plan);
     carve_fused_scratch(c, plan);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
         if (plan->experts[k].fused)

@@ -6,6 +6,7 @@
 #include "layer/run/run_args.h"
 
 #include "layer/config/struct_size.h"
+#include "layer/run/run_adapters.h"
 
 static moxie_status check_plan(const moxie_plan *plan, moxie_error *error)
 {
@@ -137,6 +138,7 @@ static moxie_status check_overlap(const moxie_plan *plan, const moxie_run_args *
         { "bias_choice", a->bias_choice, t },
         { "ids", a->ids, t * (uint64_t)c->top_k * sizeof(int32_t) },
         { "weights", a->weights, t * (uint64_t)c->top_k * sizeof(float) },
+        { "adapter_ids", a->adapter_ids, t * sizeof(int32_t) },
         { "workspace", a->workspace, plan->space.bytes },
     };
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
@@ -156,6 +158,7 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
     MOX_TRY(check_workspace(plan, &r.args, error));
     if (r.args.tokens > 0) {
         MOX_TRY(check_needs(plan, &r.args, needs, error));
+        MOX_TRY(mox_run_check_adapters(plan, &r.args, error));
         if (needs & MOX_NEEDS_OUTPUT)
             MOX_TRY(check_overlap(plan, &r.args, needs, error));
     }

@@ -16,6 +16,7 @@
 
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
+#include "layer/run/run_adapters.h"
 #include "layer/run/run_tp.h"
 #include "layer/weights/layer_arrays.h"
 
@@ -256,6 +257,17 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     return b->product(&run->queue, kernel, &args, error);
 }
 
+/* Adds the tokens' adapters to a product's result. */
+static moxie_status adapt(const mox_run *run, const mox_expert_pass *pass, mox_projection p, moxie_error *error)
+{
+    const bool first = p == MOX_W13;
+    if (pass->kind != MOX_ROUTED || !run->adapted)
+        return MOXIE_OK;
+    const mox_lora_args args =
+        mox_run_lora_args(run, p, first ? pass->x : (const void *)pass->act, first ? pass->h : pass->y);
+    return run->plan->backend->lora(&run->queue, pass->experts->kernels.lora, &args, error);
+}
+
 /* The same with the part of an expert's rows that this tensor parallel rank has. */
 static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_error *error)
 {
@@ -282,11 +294,13 @@ moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *er
     MOX_TRY(quantize13(run, &pass, error));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, &pass, error));
     MOX_TRY(multiply(run, &pass, MOX_W13, error));
+    MOX_TRY(adapt(run, &pass, MOX_W13, error));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, &pass, error));
     MOX_TRY(activate(run, &pass, error));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_GLU, &pass, error));
     MOX_TRY(quantize2(run, &pass, error));
     MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT2, &pass, error));
     MOX_TRY(multiply(run, &pass, MOX_W2, error));
+    MOX_TRY(adapt(run, &pass, MOX_W2, error));
     return mox_run_probe(run, MOX_STAGE_GEMM2, &pass, error);
 }

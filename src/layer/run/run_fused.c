@@ -9,6 +9,7 @@
 #include "layer/run/run_fused.h"
 
 #include "base/sizes.h"
+#include "layer/run/run_adapters.h"
 
 static void *at(const mox_run *run, uint64_t offset)
 {
@@ -41,6 +42,20 @@ static mox_fused_part part_of(const mox_run *run, const mox_expert_plan *e)
                               .a2 = activations_of(run, &e->fused_product[MOX_W2], &e->fused_space[MOX_W2]),
                               .act = stores_act ? at(run, e->space.act) : NULL,
                               .y = at(run, e->space.y) };
+}
+
+/* Arguments of family lora for both products, by mox_projection. */
+static void add_adapters(const mox_run *run, mox_lora_args lora[2], mox_fused_part *part)
+{
+    const mox_expert_plan *e = &run->plan->experts[MOX_ROUTED];
+    if (!run->adapted)
+        return;
+    part->act = at(run, e->space.act);
+    lora[MOX_W13] = mox_run_lora_args(run, MOX_W13, mox_run_hidden(run), NULL);
+    lora[MOX_W2] = mox_run_lora_args(run, MOX_W2, part->act, NULL);
+    part->lora = (const mox_lora_kernel *)e->kernels.lora;
+    part->lora13 = &lora[MOX_W13];
+    part->lora2 = &lora[MOX_W2];
 }
 
 static mox_fused_part routed_part(const mox_run *run)
@@ -150,10 +165,12 @@ moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_com
     const moxie_plan *plan = run->plan;
     traced_part traced[MOX_EXPERT_KINDS];
     mox_fused_part parts[MOX_EXPERT_KINDS];
+    mox_lora_args lora[2];
     int64_t n = 0;
     if (routed) {
         traced[n].kind = MOX_ROUTED;
-        parts[n++] = routed_part(run);
+        parts[n] = routed_part(run);
+        add_adapters(run, lora, &parts[n++]);
     }
     if (shared) {
         traced[n].kind = MOX_SHARED_EXPERT;

@@ -6,27 +6,31 @@
 
 #include "base/sizes.h"
 #include "layer/run/ranks_device.h"
+#include "layer/run/run_adapters.h"
 #include "layer/run/run_experts.h"
 #include "layer/run/run_fused.h"
 
 /* Arrays that permute sorts along with the pairs, for experts that run stage by stage: tokens, routing weights that
- * multiply the input, static scales where slots differ. Fused experts read these by slot. */
+ * multiply the input, static scales where slots differ. Fused experts read these by slot; adapters need the first two.
+ */
 static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
     const bool on_input = plan->config.routing.on_input != 0;
-    if (routed->fused)
+    if (routed->fused && run->args.adapters == NULL)
         return;
     args->token_of = MOX_RUN_AT(run, int64_t, token_of);
-    args->static_scale13 = layer->arrays.static_scale[MOX_W13];
-    args->static_scale2 = layer->arrays.static_scale[MOX_W2];
-    args->pair_scale2 = (float *)(run->space + routed->space.pair_scale[MOX_W2]);
     if (on_input) {
         args->weights = run->weights + run->first * plan->config.top_k;
         args->row_weight = MOX_RUN_AT(run, float, row_weight);
     }
+    if (routed->fused)
+        return;
+    args->static_scale13 = layer->arrays.static_scale[MOX_W13];
+    args->static_scale2 = layer->arrays.static_scale[MOX_W2];
+    args->pair_scale2 = (float *)(run->space + routed->space.pair_scale[MOX_W2]);
     if (mox_run_has_row_per_pair(run))
         args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
 }
@@ -54,7 +58,10 @@ moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error)
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
     add_pair_arrays(run, &args);
-    return plan->backend->permute(&run->queue, plan->kernels.permute, &args, error);
+    MOX_TRY(plan->backend->permute(&run->queue, plan->kernels.permute, &args, error));
+    if (run->args.adapters != NULL)
+        mox_run_assign_adapters(run);
+    return MOXIE_OK;
 }
 
 mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position)

@@ -78,6 +78,7 @@ typedef struct mox_run {
     /* the present pass: tokens [first, first + tokens) of the batch */
     int64_t first, tokens;
     mox_permutation permutation;
+    bool adapted;                              /* a token of the pass has an adapter (run_adapters.h) */
     const float *y, *shared_y, *shared_weight; /* input of combine; the shared ones may be NULL */
     const float *before_norm;                  /* what became y by the experts' norm; NULL: there is none */
 } mox_run;

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * check_lora.c - adapters in double precision (check_lora.h). Tokens and their adapters come from the permutation and
+ * the caller's ids, not from the run's own arrays.
+ *
+ * The bound, with u = 2^-24 and gamma of ref_bounds.h: a row of A is summed in sixteen lanes, so no term passes through
+ * more than K/16 + 5 additions; then come its product, the scale, the product with B, r additions and the one to the
+ * result:  gamma(K/16 + r + 10) sum_i |B[n,i]| |s| sum_k |A[i,k]| |x[k]|  +  u |result + change|, and underflow.
+ */
+#include "layer/check/check_lora.h"
+
+#include "layer/adapters/adapters.h"
+#include "ref/ref_bounds.h"
+
+static const mox_lora_matrix *matrix_at(const mox_check_lora *lora, int64_t p, int matrix)
+{
+    return &lora->args.adapters[lora->adapter_of[p]]->matrix[matrix];
+}
+
+/* x of a pair: the run's hidden state, weighted where the layer does so, or its activation. */
+static double input(const mox_check_context *c, int64_t p, int64_t k)
+{
+    const moxie_layer_config *config = &c->checker->plan->config;
+    if (c->projection == MOX_W2)
+        return c->pass->act[p * config->intermediate + k];
+    const int64_t pair = c->run->permutation.pair_at[p], token = c->run->first + pair / config->top_k;
+    const float x = mox_load(config->dtype, (const char *)c->run->args.hidden +
+                                                (token * config->hidden + k) * mox_dtype_bytes(config->dtype));
+    if (!config->routing.on_input)
+        return x;
+    return mox_round_to(config->dtype, x * c->run->weights[c->run->first * config->top_k + pair]);
+}
+
+static void shrink(const mox_check_context *c, int64_t s, int64_t p, int matrix, double *u, double *size)
+{
+    const mox_check_lora *lora = c->lora;
+    const mox_lora_matrix *m = matrix_at(lora, p, matrix);
+    for (int64_t i = 0; i < m->rank; i++) {
+        u[i] = size[i] = 0;
+        for (int64_t k = 0; k < lora->args.cols; k++) {
+            const double term = mox_lora_a(m, s, lora->args.cols, i, k) * input(c, p, k) * m->scale;
+            u[i] += term;
+            size[i] += fabs(term);
+        }
+    }
+}
+
+static void shrink_slot(void *user, int64_t s, int32_t worker)
+{
+    const mox_check_context *c = user;
+    const mox_check_lora *lora = c->lora;
+    const int64_t rank = lora->args.max_rank;
+    (void)worker;
+    for (int64_t p = c->pass->offsets[s]; p < c->pass->offsets[s + 1]; p++) {
+        double *u = lora->u + p * 2 * rank, *size = lora->size + p * 2 * rank;
+        if (lora->adapter_of[p] < 0)
+            continue;
+        if (!lora->args.second && lora->args.gated)
+            shrink(c, s, p, MOX_LORA_GATE, u, size);
+        shrink(c, s, p, lora->args.second ? MOX_LORA_DOWN : MOX_LORA_UP, u + rank, size + rank);
+    }
+}
+
+moxie_status mox_check_lora_begin(mox_check_context *c, mox_check_lora *lora, moxie_error *error)
+{
+    const moxie_run_args *args = &c->run->args;
+    const int64_t pairs = c->pass->pairs, rank = c->checker->plan->max_adapter_rank;
+    *lora = (mox_check_lora) { 0 };
+    if (args->adapters == NULL || c->pass->expert_of == NULL)
+        return MOXIE_OK;
+    lora->u = mox_calloc((uint64_t)(pairs * 2 * rank), sizeof *lora->u);
+    lora->size = mox_calloc((uint64_t)(pairs * 2 * rank), sizeof *lora->size);
+    lora->adapter_of = mox_calloc((uint64_t)pairs, sizeof *lora->adapter_of);
+    if (lora->u == NULL || lora->size == NULL || lora->adapter_of == NULL)
+        return mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check adapters of %lld pairs", (long long)pairs);
+    for (int64_t p = 0; p < pairs; p++) {
+        const int64_t token = c->run->first + c->run->permutation.pair_at[p] / c->checker->plan->config.top_k;
+        const mox_adapter *adapter = mox_adapters_at(args->adapters, args->adapter_ids[token]);
+        lora->adapter_of[p] = adapter != NULL && adapter->enabled ? args->adapter_ids[token] : -1;
+    }
+    lora->args = mox_run_lora_args(c->run, c->projection, NULL, NULL);
+    c->lora = lora;
+    mox_parallel(c->checker->executor, c->pass->slots, shrink_slot, c);
+    return MOXIE_OK;
+}
+
+void mox_check_lora_end(mox_check_context *c, mox_check_lora *lora)
+{
+    c->lora = NULL;
+    mox_free(lora->u);
+    mox_free(lora->size);
+    mox_free(lora->adapter_of);
+}
+
+double mox_check_lora_element(const mox_check_lora *lora, int64_t s, int64_t p, int64_t n, double result, double *bound)
+{
+    const int64_t rank = lora->args.max_rank;
+    double sum = 0, size = 0;
+    *bound = 0;
+    if (lora->adapter_of[p] < 0)
+        return 0;
+    const int matrix = mox_lora_matrix_of(&lora->args, &n);
+    const mox_lora_matrix *m = matrix_at(lora, p, matrix);
+    const int64_t at = (2 * p + (matrix != MOX_LORA_GATE)) * rank;
+    double factors = 0;
+    for (int64_t i = 0; i < m->rank; i++) {
+        const double b = mox_lora_b(m, s, n, i);
+        sum += b * lora->u[at + i];
+        size += fabs(b) * lora->size[at + i];
+        factors += fabs(b);
+    }
+    if (m->rank == 0)
+        return 0;
+    const double terms = (double)mox_ceil_div(lora->args.cols, MOX_LORA_LANES) + (double)m->rank + 10;
+    *bound = mox_gamma(terms) * size + 0x1p-24 * (result + size) +
+             (factors * (fabs((double)m->scale) + 1) * (double)lora->args.cols + terms) * 0x1p-149;
+    return sum;
+}

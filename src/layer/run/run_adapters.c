@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * run_adapters.c - LoRA adapters in a run (run_adapters.h). A pass whose tokens have no adapter runs as a plan without
+ * adapters does: no step reads a factor.
+ */
+#include "layer/run/run_adapters.h"
+
+#include "layer/adapters/adapters.h"
+
+static moxie_status check_ids(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    for (int64_t t = 0; t < args->tokens; t++) {
+        const int32_t id = args->adapter_ids[t];
+        const mox_adapter *adapter = mox_adapters_at(args->adapters, id);
+        if (id == -1)
+            continue;
+        MOX_FAIL_IF(adapter == NULL, MOXIE_ERR_ARGUMENT, error,
+                    "adapter_ids[%lld] is %d, and there is no such adapter: set it with moxie_adapters_set, or use -1 "
+                    "for none",
+                    (long long)t, (int)id);
+        MOX_FAIL_IF(adapter->rank > plan->max_adapter_rank, MOXIE_ERR_ARGUMENT, error,
+                    "adapter %d has rank %d, and the plan runs adapters up to rank %d: make it with "
+                    "options.max_adapter_rank %d",
+                    (int)id, (int)adapter->rank, (int)plan->max_adapter_rank, (int)adapter->rank);
+    }
+    return MOXIE_OK;
+}
+
+moxie_status mox_run_check_adapters(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    if (args->adapters == NULL && args->adapter_ids == NULL)
+        return MOXIE_OK;
+    MOX_FAIL_IF(args->adapters == NULL || args->adapter_ids == NULL, MOXIE_ERR_ARGUMENT, error,
+                "%s is NULL, but %s is set: set both, or neither for a run without adapters",
+                args->adapters == NULL ? "adapters" : "adapter_ids",
+                args->adapters == NULL ? "adapter_ids" : "adapters");
+    MOX_FAIL_IF(plan->max_adapter_rank == 0, MOXIE_ERR_ARGUMENT, error,
+                "the run has adapters, but the plan was made without: set options.max_adapter_rank");
+    MOX_FAIL_IF(args->adapters->layer != plan->layer, MOXIE_ERR_MISMATCH, error,
+                "the adapters were created for another layer than the plan's");
+    return check_ids(plan, args, error);
+}
+
+void mox_run_assign_adapters(mox_run *run)
+{
+    const moxie_plan *plan = run->plan;
+    const int64_t pairs = run->permutation.offsets[plan->layer->slots];
+    const int64_t *token_of = MOX_RUN_AT(run, int64_t, token_of);
+    int32_t *adapter_of = MOX_RUN_AT(run, int32_t, adapter_of);
+    run->adapted = false;
+    for (int64_t p = 0; p < pairs; p++) {
+        const int32_t id = run->args.adapter_ids[run->first + token_of[p]];
+        const mox_adapter *adapter = mox_adapters_at(run->args.adapters, id);
+        adapter_of[p] = adapter != NULL && adapter->enabled ? id : -1;
+        run->adapted = run->adapted || adapter_of[p] >= 0;
+    }
+}
+
+mox_lora_args mox_run_lora_args(const mox_run *run, mox_projection p, const void *x, float *out)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
+    const bool first = p == MOX_W13;
+    return (mox_lora_args) {
+        .adapters = run->args.adapters->factors,
+        .second = !first,
+        .gated = routed->shape.gated,
+        .slots = plan->layer->slots,
+        .offsets = run->permutation.offsets,
+        .adapter_of = MOX_RUN_AT(run, int32_t, adapter_of),
+        .x = x,
+        .x_dtype = first ? plan->config.dtype : MOXIE_F32,
+        .cols = first ? plan->config.hidden : plan->config.intermediate,
+        .row_of = first ? MOX_RUN_AT(run, int64_t, token_of) : NULL,
+        .row_weight = first && plan->config.routing.on_input ? MOX_RUN_AT(run, float, row_weight) : NULL,
+        .max_rank = plan->max_adapter_rank,
+        .u = first ? MOX_RUN_AT(run, float, lora_u13) : MOX_RUN_AT(run, float, lora_u2),
+        .out = out,
+        .n_out = first ? routed->n13 : plan->config.hidden,
+        .scratch = MOX_RUN_AT(run, float, lora_scratch),
+        .scratch_floats = mox_lora_scratch(mox_max_i64(plan->config.hidden, plan->config.intermediate)),
+    };
+}
