@@ -196,8 +196,10 @@ static void pause_a_little(int64_t turn)
         sched_yield();
 }
 
-static void wait_for(const int64_t *counter, int64_t value)
+static void wait_for(const int64_t *counter, int64_t value, mox_clock *clock)
 {
+    if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < value)
+        mox_clock_enter(clock, MOX_PHASE_IDLE);
     for (int64_t turn = 0; __atomic_load_n(counter, __ATOMIC_ACQUIRE) < value; turn++)
         pause_a_little(turn);
 }
@@ -210,12 +212,13 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
             mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
-static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
+static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc, mox_clock *clock)
 {
     mox_fused_item *item = item_of(p, task);
     const mox_fused_part *part = &p->args->parts[item->part];
     const int64_t blocks = blocks_of(p->args, item, p->second);
     const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
+    mox_clock_enter(clock, p->second ? MOX_PHASE_W2 : MOX_PHASE_W13);
     if (p->second) {
         if (first < last)
             mox_fused_second(part, item, first, last, sc);
@@ -223,8 +226,10 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
     }
     if (first < last)
         mox_fused_first(part, item, first, last, sc);
-    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act))
+    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act)) {
+        mox_clock_enter(clock, MOX_PHASE_GATHER);
         mox_fused_requantize(part, item, sc);
+    }
 }
 
 static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t worker)
@@ -254,20 +259,24 @@ static void one_worker(void *context, int64_t unused, int32_t worker)
     phase *p = context;
     const mox_fused_scratch_view sc = scratch_of(p->args, worker);
     const int64_t last = p->head + p->products + p->tail;
+    mox_clock *const clock = p->args->clocks != NULL ? &p->args->clocks[worker] : NULL;
     int64_t task;
     (void)unused;
     while ((task = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < last) {
         if (task < p->head) {
+            mox_clock_enter(clock, MOX_PHASE_GATHER);
             gather_tokens(p->args, task, &sc);
         } else if (task < p->head + p->products) {
-            wait_for(&p->done, p->head);
-            multiply(p, task - p->head, &sc);
+            wait_for(&p->done, p->head, clock);
+            multiply(p, task - p->head, &sc, clock);
         } else {
-            wait_for(&p->done, p->head + p->products);
+            wait_for(&p->done, p->head + p->products, clock);
+            mox_clock_enter(clock, MOX_PHASE_COMBINE);
             combine_tokens(p->args, task - p->head - p->products, worker);
         }
         __atomic_add_fetch(&p->done, 1, __ATOMIC_RELEASE);
     }
+    mox_clock_enter(clock, MOX_PHASE_IDLE);
 }
 
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)

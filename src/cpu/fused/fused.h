@@ -20,6 +20,7 @@
 #ifndef MOX_CPU_FUSED_H
 #define MOX_CPU_FUSED_H
 
+#include "base/clock.h"
 #include "cpu/combine/combine.h"
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "cpu/glu/glu.h"
@@ -89,6 +90,7 @@ typedef struct mox_fused_args {
     uint64_t scratch_bytes;            /* mox_fused_scratch() */
     const mox_combine_kernel *combine; /* NULL: stop at y */
     const mox_combine_args *combine_args;
+    mox_clock *clocks; /* [workers], or NULL */
 } mox_fused_args;
 
 /* Bytes of one worker's scratch, over all parts; a multiple of 64. */

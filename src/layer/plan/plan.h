@@ -18,6 +18,7 @@
 #ifndef MOX_LAYER_PLAN_H
 #define MOX_LAYER_PLAN_H
 
+#include "base/clock.h"
 #include "layer/plan/ranks.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer.h"
@@ -92,7 +93,8 @@ struct moxie_plan {
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
-    mox_ranks *ranks; /* NULL: this rank alone */
+    mox_ranks *ranks;  /* NULL: this rank alone */
+    mox_clock *clocks; /* [workers] where the time of its runs went */
 };
 
 /* This rank computes the shared expert. */

@@ -141,6 +141,15 @@ static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
     return mox_workspace_assign(plan, error);
 }
 
+static moxie_status make_clocks(moxie_plan *plan, moxie_error *error)
+{
+    const uint64_t workers = (uint64_t)plan->executor.workers;
+    plan->clocks = mox_alloc_aligned(workers * sizeof(mox_clock), _Alignof(mox_clock));
+    MOX_FAIL_IF(plan->clocks == NULL, MOXIE_ERR_MEMORY, error, "no memory for the clocks of %d workers",
+                (int)plan->executor.workers);
+    return MOXIE_OK;
+}
+
 /* `layer` may be NULL. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
@@ -155,7 +164,9 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     plan->executor = *read.executor;
     plan->mode = (moxie_mode)read.mode;
     plan->max_tokens = read.max_tokens;
-    moxie_status status = find_device(plan, &read, error);
+    moxie_status status = make_clocks(plan, error);
+    if (status == MOXIE_OK)
+        status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
         status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
                             &plan->steps, error);
@@ -221,5 +232,6 @@ void mox_plan_destroy(moxie_plan *plan)
         return;
     mox_steps_free(&plan->steps);
     mox_plan_ranks_destroy(plan->ranks);
+    mox_free(plan->clocks);
     mox_free(plan);
 }

@@ -170,8 +170,11 @@ moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_com
                                   .scratch = at(run, plan->space.fused_scratch),
                                   .scratch_bytes = plan->space.fused_scratch_bytes,
                                   .combine = combine != NULL ? (const mox_combine_kernel *)plan->kernels.combine : NULL,
-                                  .combine_args = combine };
+                                  .combine_args = combine,
+                                  .clocks = plan->clocks };
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_GATHER);
     MOX_TRY(plan->backend->experts(&run->queue, &args, error));
+    mox_run_enter(run, before);
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
         MOX_TRY(call_probe(run, &traced[i], &parts[i], error));
     return MOXIE_OK;

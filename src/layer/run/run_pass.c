@@ -53,7 +53,8 @@ moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error)
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
     add_pair_arrays(run, &args);
-    return plan->backend->permute(&run->queue, plan->kernels.permute, &args, error);
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_PERMUTE);
+    return mox_run_back(run, before, plan->backend->permute(&run->queue, plan->kernels.permute, &args, error));
 }
 
 mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position)
@@ -83,7 +84,9 @@ moxie_status mox_run_combine(mox_run *run, const mox_combine_args *args, moxie_e
 {
     const moxie_plan *plan = run->plan;
     run->y = args->y;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_COMBINE);
     MOX_TRY(plan->backend->combine(&run->queue, plan->kernels.combine, args, error));
+    mox_run_enter(run, before);
     return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
 }
 
@@ -106,7 +109,9 @@ static moxie_status norm_experts(mox_run *run, moxie_error *error)
     args.x = run->before_norm = run->y;
     args.out = MOX_RUN_AT(run, float, normed);
     run->y = args.out;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_COMBINE);
     MOX_TRY(plan->backend->row_norm(&run->queue, plan->kernels.expert_norm, &args, error));
+    mox_run_enter(run, before);
     return mox_run_probe(run, MOX_STAGE_EXPERT_NORM, NULL, error);
 }
 

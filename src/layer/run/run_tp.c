@@ -110,12 +110,13 @@ moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, in
     const moxie_comm_rows rows = plan_rows(&g, MOX_RUN_AT(run, int64_t, tp_rows));
     g.recv_at = rows.recv_at + c->ep_rank * mox_config_tp_ranks(c);
     mox_comm_request request;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
     if (g.own.count > 0)
         mox_parallel(run->queue.executor, pairs, pack_pair, &g);
     MOX_TRY(mox_comm_start_alltoallv(plan->ranks->comm, &rows, &request, error));
     MOX_TRY(mox_comm_wait(plan->ranks->comm, request, error));
     mox_parallel(run->queue.executor, pairs, unpack_pair, &g);
-    return MOXIE_OK;
+    return mox_run_back(run, before, MOXIE_OK);
 }
 
 bool mox_run_tp_gathers_y(const mox_run *run)
