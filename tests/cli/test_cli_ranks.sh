@@ -69,6 +69,12 @@ else
     echo "no rank that computes wrongly: it needs a compiler for this machine, and no sanitizer"
 fi
 
+# Fast mode may sum over ranks: then bytes are not compared.
+synth granite-3.1-1b-a400m bf16 "$tmp/wide" --hidden 128 --intermediate 512 --experts 8
+expect 4 "in fast mode tensor parallel ranks of this layer add their results" "$moxie" diff "$tmp/wide" --ranks 2 --tp 2 --mode fast
+expect 0 "the bytes are equal" "$moxie" diff "$tmp/wide" --ranks 2 --tp 2
+expect 0 "the bytes are equal" "$moxie" diff "$tmp/wide" --ranks 2 --mode fast
+
 # ---- explain ------------------------------------------------------------------------------------------
 # 16 experts, 8 a token; hidden 256, intermediate 128. A token of rank 0 sends its row, with 8 ids, to both other groups'
 # ranks and its own partner: 3 rows of 512 + 32 bytes.
@@ -85,6 +91,12 @@ for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots
     bytes most_bytes; do
     grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
 done
+
+# Fast mode: sums over ranks where they are fewer bytes, and the reason where they are not.
+expect 0 "tensor_parallel +w2 +rows .* EXACT +as in exact mode: sums of results are more bytes" "$moxie" explain "$tmp/model" --ranks 2 --tp 2 --mode fast
+expect 0 "tensor_parallel +w2 +columns .* TOL +fast mode: 2 ranks each multiply their own columns" "$moxie" explain --experts 8 --top-k 2 --hidden 256 --intermediate 1024 --ranks 2 --tp 2 --mode fast
+grep -qE "^sum +1024 +2\.00 " "$tmp/out" || fail "no sum of results: $(cat "$tmp/out")"
+expect 0 "every dot product is whole on one rank" "$moxie" explain --experts 8 --top-k 2 --hidden 256 --intermediate 1024 --ranks 2 --tp 2
 
 # Expected times: of a link that is counted by hand, and of a machine's limits. Two ranks, tokens sharded, 4096 tokens:
 # each rank sends half of the rows of 4096 tokens, at 1000 bytes a millisecond, and one message (two in the dispatch) of 2 ms.

@@ -128,6 +128,8 @@ moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie
 /* Frees what cli_ranks_prepare() made; then another layer may be prepared. */
 void cli_ranks_release(cli_ranks *ranks);
 void cli_ranks_end(cli_ranks *ranks);
+/* Whether tensor parallel ranks add their results (mode fast). */
+bool cli_plan_sums(const moxie_plan *plan);
 /* The plan of this process's first rank, and the bytes of all records that are here. */
 const moxie_plan *cli_ranks_plan(const cli_ranks *ranks);
 uint64_t cli_ranks_bytes(const cli_ranks *ranks);

@@ -286,6 +286,15 @@ moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie
 
 /* ---- what ran -------------------------------------------------------------------------------------- */
 
+bool cli_plan_sums(const moxie_plan *plan)
+{
+    const moxie_plan_step *step;
+    for (int32_t i = 0; (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        if (!strcmp(step->family, "tensor_parallel"))
+            return !strcmp(step->kernel, "columns");
+    return false;
+}
+
 const moxie_plan *cli_ranks_plan(const cli_ranks *ranks)
 {
     return ranks->rank[0].plan;

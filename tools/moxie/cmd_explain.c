@@ -364,8 +364,10 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     plan_options.device = args->layer.device;
     plan_options.max_tokens = cli_largest_size(&args->tokens);
     moxie_status status = find_config(args, layer, error);
+    moxie_layer_config config = layer->config;
+    config.tp_size = args->ranks.tp;
     if (status == MOXIE_OK)
-        status = moxie_plan_explain(&layer->config, &plan_options, &layer->plan, error);
+        status = moxie_plan_explain(&config, &plan_options, &layer->plan, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
         status = explain_ranks_find(&args->ranks, layer, ranks, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))

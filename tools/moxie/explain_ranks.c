@@ -113,7 +113,7 @@ static moxie_status count_rows(const explain_ranks *r, double *copies, double *r
     return status;
 }
 
-static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
+static moxie_status find_exchanges(explain_ranks *r, const moxie_plan *plan, moxie_error *error)
 {
     const moxie_layer_config *c = &r->config;
     const int64_t ep = r->placement.ep, tp = r->placement.tp, k = c->top_k;
@@ -127,8 +127,10 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     r->exchange[0] =
         (explain_exchange) { "dispatch", (uint64_t)c->hidden * width + (uint64_t)k * (c->routing.on_input ? 8 : 4),
                              sharded ? copies : 0, sharded ? most : 0 };
+    const bool sums = cli_plan_sums(plan);
     r->exchange[1] =
-        (explain_exchange) { "act", (uint64_t)c->intermediate * of_act, (double)(k * (tp - 1)), k * (tp - 1) };
+        (explain_exchange) { sums ? "sum" : "act", sums ? (uint64_t)c->hidden * 4 : (uint64_t)c->intermediate * of_act,
+                             (double)(k * (tp - 1)), k * (tp - 1) };
     r->exchange[2] = (explain_exchange) { "return", (uint64_t)c->hidden * 4, results, r->placement.ranks > 1 ? k : 0 };
     r->exchange[3] =
         (explain_exchange) { "gather", (uint64_t)c->hidden * width, replicated ? (double)(r->placement.ranks - 1) : 0,
@@ -145,7 +147,7 @@ moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_laye
         status = find_map(out, error);
     if (status == MOXIE_OK)
         status = find_ranks(out, error);
-    return status == MOXIE_OK ? find_exchanges(out, error) : status;
+    return status == MOXIE_OK ? find_exchanges(out, source->plan, error) : status;
 }
 
 void explain_ranks_free(explain_ranks *r)

@@ -38,7 +38,8 @@ typedef struct explain_ranks {
     explain_exchange exchange[EXPLAIN_EXCHANGES];
 } explain_ranks;
 
-/* `options` must live as long. explain_ranks_free() in any case. */
+/* `options` must live as long. `source` has a plan, which says how experts are cut. explain_ranks_free() in any case.
+ */
 moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, explain_ranks *out,
                                 moxie_error *error);
 void explain_ranks_print(const explain_ranks *r);

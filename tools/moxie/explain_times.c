@@ -99,9 +99,9 @@ static double exchange_seconds(const explain_times *times, int i, int64_t tokens
 {
     const explain_ranks *r = times->ranks;
     const explain_exchange *e = &r->exchange[i];
-    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED, is_act = strcmp(e->step, "act") == 0;
+    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED, of_group = i == 1;
     const bool first = strcmp(e->step, sharded ? "dispatch" : "return") == 0;
-    const double others = is_act ? r->placement.tp - 1 : r->placement.ranks - 1;
+    const double others = of_group ? r->placement.tp - 1 : r->placement.ranks - 1;
     if (e->most == 0 || tokens == 0)
         return 0;
     return link_seconds(times, e->rows * (double)e->row_bytes * (double)tokens / r->placement.ranks,

@@ -164,7 +164,7 @@ static void cut(phase *p, int32_t workers)
             max = mox_min_i64(max, MAX_REREAD_BLOCKS);
         const int64_t tasks = mox_ceil_div(own, mox_max_i64(max, MIN_BLOCKS));
         item->task = p->products;
-        item->run = mox_ceil_div(own, tasks);
+        item->run = tasks > 0 ? mox_ceil_div(own, tasks) : 0; /* a cut record may have no rows */
         item->left = tasks;
         p->products += tasks;
         before += own;
@@ -212,6 +212,13 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
             mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
+static void refill_pairs(const mox_fused_part *part, int64_t task, const mox_fused_scratch_view *sc)
+{
+    const int64_t first = task * GATHER_TOKENS, last = mox_min_i64(first + GATHER_TOKENS, part->pairs);
+    for (int64_t i = first; i < last; i++)
+        mox_fused_refill(part, i, sc);
+}
+
 static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc, mox_clock *clock)
 {
     mox_fused_item *item = item_of(p, task);
@@ -226,7 +233,8 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
     }
     if (first < last)
         mox_fused_first(part, item, first, last, sc);
-    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act)) {
+    if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0 && !mox_quant_is_none(&part->second->act) &&
+        part->own_act == NULL) {
         mox_clock_enter(clock, MOX_PHASE_GATHER);
         mox_fused_requantize(part, item, sc);
     }
@@ -265,7 +273,10 @@ static void one_worker(void *context, int64_t unused, int32_t worker)
     while ((task = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < last) {
         if (task < p->head) {
             mox_clock_enter(clock, MOX_PHASE_GATHER);
-            gather_tokens(p->args, task, &sc);
+            if (p->second)
+                refill_pairs(&p->args->parts[0], task, &sc);
+            else
+                gather_tokens(p->args, task, &sc);
         } else if (task < p->head + p->products) {
             wait_for(&p->done, p->head, clock);
             multiply(p, task - p->head, &sc, clock);
@@ -279,14 +290,23 @@ static void one_worker(void *context, int64_t unused, int32_t worker)
     mox_clock_enter(clock, MOX_PHASE_IDLE);
 }
 
+static void run_phase(phase *p, const moxie_executor *executor)
+{
+    cut(p, executor->workers);
+    mox_parallel(executor, executor->workers, one_worker, p);
+}
+
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)
 {
-    phase p = { .args = args, .n_items = list_items(args), .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
-    cut(&p, executor->workers);
-    mox_parallel(executor, executor->workers, one_worker, &p);
-    p = (phase) { .args = args, .second = true, .n_items = p.n_items };
-    cut(&p, executor->workers);
+    const int64_t items = list_items(args);
+    phase first = { .args = args, .n_items = items, .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
+    phase second = { .args = args, .second = true, .n_items = items };
+    if (args->phases == MOX_FUSED_SECOND)
+        second.head = mox_ceil_div(args->parts[0].pairs, GATHER_TOKENS);
     if (args->combine != NULL)
-        p.tail = mox_ceil_div(args->tokens, COMBINE_TOKENS);
-    mox_parallel(executor, executor->workers, one_worker, &p);
+        second.tail = mox_ceil_div(args->tokens, COMBINE_TOKENS);
+    if (args->phases != MOX_FUSED_SECOND)
+        run_phase(&first, executor);
+    if (args->phases != MOX_FUSED_FIRST)
+        run_phase(&second, executor);
 }

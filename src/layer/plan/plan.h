@@ -88,6 +88,7 @@ struct moxie_plan {
     moxie_executor executor;
     mox_device device; /* all zero for back ends on the host */
     moxie_mode mode;
+    mox_tp_cut tp_cut; /* of routed experts */
     int64_t max_tokens, pass_tokens;
     mox_kernels kernels;
     mox_expert_plan experts[MOX_EXPERT_KINDS];

@@ -82,7 +82,7 @@ static void carve_traces(mox_carver *c, mox_expert_plan *e)
     }
     if (e->fused || e->kernels.glu == NULL)
         s->h = carve_h(c, e);
-    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) : e->kernels.quant[MOX_W2] == NULL)
+    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) && !e->shape.cut : e->kernels.quant[MOX_W2] == NULL)
         s->act = carve_act(c, e);
 }
 
@@ -106,7 +106,7 @@ static void carve_fused(mox_carver *c, mox_expert_plan *e)
 {
     for (int p = MOX_W13; p <= MOX_W2; p++)
         e->fused_space[p] = carve_fused_activations(c, &e->fused_product[p], e->max_pairs);
-    if (!mox_quant_is_none(&e->act[MOX_W2]))
+    if (!mox_quant_is_none(&e->act[MOX_W2]) || e->shape.cut)
         e->space.act = carve_act(c, e);
 }
 
@@ -196,7 +196,7 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
         plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
     if (plan->kernels.expert_norm != NULL)
         plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
-    if (plan->experts[MOX_ROUTED].shape.cut)
+    if (plan->tp_cut != MOX_TP_WHOLE)
         mox_tp_carve(c, plan);
     carve_fused_scratch(c, plan);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)

@@ -83,7 +83,7 @@ static moxie_status use_device(const mox_run *run, moxie_error *error)
 static moxie_status walk(mox_run *run, mox_run_call call, float *rows, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
-    const bool waits = call == MOX_RUN_EXPERTS && plan->experts[MOX_ROUTED].shape.cut; /* others wait for this rank */
+    const bool waits = call == MOX_RUN_EXPERTS && plan->tp_cut != MOX_TP_WHOLE; /* others wait for this rank */
     if (plan->ranks != NULL && call == MOX_RUN_WHOLE)
         return mox_run_ranks(run, error);
     if (run->args.tokens == 0 && !waits)

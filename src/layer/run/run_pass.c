@@ -7,6 +7,7 @@
 #include "base/sizes.h"
 #include "layer/run/run_experts.h"
 #include "layer/run/run_fused.h"
+#include "layer/run/run_tp.h"
 
 /* Arrays that permute sorts along with the pairs, for experts that run stage by stage: tokens, routing weights that
  * multiply the input, static scales where slots differ. Fused experts read these by slot. */
@@ -122,6 +123,9 @@ static moxie_status run_to_y(mox_run *run, bool shared, const mox_combine_args *
     const moxie_plan *plan = run->plan;
     const bool fused[] = { plan->experts[MOX_ROUTED].fused, shared && plan->experts[MOX_SHARED_EXPERT].fused };
     const bool any = fused[MOX_ROUTED] || fused[MOX_SHARED_EXPERT];
+    *combined = false;
+    if (fused[MOX_ROUTED] && plan->experts[MOX_ROUTED].shape.cut) /* of a rank, so neither shared nor span */
+        return mox_run_fused_rows(run, error);
     if (!fused[MOX_ROUTED])
         MOX_TRY(mox_run_experts(run, MOX_ROUTED, error));
     if (shared && !fused[MOX_SHARED_EXPERT])
@@ -142,6 +146,8 @@ moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
     mox_combine_args args =
         whole ? mox_run_combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
     MOX_TRY(run_to_y(run, shared, whole && !normed ? &args : NULL, &combined, error));
+    if (plan->tp_cut == MOX_TP_SUMS)
+        MOX_TRY(mox_run_tp_sum(run, error));
     MOX_TRY(norm_experts(run, error));
     args.y = run->y;
     if (!whole)
