@@ -87,7 +87,7 @@ expect 0 "^gather +512 +1\.00" "$moxie" explain "$tmp/model" --ranks 2 --ep-map 
 grep -qE "^ +0 +10 " "$tmp/out" || fail "not the map's slots: $(cat "$tmp/out")"
 grep -q "^dispatch" "$tmp/out" && fail "replicated tokens are dispatched"
 expect 0 '"exchange_per_token"' "$moxie" explain "$tmp/model" --ranks 3 --ep-map round_robin --json
-for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots w13_rows w2_rows step row_bytes rows \
+for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots w13_rows w2_rows w2_columns step row_bytes rows \
     bytes most_bytes; do
     grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
 done
@@ -95,6 +95,7 @@ done
 # Fast mode: sums over ranks where they are fewer bytes, and the reason where they are not.
 expect 0 "tensor_parallel +w2 +rows .* EXACT +as in exact mode: sums of results are more bytes" "$moxie" explain "$tmp/model" --ranks 2 --tp 2 --mode fast
 expect 0 "tensor_parallel +w2 +columns .* TOL +fast mode: 2 ranks each multiply their own columns" "$moxie" explain --experts 8 --top-k 2 --hidden 256 --intermediate 1024 --ranks 2 --tp 2 --mode fast
+grep -qE "^ +1 +8 +512-1023 +512-1023 +0-7$" "$tmp/out" || fail "not the columns of down: $(cat "$tmp/out")"
 grep -qE "^sum +1024 +2\.00 " "$tmp/out" || fail "no sum of results: $(cat "$tmp/out")"
 expect 0 "every dot product is whole on one rank" "$moxie" explain --experts 8 --top-k 2 --hidden 256 --intermediate 1024 --ranks 2 --tp 2
 

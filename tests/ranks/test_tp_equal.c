@@ -295,8 +295,9 @@ static void sum_smaller(const test_layer *whole, const moxie_options *options, i
         }
         free_rank(&alone);
     }
-    for (size_t i = 0; i < n; i++)
-        assert_true(fabs((double)sums[i] - exact[i]) <= (size - 1) * 0x1p-24 * magnitudes[i] * (1 + 0x1p-20));
+    for (size_t i = 0; i < n; i++) /* random codes may overflow */
+        assert_true(magnitudes[i] > 0x1p127 || !isfinite(magnitudes[i]) ||
+                    fabs((double)sums[i] - exact[i]) <= (size - 1) * 0x1p-24 * magnitudes[i] * (1 + 0x1p-20));
     free(exact);
     free(experts);
 }
@@ -396,7 +397,15 @@ static void test_cut_of(void **state)
     c.a2.group_cols = 128;
     assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_SUMS);
     c.tp_rank = 1;
-    assert_int_equal(mox_tp_sums_part(&c, 1).first, 128);
+    int64_t w13[2], w2[2];
+    int32_t columns = 7;
+    moxie_error error;
+    assert_ok(moxie_tp_slice_in_mode(&c, MOXIE_MODE_FAST, 4, 1, w13, w2, &columns, &error), &error);
+    assert_true(columns == 1 && w13[0] == 128 && w13[1] == 256 && w2[0] == 128 && w2[1] == 256);
+    assert_ok(moxie_tp_slice_in_mode(&c, MOXIE_MODE_EXACT, 4, 1, w13, w2, &columns, &error), &error);
+    assert_true(columns == 0 && w13[0] == 128 && w2[0] == 16 && w2[1] == 32);
+    assert_int_equal(moxie_tp_slice_in_mode(&c, (moxie_mode)9, 4, 1, w13, w2, &columns, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_tp_slice_in_mode(&c, MOXIE_MODE_FAST, 4, 1, w13, w2, NULL, &error), MOXIE_ERR_ARGUMENT);
     c.w2 = (moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 };
     assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
     assert_non_null(strstr(why, "act order"));

@@ -152,17 +152,22 @@ moxie_status mox_tp_slice_expert(const moxie_layer_config *config, mox_tp_cut cu
     return MOXIE_OK;
 }
 
-moxie_status mox_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank, int64_t w13[2],
-                          int64_t w2[2], moxie_error *error)
+moxie_status mox_tp_slice(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
+                          int64_t w13[2], int64_t w2[2], mox_tp_cut *cut, moxie_error *error)
 {
     moxie_layer_config checked;
     MOX_TRY(mox_config_read(config, &checked, error));
+    MOX_FAIL_IF(mode != MOXIE_MODE_EXACT && mode != MOXIE_MODE_FAST, MOXIE_ERR_ARGUMENT, error,
+                "mode is %d; it must be MOXIE_MODE_EXACT or MOXIE_MODE_FAST", (int)mode);
     MOX_FAIL_IF(tp_size < 1 || tp_rank < 0 || tp_rank >= tp_size, MOXIE_ERR_ARGUMENT, error,
                 "tp_rank is %d of tp_size %d; the size must be 1 or more, the rank from 0 to the size less one",
                 (int)tp_rank, (int)tp_size);
     checked.tp_size = tp_size;
-    const mox_tp_rows rows13 = mox_tp_rows13(&checked, tp_rank), rows2 = mox_tp_rows2(&checked, tp_rank);
-    w13[0] = rows13.first, w13[1] = rows13.first + rows13.count;
-    w2[0] = rows2.first, w2[1] = rows2.first + rows2.count;
+    *cut = mox_tp_cut_of(&checked, mode, NULL);
+    const bool sums = *cut == MOX_TP_SUMS;
+    const mox_tp_rows of13 = sums ? mox_tp_sums_part(&checked, tp_rank) : mox_tp_rows13(&checked, tp_rank);
+    const mox_tp_rows of2 = sums ? of13 : mox_tp_rows2(&checked, tp_rank);
+    w13[0] = of13.first, w13[1] = of13.first + of13.count;
+    w2[0] = of2.first, w2[1] = of2.first + of2.count;
     return MOXIE_OK;
 }

@@ -56,8 +56,8 @@ mox_record_shape mox_tp_shape(const moxie_layer_config *config, mox_tp_cut cut);
 moxie_status mox_tp_slice_expert(const moxie_layer_config *config, mox_tp_cut cut, const moxie_expert *expert,
                                  moxie_expert *out, moxie_error *error);
 
-/* moxie_tp_slice(): `config` is the caller's struct. */
-moxie_status mox_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank, int64_t w13[2],
-                          int64_t w2[2], moxie_error *error);
+/* moxie_tp_slice_in_mode(): `config` is the caller's struct. */
+moxie_status mox_tp_slice(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
+                          int64_t w13[2], int64_t w2[2], mox_tp_cut *cut, moxie_error *error);
 
 #endif

@@ -157,7 +157,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
     add(list, "how tensor parallel ranks cut W2", plan->tp_cut);
-    add(list, "the tokens of a pass of tensor parallel ranks", plan->ranks->tp_size > 1 ? plan->pass_tokens : 0);
+    add(list, "the tokens of a pass of tensor parallel ranks", plan->ranks->tp_size > 1 ? plan->pass_limit : 0);
     add(list, "slot_map.generation", plan->ranks->generation);
     add(list, "the experts' placement (a hash of it)", placement_hash(plan));
     add(list, "the order of summation of w13's kernel", sum_of(plan, MOX_W13));

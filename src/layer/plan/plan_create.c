@@ -81,6 +81,7 @@ static void set_pass(moxie_plan *plan)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
+    plan->pass_limit = tokens;
     plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
     mox_plan_ranks_fit_chunk(plan);
     routed->max_pairs = plan->pass_tokens * plan->config.top_k;
