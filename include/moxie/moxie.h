@@ -739,6 +739,25 @@ MOXIE_API int32_t moxie_plan_step_count(const moxie_plan *plan);
  * the last. Immutable. */
 MOXIE_API const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int32_t index);
 
+/* Where the time of a plan's runs went: seconds of one worker in one phase, over all runs that ended well since the
+ * plan was made. The phases of a worker add up to the time of the runs. */
+typedef struct moxie_plan_phase {
+    uint32_t struct_size;
+    const char *name; /* "route", "permute", "gather", "w13", "activation", "w2", "combine", "exchange", "wait", "idle";
+                       * static */
+    double seconds;
+    uint64_t sent_bytes; /* "exchange" of worker 0: bytes to other ranks; else 0 */
+} moxie_plan_phase;
+#define MOXIE_PLAN_PHASE_INIT MOXIE_INIT(moxie_plan_phase)
+
+/* Fills `out` with phase `index`, counted from 0, of worker `worker` of the plan's executor. Returns 0 behind the last
+ * phase or worker, or when `plan` or `out` is NULL.
+ *
+ * Worker 0 also times the stages that are not fused, whoever works on them; the other workers are "idle" then. Where
+ * both products are fused, "w13" includes the activation. "exchange" is work on rows for and from other ranks, "wait"
+ * the time in which nothing came from them. On a device the times are of enqueueing. Not while the plan runs. */
+MOXIE_API int moxie_plan_phase_at(const moxie_plan *plan, int32_t worker, int32_t index, moxie_plan_phase *out);
+
 /* The plan that a configuration would get. It needs no weights and no routing table, and cannot run. Thread-safe. */
 MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_plan **out, moxie_error *error);

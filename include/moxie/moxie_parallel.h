@@ -298,6 +298,13 @@ MOXIE_API moxie_status moxie_load_window_counts(const moxie_load_window *window,
 MOXIE_API moxie_status moxie_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank,
                                       int64_t w13[2], int64_t w2[2], moxie_error *error);
 
+/* The same in either mode, for ranks on the host. In fast mode a layer may be cut so that a rank holds all rows of
+ * down, and of its columns those of the rank's rows of gate: then *columns becomes 1, and `w2` gets columns [w2[0],
+ * w2[1]). Else *columns becomes 0. Immutable. */
+MOXIE_API moxie_status moxie_tp_slice_in_mode(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size,
+                                              int32_t tp_rank, int64_t w13[2], int64_t w2[2], int32_t *columns,
+                                              moxie_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -261,6 +261,20 @@ const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int32_t index)
     return index >= 0 && index < moxie_plan_step_count(plan) ? &plan->steps.items[index] : NULL;
 }
 
+int moxie_plan_phase_at(const moxie_plan *plan, int32_t worker, int32_t index, moxie_plan_phase *out)
+{
+    if (plan == NULL || out == NULL || worker < 0 || worker >= plan->executor.workers || index < 0 ||
+        index >= MOX_PHASES || mox_struct_check(out, MOX_STRUCT(moxie_plan_phase), NULL) != MOXIE_OK)
+        return 0;
+    const bool sends = worker == 0 && index == MOX_PHASE_EXCHANGE && plan->ranks != NULL;
+    moxie_plan_phase known = MOXIE_PLAN_PHASE_INIT;
+    known.name = mox_phase_name((mox_phase)index);
+    known.seconds = 1e-9 * (double)plan->clocks[worker].ns[index];
+    known.sent_bytes = sends ? plan->ranks->sent_bytes : 0;
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_plan_phase));
+    return 1;
+}
+
 moxie_status moxie_plan_run(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
     NEED(plan);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_tp.c - moxie_tp_slice() of moxie_parallel.h: checks its pointers and calls layer/config/tp_slice.c.
+ * api_tp.c - the slices of moxie_parallel.h: checks pointers and calls layer/config/tp_slice.c.
  */
 #include <moxie/moxie_parallel.h>
 
@@ -13,5 +13,19 @@ moxie_status moxie_tp_slice(const moxie_layer_config *config, int32_t tp_size, i
     NEED(config);
     NEED(w13);
     NEED(w2);
-    return mox_tp_slice(config, tp_size, tp_rank, w13, w2, error);
+    mox_tp_cut cut;
+    return mox_tp_slice(config, MOXIE_MODE_EXACT, tp_size, tp_rank, w13, w2, &cut, error);
+}
+
+moxie_status moxie_tp_slice_in_mode(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
+                                    int64_t w13[2], int64_t w2[2], int32_t *columns, moxie_error *error)
+{
+    mox_tp_cut cut;
+    NEED(config);
+    NEED(w13);
+    NEED(w2);
+    NEED(columns);
+    MOX_TRY(mox_tp_slice(config, mode, tp_size, tp_rank, w13, w2, &cut, error));
+    *columns = cut == MOX_TP_SUMS;
+    return MOXIE_OK;
 }

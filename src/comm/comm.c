@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "comm/comm_check.h"
 #include "comm/local/local.h"
@@ -28,21 +29,22 @@ typedef struct open_request {
     int64_t number;     /* the transport's */
     uint64_t operation; /* counted over all of this rank's, from 1 */
     int64_t since;      /* ms; when it was first found unfinished; -1: not yet */
+    int64_t seen;       /* ms; and last */
 } open_request;
 
 struct moxie_comm {
     moxie_transport transport;
     int32_t deadline;
     uint64_t operations; /* started */
+    uint64_t waited;     /* ns */
+    uint64_t sent_bytes; /* to other ranks */
     moxie_error broken;  /* code MOXIE_OK: it is not */
     open_request open[MOX_COMM_OPEN];
 };
 
 static int64_t now_ms(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)(mox_clock_now() / 1000000);
 }
 
 /* ---- creation ----------------------------------------------------------------------------------------- */
@@ -127,6 +129,16 @@ int32_t mox_comm_rows_device(const moxie_comm *comm)
 uint64_t mox_comm_operations(const moxie_comm *comm)
 {
     return comm->operations;
+}
+
+uint64_t mox_comm_waited(const moxie_comm *comm)
+{
+    return comm->waited;
+}
+
+uint64_t mox_comm_sent_bytes(const moxie_comm *comm)
+{
+    return comm->sent_bytes;
 }
 
 /* ---- failure ------------------------------------------------------------------------------------------ */
@@ -225,6 +237,18 @@ moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_
     return started(comm, place, status, &reason, request, error);
 }
 
+/* Of an exchange: what goes to other ranks. */
+static uint64_t sent_bytes(mox_comm_kind kind, const moxie_comm_rows *rows, const moxie_transport *t)
+{
+    int64_t sent = 0;
+    if (kind == MOX_COMM_ALLGATHERV)
+        return (uint64_t)rows->send_rows[0] * (uint64_t)(t->ranks - 1) * rows->row_bytes;
+    for (int32_t r = 0; r < t->ranks; r++)
+        if (r != t->rank)
+            sent += kind == MOX_COMM_ALLTOALLV ? rows->send_rows[r] : rows->recv_rows[r];
+    return (uint64_t)sent * rows->row_bytes;
+}
+
 typedef moxie_status (*rows_function)(void *self, const moxie_comm_rows *rows, int64_t *request, moxie_error *error);
 
 static moxie_status start_rows(moxie_comm *comm, mox_comm_kind kind, rows_function start, const moxie_comm_rows *rows,
@@ -240,6 +264,7 @@ static moxie_status start_rows(moxie_comm *comm, mox_comm_kind kind, rows_functi
     MOX_FAIL_IF(rows->on_device != 0 && (t->device == 0 || kind == MOX_COMM_REDUCE_SCATTER), MOXIE_ERR_ARGUMENT, error,
                 "%s: rows on a device were given, and the transport %s takes %s", mox_comm_kind_name(kind), t->name,
                 t->device == 0 ? "host memory only" : "those for alltoallv and allgatherv only");
+    comm->sent_bytes += sent_bytes(kind, rows, t);
     status = start(t->self, rows, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
@@ -301,23 +326,28 @@ moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *
     open_request *r = &comm->open[request];
     const moxie_transport *t = &comm->transport;
     const moxie_status status = t->progress(t->self, r->number, &finished, &reason);
+    if (status == MOXIE_OK && finished) {
+        r->used = false;
+        *done = 1;
+        return MOXIE_OK;
+    }
     const int64_t now = now_ms(), waited = r->since < 0 ? 0 : now - r->since;
     if (status != MOXIE_OK) {
         reason.code = status;
         return transport_failed(comm, mox_comm_kind_name(r->kind), r->operation, waited, &reason, error);
     }
-    if (!finished && waited > comm->deadline)
+    if (waited > comm->deadline)
         return too_late(comm, r, waited, error);
     r->since = r->since < 0 ? now : r->since;
-    r->used = !finished;
-    *done = finished;
+    r->seen = now;
+    *done = 0;
     return MOXIE_OK;
 }
 
 /* Sleeps until the request may have come further, at most until a little after its deadline. */
 static void pause_for(const moxie_comm *comm, const open_request *r, uint32_t round)
 {
-    const int64_t left = comm->deadline - (now_ms() - r->since);
+    const int64_t left = comm->deadline - (r->seen - r->since);
     if (comm->transport.wait) {
         comm->transport.wait(comm->transport.self, r->number, left < 0 ? 1 : (int32_t)left + 1);
     } else if (round < 64) {
@@ -330,11 +360,18 @@ static void pause_for(const moxie_comm *comm, const open_request *r, uint32_t ro
 
 moxie_status mox_comm_wait(moxie_comm *comm, mox_comm_request request, moxie_error *error)
 {
+    int32_t done = 0;
+    MOX_TRY(mox_comm_test(comm, request, &done, error));
+    if (done)
+        return MOXIE_OK;
+    const uint64_t begin = mox_clock_now();
     for (uint32_t round = 0;; round += round < 1000) {
-        int32_t done = 0;
-        MOX_TRY(mox_comm_test(comm, request, &done, error));
-        if (done)
-            return MOXIE_OK;
         pause_for(comm, &comm->open[request], round);
+        const uint64_t now = mox_clock_now();
+        MOX_TRY(mox_comm_test(comm, request, &done, error));
+        if (!done)
+            continue;
+        comm->waited += now - begin;
+        return MOXIE_OK;
     }
 }

@@ -37,6 +37,12 @@ int32_t mox_comm_rows_device(const moxie_comm *comm);
 /* Operations started so far: the same number on all ranks at the same place of their programs. */
 uint64_t mox_comm_operations(const moxie_comm *comm);
 
+/* Nanoseconds that this rank has waited so far: in mox_comm_wait, less the calls of the transport that ended a request.
+ */
+uint64_t mox_comm_waited(const moxie_comm *comm);
+/* Bytes that it has sent so far to other ranks in alltoallv, allgatherv and reduce_scatter. */
+uint64_t mox_comm_sent_bytes(const moxie_comm *comm);
+
 /* A number below MOX_COMM_OPEN, valid until the request is done. */
 typedef int32_t mox_comm_request;
 

@@ -69,6 +69,12 @@ else
     echo "no rank that computes wrongly: it needs a compiler for this machine, and no sanitizer"
 fi
 
+# Fast mode may sum over ranks: then bytes are not compared.
+synth granite-3.1-1b-a400m bf16 "$tmp/wide" --hidden 128 --intermediate 512 --experts 8
+expect 4 "in fast mode tensor parallel ranks of this layer add their results" "$moxie" diff "$tmp/wide" --ranks 2 --tp 2 --mode fast
+expect 0 "the bytes are equal" "$moxie" diff "$tmp/wide" --ranks 2 --tp 2
+expect 0 "the bytes are equal" "$moxie" diff "$tmp/wide" --ranks 2 --mode fast
+
 # ---- explain ------------------------------------------------------------------------------------------
 # 16 experts, 8 a token; hidden 256, intermediate 128. A token of rank 0 sends its row, with 8 ids, to both other groups'
 # ranks and its own partner: 3 rows of 512 + 32 bytes.
@@ -81,18 +87,61 @@ expect 0 "^gather +512 +1\.00" "$moxie" explain "$tmp/model" --ranks 2 --ep-map 
 grep -qE "^ +0 +10 " "$tmp/out" || fail "not the map's slots: $(cat "$tmp/out")"
 grep -q "^dispatch" "$tmp/out" && fail "replicated tokens are dispatched"
 expect 0 '"exchange_per_token"' "$moxie" explain "$tmp/model" --ranks 3 --ep-map round_robin --json
-for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots w13_rows w2_rows step row_bytes rows \
+for key in count ep tp ep_map tokens_as ranks rank ep_rank tp_rank experts slots w13_rows w2_rows w2_columns step row_bytes rows \
     bytes most_bytes; do
     grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
 done
+
+# Fast mode: sums over ranks where they are fewer bytes, and the reason where they are not.
+expect 0 "tensor_parallel +w2 +rows .* EXACT +as in exact mode: sums of results are more bytes" "$moxie" explain "$tmp/model" --ranks 2 --tp 2 --mode fast
+expect 0 "tensor_parallel +w2 +columns .* TOL +fast mode: 2 ranks each multiply their own columns" "$moxie" explain --experts 8 --top-k 2 --hidden 256 --intermediate 1024 --ranks 2 --tp 2 --mode fast
+grep -qE "^ +1 +8 +512-1023 +512-1023 +0-7$" "$tmp/out" || fail "not the columns of down: $(cat "$tmp/out")"
+grep -qE "^sum +1024 +2\.00 " "$tmp/out" || fail "no sum of results: $(cat "$tmp/out")"
+expect 0 "every dot product is whole on one rank" "$moxie" explain --experts 8 --top-k 2 --hidden 256 --intermediate 1024 --ranks 2 --tp 2
+
+# Expected times: of a link that is counted by hand, and of a machine's limits. Two ranks, tokens sharded, 4096 tokens:
+# each rank sends half of the rows of 4096 tokens, at 1000 bytes a millisecond, and one message (two in the dispatch) of 2 ms.
+limits=$tmp/limits.json
+cat >"$limits" <<'END'
+{ "schema_version": 1, "kind": "moxie limits", "cpu": "another", "threads": 7, "isa": "avx2",
+  "limits": { "read_gb_s": 1e-3, "copy_gb_s": 1, "l2_read_gb_s": 1, "f32_tflop_s": 1, "bf16_tflop_s": 1, "fp8_tflop_s": 0,
+    "int8_top_s": 0, "l2_bytes": 1, "cache_bytes": 1, "disturbed": 0, "how": {} } }
+END
+expect 0 '"times"' "$moxie" explain "$tmp/model" --ranks 2 --tokens 4096 --limits "$limits" --link-gb-s 0.001 --link-us 2000 --json
+for key in unknown products_ms dispatch_ms act_ms return_ms gather_ms step_ms; do
+    grep -q "\"$key\":" "$tmp/out" || fail "explain --json without $key"
+done
+# number KEY: its first value in the JSON.
+number() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$tmp/out" | head -1; }
+rows=$(sed -n '/"step": "dispatch"/,/}/s/.*"rows": *\([0-9.]*\).*/\1/p' "$tmp/out")
+awk -v ms="$(number dispatch_ms)" -v rows="$rows" 'BEGIN { exit !((ms - (rows * 544 * 4096 / 2 / 1000 + 4)) ^ 2 < 1) }' ||
+    fail "dispatch takes $(number dispatch_ms) ms for $rows rows a token"
+# All 8 experts of a rank are read by so many tokens: 8 x 3 x 256 x 128 x 2 bytes at 1000 bytes a millisecond.
+awk -v ms="$(number products_ms)" 'BEGIN { exit !((ms - 8 * 3 * 256 * 128 * 2 / 1000) ^ 2 < 1) }' || fail "products take $(number products_ms) ms"
+awk -v a="$(number dispatch_ms)" -v b="$(number return_ms)" -v c="$(number products_ms)" -v s="$(number step_ms)" \
+    'BEGIN { exit !((a + b + c - s) ^ 2 < 1) }' || fail "the step is not the sum of its parts"
+expect 0 "give --limits FILE" "$moxie" explain "$tmp/model" --ranks 2 --link-gb-s 1 --link-us 1
+grep -qE "^ +4096 +not known +[0-9.]+ +[0-9.]+ +not known" "$tmp/out" || fail "a time that cannot be known: $(cat "$tmp/out")"
+expect 0 "give --link-gb-s and --link-us" "$moxie" explain "$tmp/model" --ranks 2 --limits "$limits"
+grep -q "0.001 GB/s, 1 TFLOP/s of bf16 on 7 threads" "$tmp/out" || fail "the limits are not named"
+expect 2 "go together" "$moxie" explain "$tmp/model" --ranks 2 --link-us 1
+expect 2 "--limits goes with --ranks N" "$moxie" explain "$tmp/model" --limits "$limits"
+expect 3 "none" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tmp/none.json"
+expect 3 "holds no limits" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tmp/map.json"
 
 # ---- bench --------------------------------------------------------------------------------------------
 expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3
 grep -qE "^ +16 .* 3$" "$tmp/out" || fail "no line of 16 tokens: $(cat "$tmp/out")"
 expect 0 '"kind": "ranks"' "$moxie" bench --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --ranks 4 --tp 2 --tokens 4 --repeats 2 --json
-for key in ranks tp ep_map tokens_as threads lines tokens repeats one_rank_ms one_rank_min_ms ranks_ms ranks_min_ms ratio; do
+for key in ranks tp ep_map tokens_as comm threads one_rank_threads lines tokens repeats one_rank_ms one_rank_min_ms ranks_ms \
+    ranks_min_ms ratio parts products_ms exchange_ms wait_ms sent_bytes phases_ms route permute gather w13 activation w2 \
+    combine exchange wait idle; do
     grep -q "\"$key\":" "$tmp/out" || fail "bench --json without $key"
 done
+# The parts of a step add up to it, none is negative, and ranks send something.
+awk -v s="$(number ranks_ms)" -v p="$(number products_ms)" -v e="$(number exchange_ms)" -v w="$(number wait_ms)" \
+    -v sent="$(number sent_bytes)" 'BEGIN { exit !(p > 0 && e > 0 && w >= 0 && (p + e + w - s) ^ 2 < 1e-6 * s ^ 2 && sent > 0) }' ||
+    fail "the parts are not those of the step: $(cat "$tmp/out")"
 # The model of --simulate-ranks beside the same ranks here.
 model="--simulate-ranks 1,2 --link-gb-s 10 --link-us 1 --tokens 4 --repeats 2 --threads 1"
 if [ "$(nproc)" -ge 2 ]; then
@@ -103,6 +152,8 @@ fi
 expect 2 "does not list 3" "$moxie" bench "$tmp/model" $model --ranks 3
 # shellcheck disable=SC2086
 expect 2 "leave --tp out" "$moxie" bench "$tmp/model" $model --ranks 2 --tp 2
+# shellcheck disable=SC2086
+expect 2 "leave --comm mpi out" "$moxie" bench "$tmp/model" $model --comm mpi
 expect 2 "leave --limits out" "$moxie" bench "$tmp/model" --ranks 2 --limits "$tmp/limits"
 expect 2 "leave --plot out" "$moxie" bench "$tmp/model" --ranks 2 --plot "$tmp/x.svg"
 expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" --ranks 2 --backend cuda
@@ -137,6 +188,10 @@ if command -v mpirun.openmpi >/dev/null && [ -e "$build/libmoxie_openmpi.so" ] &
     expect 0 "2 ranks, --tp 1" mpi -n 2 "$moxie" run "$tmp/model" --tokens 21 --comm mpi -o "$tmp/ranks.safetensors"
     cmp "$tmp/one.safetensors" "$tmp/ranks.safetensors" || fail "other bytes under mpirun"
     [ "$(grep -c "^routing" "$tmp/out")" = 1 ] || fail "more than one rank printed"
+    expect 0 "2 ranks, --tp 2.* 1 thread each, over MPI" mpi -n 2 "$moxie" bench "$tmp/model" --comm mpi --tp 2 --threads 1 --tokens 2,16 --repeats 3
+    [ "$(grep -c "^tokens: " "$tmp/out")" = 1 ] || fail "not one rank printed the bench: $(cat "$tmp/out")"
+    grep -qE "^ +16 .* 3$" "$tmp/out" || fail "no line of 16 tokens over MPI: $(cat "$tmp/out")"
+    expect 3 "no such directory" mpi -n 2 "$moxie" bench "$tmp/none" --comm mpi
     expect 2 "mpirun started 2 processes, and --ranks 3" mpi -n 2 "$moxie" run "$tmp/model" --comm mpi --ranks 3
 else
     echo "no run under mpirun: mpirun.openmpi or libmoxie_openmpi.so is missing, or TSan is there"

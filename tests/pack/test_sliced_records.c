@@ -25,12 +25,13 @@ static moxie_layer_config config_of(const test_expert_spec *spec, int32_t ranks)
 static void move_slice(const mox_layout *layout, const moxie_layer_config *config, const moxie_expert *expert,
                        moxie_expert *back)
 {
-    const mox_record_shape shape = mox_tp_shape(config);
+    const mox_tp_cut cut = mox_tp_cut_of(config, MOXIE_MODE_EXACT, NULL);
+    const mox_record_shape shape = mox_tp_shape(config, cut);
     moxie_expert from, to;
     moxie_error error;
     uint64_t bytes;
-    assert_ok(mox_tp_slice_expert(config, expert, &from, &error), &error);
-    assert_ok(mox_tp_slice_expert(config, back, &to, &error), &error);
+    assert_ok(mox_tp_slice_expert(config, cut, expert, &from, &error), &error);
+    assert_ok(mox_tp_slice_expert(config, cut, back, &to, &error), &error);
     assert_int_equal(from.down.codes.rows, mox_shape_rows2(&shape));
     assert_true(layout->record_bytes(&shape, &bytes));
     assert_int_equal(bytes % MOX_RECORD_ALIGN, 0);
@@ -103,7 +104,7 @@ static void one_rank_is_not_cut(void **state)
     };
     for (int32_t ranks = 0; ranks <= 1; ranks++) {
         const moxie_layer_config config = config_of(&spec, ranks);
-        const mox_record_shape shape = mox_tp_shape(&config);
+        const mox_record_shape shape = mox_tp_shape(&config, mox_tp_cut_of(&config, MOXIE_MODE_EXACT, NULL));
         assert_false(shape.cut);
         assert_int_equal(mox_shape_rows13(&shape), 96);
         assert_int_equal(mox_shape_rows2(&shape), 64);

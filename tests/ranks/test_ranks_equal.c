@@ -9,7 +9,16 @@
  */
 #include "test_ranks.h"
 
+#include "layer/config/tp_slice.h"
+
 static const char *const layouts[] = { "sharded", "replicated", "scattered" };
+
+static bool sums_over_ranks(const test_layer *layer, const test_ranks_spec *spec)
+{
+    moxie_layer_config config = layer->config;
+    config.tp_size = spec->tp;
+    return mox_tp_cut_of(&config, (moxie_mode)spec->options.mode, NULL) == MOX_TP_SUMS;
+}
 
 /* A random way to compute the layer on ranks. */
 static test_ranks_spec any_spec(test_layer *layer, test_rng *rng, moxie_token_layout layout, moxie_slot_map *map)
@@ -27,6 +36,8 @@ static test_ranks_spec any_spec(test_layer *layer, test_rng *rng, moxie_token_la
         spec.tp = (int32_t)test_range(rng, 2, 3);
         spec.ranks = spec.tp * (int32_t)test_range(rng, 1, 3);
     }
+    if (sums_over_ranks(layer, &spec)) /* which round; tests/ranks/test_tp_equal.c */
+        spec.options.mode = MOXIE_MODE_EXACT;
     spec.more = spec.chunk > 0 && spec.chunk % 2 == 0 ? 2 : 0;
     test_ranks_cut(&spec, rng, layer->args.tokens);
     *map = test_ranks_map(layer, rng, spec.tp > 1 ? spec.ranks / spec.tp : spec.ranks);

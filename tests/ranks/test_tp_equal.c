@@ -4,6 +4,9 @@
  * activations, sizes that no number of ranks divides, ranks without rows.
  *
  *     one layer, one plan -> bytes        tp layers with a part of the rows each, one thread a rank -> the same bytes
+ *
+ * In fast mode ranks may have columns of W2. Then each has a smaller expert, which is checked as any layer is, and the
+ * results are the sums of theirs in rank order, bit by bit.
  */
 #include <moxie/moxie_comm.h>
 #include <moxie/moxie_parallel.h>
@@ -11,8 +14,12 @@
 
 #include "test_layer.h"
 
+#include <math.h>
+
+#include "base/cpu_features.h"
 #include "base/sizes.h"
-#include "layer/weights/layer.h"
+#include "layer/config/tp_slice.h"
+#include "layer/plan/plan.h"
 
 #define MAX_RANKS 8
 
@@ -25,6 +32,7 @@ typedef struct rank {
     moxie_layer *built;
     moxie_plan *plan;
     void *output;
+    float *rows;     /* of `parts`: what moxie_plan_experts gave, [T,K,H] */
     int64_t replace; /* an expert that gets the views of `with` after preparation; -1: none */
     int64_t with;
     bool parts; /* runs by the modular calls */
@@ -56,7 +64,7 @@ static moxie_status run_parts(rank *r, moxie_run_args *args)
     const size_t choices = (size_t)(args->tokens * c->top_k);
     int32_t *ids = calloc(choices + 1, sizeof *ids);
     float *weights = calloc(choices + 1, sizeof *weights);
-    float *rows = calloc(choices * (size_t)c->hidden + 1, sizeof *rows);
+    float *rows = r->rows = calloc(choices * (size_t)c->hidden + 1, sizeof *rows);
     moxie_status status = MOXIE_OK;
     if (args->ids == NULL) {
         args->ids_out = ids;
@@ -72,7 +80,6 @@ static moxie_status run_parts(rank *r, moxie_run_args *args)
         status = moxie_plan_experts(r->plan, args, rows, &r->error);
     if (status == MOXIE_OK)
         status = moxie_plan_combine(r->plan, args, rows, &r->error);
-    free(rows);
     free(weights);
     free(ids);
     return status;
@@ -101,6 +108,7 @@ static void free_rank(rank *r)
     moxie_plan_destroy(r->plan);
     moxie_layer_destroy(r->built);
     free(r->output);
+    free(r->rows);
 }
 
 static void one_rank(const test_layer *layer, const moxie_options *options, int64_t replace, int64_t with, bool parts,
@@ -113,11 +121,11 @@ static void one_rank(const test_layer *layer, const moxie_options *options, int6
     assert_ok(out->status, &out->error);
 }
 
-/* Runs the layer on `size` ranks and compares the bytes of each with `want`. */
-static void compare(const test_layer *layer, const moxie_options *options, int32_t size, const rank *want)
+/* Runs the layer on `size` ranks, as `like` was run. */
+static void run_group(const test_layer *layer, const moxie_options *options, int32_t size, const rank *like,
+                      rank *ranks)
 {
     moxie_comm *comms[MAX_RANKS];
-    rank ranks[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
     moxie_error error;
     moxie_options replicated = *options;
@@ -128,9 +136,9 @@ static void compare(const test_layer *layer, const moxie_options *options, int32
                             .options = &replicated,
                             .config = layer->config,
                             .comm = comms[r],
-                            .parts = want->parts,
-                            .replace = want->replace,
-                            .with = want->with };
+                            .parts = like->parts,
+                            .replace = like->replace,
+                            .with = like->with };
         ranks[r].config.tp_size = size;
         ranks[r].config.tp_rank = r;
         assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
@@ -139,10 +147,22 @@ static void compare(const test_layer *layer, const moxie_options *options, int32
         pthread_join(threads[r], NULL);
     for (int32_t r = 0; r < size; r++) {
         assert_ok(ranks[r].status, &ranks[r].error);
+        moxie_comm_destroy(comms[r]);
+    }
+}
+
+static int64_t fused_ranks, staged_ranks; /* that ran fused experts, or stage by stage */
+
+/* Runs the layer on `size` ranks and compares the bytes of each with `want`. */
+static void compare(const test_layer *layer, const moxie_options *options, int32_t size, const rank *want)
+{
+    rank ranks[MAX_RANKS];
+    run_group(layer, options, size, want, ranks);
+    for (int32_t r = 0; r < size; r++) {
         if (memcmp(ranks[r].output, want->output, test_layer_output_bytes(layer)) != 0)
             fail_msg("rank %d of %d differs from one rank: %s", (int)r, (int)size, layer->text);
+        *(ranks[r].plan->experts[MOX_ROUTED].fused ? &fused_ranks : &staged_ranks) += 1;
         free_rank(&ranks[r]);
-        moxie_comm_destroy(comms[r]);
     }
 }
 
@@ -217,9 +237,8 @@ static void test_large(void **state)
         limits.top_k = 1;
         try_layer(test_seed(26051000) + seed, &limits, sizes[seed % SIZES]);
     }
+    assert_true(staged_ranks > 0 && (fused_ranks > 0 || mox_cpu()->allowed == MOX_ISA_SCALAR));
 }
-
-/* ---- the cut -------------------------------------------------------------------------------------- */
 
 static moxie_layer_config config_of(int64_t hidden, int64_t intermediate, moxie_quant weight)
 {
@@ -229,6 +248,170 @@ static moxie_layer_config config_of(int64_t hidden, int64_t intermediate, moxie_
     c.w13 = c.w2 = weight;
     return c;
 }
+
+/* ---- sums over ranks ------------------------------------------------------------------------------ */
+
+/* The layer of rank r alone: its rows of W13 and columns of W2 are a smaller expert. */
+static void smaller_layer(const test_layer *whole, int32_t size, int32_t r, moxie_expert *experts, test_layer *out)
+{
+    moxie_error error;
+    moxie_layer_config cut = whole->config;
+    cut.tp_size = size;
+    cut.tp_rank = r;
+    *out = *whole;
+    out->built = NULL;
+    out->plan = NULL;
+    out->config.intermediate = mox_tp_sums_part(&cut, r).count;
+    out->config.bias2 = whole->config.bias2 && r == 0;
+    for (int64_t e = 0; e < cut.experts; e++)
+        assert_ok(mox_tp_slice_expert(&cut, MOX_TP_SUMS, &whole->experts[e], &experts[e], &error), &error);
+    out->experts = experts;
+    out->weights.experts = experts;
+}
+
+/* sums [T,K,H]: of the rows of all ranks' smaller layers, each checked by the oracle. Each addition rounds once: the
+ * bound that the plan states. */
+static void sum_smaller(const test_layer *whole, const moxie_options *options, int32_t size, float *sums)
+{
+    const size_t n = (size_t)(whole->args.tokens * whole->config.top_k * whole->config.hidden);
+    moxie_expert *experts = calloc((size_t)whole->config.experts, sizeof *experts);
+    double *exact = calloc(2 * n + 1, sizeof *exact), *magnitudes = exact + n;
+    for (int32_t r = 0; r < size; r++) {
+        test_layer small;
+        rank alone;
+        test_report report;
+        moxie_error error;
+        smaller_layer(whole, size, r, experts, &small);
+        moxie_options checked = *options;
+        checked.max_tokens = whole->args.tokens;
+        assert_ok(test_layer_check(&small, &checked, &report, &error), &error);
+        assert_true(report.worst_ratio <= 1);
+        test_layer_discard(&small);
+        one_rank(&small, options, -1, 0, true, &alone);
+        for (size_t i = 0; i < n; i++) {
+            sums[i] = r == 0 ? alone.rows[i] : sums[i] + alone.rows[i];
+            exact[i] += (double)alone.rows[i];
+            magnitudes[i] += fabs((double)alone.rows[i]);
+        }
+        free_rank(&alone);
+    }
+    for (size_t i = 0; i < n; i++) /* random codes may overflow */
+        assert_true(magnitudes[i] > 0x1p127 || !isfinite(magnitudes[i]) ||
+                    fabs((double)sums[i] - exact[i]) <= (size - 1) * 0x1p-24 * magnitudes[i] * (1 + 0x1p-20));
+    free(exact);
+    free(experts);
+}
+
+static const moxie_plan_step *cut_step(const moxie_plan *plan)
+{
+    const moxie_plan_step *step = NULL;
+    for (int32_t i = 0; (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        if (strcmp(step->family, "tensor_parallel") == 0)
+            return step;
+    fail_msg("the plan does not say how W2 is cut");
+    return NULL;
+}
+
+/* The bits are those of the sums. A rank's own rounding is checked above; the additions round size - 1 times. */
+static void try_sums(const test_layer *layer, const moxie_options *options, int32_t size)
+{
+    const size_t n = (size_t)(layer->args.tokens * layer->config.top_k * layer->config.hidden);
+    float *sums = calloc(n + 1, sizeof *sums);
+    rank like = { .parts = true, .replace = -1 }, ranks[MAX_RANKS];
+    sum_smaller(layer, options, size, sums);
+    run_group(layer, options, size, &like, ranks);
+    for (int32_t r = 0; r < size; r++) {
+        if (memcmp(ranks[r].rows, sums, n * sizeof *sums) != 0)
+            fail_msg("rank %d of %d: results are not the sums of all ranks': %s", (int)r, (int)size, layer->text);
+        assert_string_equal(cut_step(ranks[r].plan)->exactness, "TOL");
+    }
+    /* moxie_plan_run: the same sums, by columns. A shared expert is added there, but not by moxie_plan_combine. */
+    rank runs[MAX_RANKS];
+    like.parts = false;
+    run_group(layer, options, size, &like, runs);
+    for (int32_t r = 0; r < size; r++) {
+        if (layer->config.shared.intermediate == 0 &&
+            memcmp(runs[r].output, ranks[r].output, test_layer_output_bytes(layer)) != 0)
+            fail_msg("rank %d of %d: moxie_plan_run gives other bytes: %s", (int)r, (int)size, layer->text);
+        free_rank(&runs[r]);
+    }
+    for (int32_t r = 0; r < size; r++)
+        free_rank(&ranks[r]);
+    free(sums);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    static const int32_t some[] = { 2, 3, 4 };
+    const int64_t wanted = test_quick() ? 8 : 40;
+    int64_t found = 0, biased = 0;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.mode = MOXIE_MODE_FAST;
+    for (uint64_t seed = 0; found < wanted && seed < 400; seed++) {
+        test_layer_limits limits = any_limits;
+        limits.wide = true;
+        limits.tokens = 1 + (int64_t)(seed % 11);
+        test_rng rng = { test_seed(26053000) + seed };
+        test_layer layer;
+        const int32_t size = some[seed % 3];
+        test_layer_make(&layer, &rng, &limits);
+        moxie_layer_config cut = layer.config;
+        cut.tp_size = size;
+        if (mox_tp_cut_of(&cut, MOXIE_MODE_FAST, NULL) == MOX_TP_SUMS) {
+            try_sums(&layer, &options, size);
+            biased += layer.config.bias2 != 0;
+            found++;
+        }
+        test_layer_free(&layer);
+    }
+    assert_int_equal(found, wanted);
+    assert_true(biased > 0);
+}
+
+/* When sums are chosen, and the reason why not. */
+static void test_cut_of(void **state)
+{
+    (void)state;
+    const moxie_quant plain = { .element = MOXIE_BF16 };
+    moxie_layer_config c = config_of(64, 512, plain);
+    const char *why = NULL;
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_WHOLE);
+    c.tp_size = 4;
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_EXACT, &why), MOX_TP_ROWS);
+    assert_string_equal(why, "");
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_SUMS);
+    c.intermediate = 96; /* three units of 32 columns */
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
+    assert_non_null(strstr(why, "fewer groups"));
+    c.intermediate = 500;
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
+    assert_non_null(strstr(why, "no whole number"));
+    c.intermediate = 128; /* 64 x 4 bytes of sums, 128 x 2 of activations */
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
+    assert_non_null(strstr(why, "more bytes"));
+    c.intermediate = 512;
+    c.a2 = (moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_cols = -1 };
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
+    assert_non_null(strstr(why, "scale over columns"));
+    c.a2.group_cols = 128;
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_SUMS);
+    c.tp_rank = 1;
+    int64_t w13[2], w2[2];
+    int32_t columns = 7;
+    moxie_error error;
+    assert_ok(moxie_tp_slice_in_mode(&c, MOXIE_MODE_FAST, 4, 1, w13, w2, &columns, &error), &error);
+    assert_true(columns == 1 && w13[0] == 128 && w13[1] == 256 && w2[0] == 128 && w2[1] == 256);
+    assert_ok(moxie_tp_slice_in_mode(&c, MOXIE_MODE_EXACT, 4, 1, w13, w2, &columns, &error), &error);
+    assert_true(columns == 0 && w13[0] == 128 && w2[0] == 16 && w2[1] == 32);
+    assert_int_equal(moxie_tp_slice_in_mode(&c, (moxie_mode)9, 4, 1, w13, w2, &columns, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_tp_slice_in_mode(&c, MOXIE_MODE_FAST, 4, 1, w13, w2, NULL, &error), MOXIE_ERR_ARGUMENT);
+    c.w2 = (moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 };
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
+    assert_non_null(strstr(why, "act order"));
+}
+
+/* ---- the cut -------------------------------------------------------------------------------------- */
 
 static void expect_cut(const moxie_layer_config *config, int32_t size, const int64_t *begin13, const int64_t *begin2)
 {
@@ -342,6 +525,7 @@ int main(void)
                                         cmocka_unit_test(test_explains), cmocka_unit_test(test_bytes),
                                         cmocka_unit_test(test_refuses),  cmocka_unit_test(test_random),
                                         cmocka_unit_test(test_formats),  cmocka_unit_test(test_acts),
-                                        cmocka_unit_test(test_large) };
+                                        cmocka_unit_test(test_large),    cmocka_unit_test(test_sums),
+                                        cmocka_unit_test(test_cut_of) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

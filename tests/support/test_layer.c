@@ -389,6 +389,10 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
         c->top_k = limits->top_k;
     c->hidden = any_size(rng, limits);
     c->intermediate = any_size(rng, limits);
+    if (limits->wide) {
+        c->hidden = test_range(rng, 1, 40);
+        c->intermediate = 128 * test_range(rng, 1, 4);
+    }
     c->router_width = one_in(rng, 3) ? 0 : one_in(rng, 4) ? any_size(rng, limits) : c->hidden;
     c->router_has_bias = c->router_width > 0 && one_in(rng, 2);
     if (!limits->no_parallel && one_in(rng, 3)) {

@@ -12,7 +12,8 @@
  *     bench_limits.c     the machine's limits around each line
  *     bench_report.c     table or JSON
  *     bench_simulate.c   many ranks on paper (bench_simulate.h)
- *     bench_ranks.c      local ranks beside one (bench_ranks.h)
+ *     bench_ranks.c      ranks beside one, and what it prints of
+ *     bench_ranks_report.c   them (bench_ranks.h)
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
@@ -234,6 +235,7 @@ typedef struct bench {
     bench_raised raised[CLI_MAX_SIZES];
     int n_raised;
     char plan[256];
+    cli_ranks ranks; /* of --ranks */
 } bench;
 
 /* The options of the plan that runs: of b->tokens. */

@@ -261,7 +261,7 @@ static void time_rows(simulation *sim)
 /* Steps of the local ranks of --ranks, each with the threads of the executor. */
 static moxie_status run_local(simulation *sim, moxie_error *error)
 {
-    const bench *b = sim->b;
+    bench *b = sim->b;
     const int32_t ranks = b->args->local.ranks, threads = b->executor->workers * ranks;
     bench_routing routing = { 0 };
     bench_ranks_line line;
@@ -274,7 +274,8 @@ static moxie_status run_local(simulation *sim, moxie_error *error)
     for (int i = 0; i < sim->n_rows && status == MOXIE_OK; i++) {
         if (sim->rows[i].ranks != ranks)
             continue;
-        status = bench_ranks_time(b, &sim->whole, &routing, sim->rows[i].tokens * ranks, threads, &line, error);
+        status =
+            bench_ranks_time(b, &sim->whole, &routing, sim->rows[i].tokens * ranks, threads, threads, &line, error);
         sim->rows[i].measured = line.many;
     }
     bench_routing_free(&routing);

@@ -160,6 +160,8 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input);
 
 /* Whole numbers within [low, high], or argp_error. */
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
+/* A finite number above 0, or with `zero` 0 or more; or argp_error. */
+double cli_parse_real(struct argp_state *state, const char *option, const char *text, bool zero);
 /* "1,8,64": sizes from 1 on. */
 enum { CLI_MAX_SIZES = 64 };
 typedef struct cli_sizes {
@@ -313,6 +315,8 @@ moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxi
 /* Reads the limits from the file `path` when it holds those of `of`. Otherwise measures them and writes the file.
  * `path` NULL: only measures. A file that holds anything but limits is an error. */
 moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error);
+/* Reads the limits of whatever machine the file is of. */
+moxie_status cli_limits_read(const char *path, cli_limits *out, moxie_error *error);
 /* Writes limits to the file. */
 moxie_status cli_limits_put(const char *path, const cli_limits_of *of, const moxie_limits *limits, moxie_error *error);
 json_t *cli_limits_json(const moxie_limits *limits);

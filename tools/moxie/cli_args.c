@@ -5,8 +5,19 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+double cli_parse_real(struct argp_state *state, const char *option, const char *text, bool zero)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value < 0 || (value == 0 && !zero))
+        argp_error(state, "%s needs a number %s, not \"%s\"", option, zero ? "of 0 or more" : "above 0",
+                   cli_printable(text));
+    return value;
+}
 
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high)
 {

@@ -120,6 +120,17 @@ static bool take_figures(const json_t *object, bool of_cpu, cli_limits *out)
     return json_is_integer(l2) && json_integer_value(l2) > 0 && json_is_integer(cache) && json_integer_value(cache) > 0;
 }
 
+/* Whether a file's limits are of what `of` describes; NULL: of anything. */
+static bool is_of(const json_t *file, const cli_limits_of *of)
+{
+    if (!of)
+        return true;
+    const char *name = json_string_value(json_object_get(file, of->kind));
+    const char *class = json_string_value(json_object_get(file, "isa"));
+    return name && !strcmp(name, of->name) && !strcmp(class, of->isa) &&
+           json_integer_value(json_object_get(file, "threads")) == of->workers;
+}
+
 /* Reads `path`. *fits: whether its limits are of what `of` describes. */
 static moxie_status read_file(const char *path, const cli_limits_of *of, cli_limits *out, bool *fits,
                               moxie_error *error)
@@ -137,15 +148,16 @@ static moxie_status read_file(const char *path, const cli_limits_of *of, cli_lim
     const char *kind = json_string_value(json_object_get(file, "kind"));
     const char *cpu = json_string_value(json_object_get(file, "cpu"));
     const char *gpu = json_string_value(json_object_get(file, "gpu"));
-    const char *name = !strcmp(of->kind, "gpu") ? gpu : cpu;
     const char *class = json_string_value(json_object_get(file, "isa"));
     const json_t *version = json_object_get(file, "schema_version");
     *fits = false;
     if (!kind || strcmp(kind, "moxie limits") || !(cpu || gpu) || !class) {
         status = not_limits(path, "it is JSON, but holds no limits", error);
-    } else if (json_integer_value(version) == CLI_SCHEMA_VERSION && name && !strcmp(name, of->name) &&
-               !strcmp(class, of->isa) && json_integer_value(json_object_get(file, "threads")) == of->workers) {
-        *fits = take_figures(json_object_get(file, "limits"), name == cpu, out);
+    } else if (json_integer_value(version) == CLI_SCHEMA_VERSION && is_of(file, of)) {
+        *fits = take_figures(json_object_get(file, "limits"), of ? !strcmp(of->kind, "cpu") : cpu != NULL, out);
+        out->found.workers = (int32_t)json_integer_value(json_object_get(file, "threads"));
+        snprintf(out->text[N_FIGURES], sizeof out->text[N_FIGURES], "%s", class);
+        out->found.isa = out->text[N_FIGURES];
         if (!*fits)
             status = not_limits(path, "its limits are incomplete or not positive", error);
     }
@@ -207,6 +219,15 @@ moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxi
     return moxie_measure_limits(of->executor, of->cap, out, error);
 }
 
+moxie_status cli_limits_read(const char *path, cli_limits *out, moxie_error *error)
+{
+    *out = (cli_limits) { .found = MOXIE_LIMITS_INIT };
+    const moxie_status status = read_file(path, NULL, out, &out->from_file, error);
+    if (status == MOXIE_OK && !out->from_file)
+        return not_limits(path, "its limits are of another version of moxie", error);
+    return status;
+}
+
 moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limits *out, moxie_error *error)
 {
     const bool exists = path && moxie_file_exists(path);
@@ -216,12 +237,8 @@ moxie_status cli_limits_get(const char *path, const cli_limits_of *of, cli_limit
         status = read_file(path, of, out, &out->from_file, error);
     if (status != MOXIE_OK)
         return status;
-    if (out->from_file) {
-        out->found.workers = of->workers;
-        snprintf(out->text[N_FIGURES], sizeof out->text[N_FIGURES], "%s", of->isa);
-        out->found.isa = out->text[N_FIGURES];
+    if (out->from_file)
         return MOXIE_OK;
-    }
     if (exists)
         fprintf(stderr, "moxie: %s is of another processor, thread count or instruction set: measured anew\n", path);
     if (path)

@@ -52,15 +52,26 @@ void cli_placement_apply(const cli_placement *placement, int32_t rank, moxie_lay
 
 /* ---- all ranks of this process (cli_ranks_comm.c, cli_ranks_run.c) -------------------------------- */
 
+enum { CLI_MAX_PHASES = 32 };
+/* Where the time of a step went (moxie_plan_phase_at): the mean over the ranks of each phase, in seconds, and the bytes
+ * that a rank sends to others. */
+typedef struct cli_parts {
+    int32_t count;
+    const char *name[CLI_MAX_PHASES];
+    double seconds[CLI_MAX_PHASES];
+    double sent_bytes;
+} cli_parts;
+
 /* A whole batch in the order of its tokens, and what a run makes of it. */
 typedef struct cli_batch {
     const cli_input *input;
-    void *output;    /* [T,H] */
-    int32_t *ids;    /* [T,K] or NULL */
-    float *weights;  /* [T,K] or NULL */
-    float *logits;   /* [T,E] or NULL */
-    int32_t runs;    /* 1 or more */
-    double *seconds; /* [runs] or NULL: of each run, from when the first rank begins until the last one ends */
+    void *output;     /* [T,H] */
+    int32_t *ids;     /* [T,K] or NULL */
+    float *weights;   /* [T,K] or NULL */
+    float *logits;    /* [T,E] or NULL */
+    int32_t runs;     /* 1 or more */
+    double *seconds;  /* [runs] or NULL: of each run, from when the first rank begins until the last one ends */
+    cli_parts *parts; /* [runs] or NULL; of ranks: rank 0 gets them */
     const struct moxie_adapters *adapters; /* NULL: none; of cli_layer_run() alone */
     const int32_t *adapter_ids;            /* [T] */
 } cli_batch;
@@ -114,11 +125,17 @@ moxie_status cli_ranks_agree(cli_ranks *ranks, moxie_status status, moxie_error 
 /* Makes the layers and plans of an opened layer; options and layer must live until the end. */
 moxie_status cli_ranks_prepare(cli_ranks *ranks, const cli_layer_options *options, const cli_layer *source,
                                int64_t max_tokens, moxie_error *error);
+/* Replaces *value by the largest of all processes. */
+moxie_status cli_ranks_largest(cli_ranks *ranks, int64_t *value, moxie_error *error);
 /* Runs the batch. With MPI, the leader gets the results of all. */
 moxie_status cli_ranks_run(cli_ranks *ranks, const cli_batch *batch, moxie_error *error);
 /* The same on a prepared layer, one rank. */
 moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie_error *error);
+/* Frees what cli_ranks_prepare() made; then another layer may be prepared. */
+void cli_ranks_release(cli_ranks *ranks);
 void cli_ranks_end(cli_ranks *ranks);
+/* Whether tensor parallel ranks add their results (mode fast). */
+bool cli_plan_sums(const moxie_plan *plan);
 /* The plan of this process's first rank, and the bytes of all records that are here. */
 const moxie_plan *cli_ranks_plan(const cli_ranks *ranks);
 uint64_t cli_ranks_bytes(const cli_ranks *ranks);

@@ -191,22 +191,39 @@ moxie_status cli_ranks_agree(cli_ranks *ranks, moxie_status status, moxie_error 
     return agreed;
 }
 
+moxie_status cli_ranks_largest(cli_ranks *ranks, int64_t *value, moxie_error *error)
+{
+    return ranks->mpi ? moxie_comm_allreduce(ranks->rank[0].comm, value, 1, MOXIE_COMM_MAX_I64, error) : MOXIE_OK;
+}
+
 /* ---- the end --------------------------------------------------------------------------------------- */
 
-void cli_ranks_end(cli_ranks *ranks)
+void cli_ranks_release(cli_ranks *ranks)
 {
     for (int32_t i = 0; i < ranks->here; i++) {
         cli_rank *r = &ranks->rank[i];
         moxie_plan_destroy(r->plan);
         moxie_layer_destroy(r->layer);
         moxie_executor_destroy(r->executor);
-        moxie_comm_destroy(r->comm);
-        moxie_comm_destroy(r->below);
         free(r->workspace);
         free(r->output);
+        r->plan = NULL;
+        r->layer = NULL;
+        r->executor = NULL;
+        r->workspace = r->output = NULL;
+    }
+    cli_placement_free(&ranks->placement);
+    ranks->placement = (cli_placement) { .ranks = 0 };
+}
+
+void cli_ranks_end(cli_ranks *ranks)
+{
+    cli_ranks_release(ranks);
+    for (int32_t i = 0; i < ranks->here; i++) {
+        moxie_comm_destroy(ranks->rank[i].comm);
+        moxie_comm_destroy(ranks->rank[i].below);
     }
     free(ranks->rank);
-    cli_placement_free(&ranks->placement);
     if (ranks->mpi && !ranks->broken)
         moxie_comm_mpi_finish();
     *ranks = (cli_ranks) { .ranks = 0 };

@@ -201,12 +201,49 @@ static moxie_status gather(const cli_rank *r, moxie_error *error)
     return status;
 }
 
+/* The phases of this rank's runs so far: nanoseconds, then the bytes that it sent. Returns how many phases there are.
+ */
+static int32_t count_phases(const cli_rank *r, int64_t values[CLI_MAX_PHASES + 1])
+{
+    moxie_plan_phase phase = MOXIE_PLAN_PHASE_INIT;
+    int32_t n = 0;
+    int64_t sent = 0;
+    while (n < CLI_MAX_PHASES && moxie_plan_phase_at(r->plan, 0, n, &phase)) {
+        values[n++] = (int64_t)(1e9 * phase.seconds);
+        sent += (int64_t)phase.sent_bytes;
+    }
+    values[n] = sent;
+    return n;
+}
+
+/* The means over all ranks of what was counted since `before`. */
+static moxie_status mean_parts(const cli_rank *r, const int64_t *before, cli_parts *out, moxie_error *error)
+{
+    int64_t values[CLI_MAX_PHASES + 1];
+    const int32_t n = count_phases(r, values);
+    for (int32_t i = 0; i <= n; i++)
+        values[i] -= before[i];
+    const moxie_status status = moxie_comm_allreduce(r->comm, values, n + 1, MOXIE_COMM_SUM_I64, error);
+    if (status != MOXIE_OK || r != r->all->rank)
+        return status;
+    out->count = n;
+    moxie_plan_phase phase = MOXIE_PLAN_PHASE_INIT;
+    for (int32_t i = 0; i < n && moxie_plan_phase_at(r->plan, 0, i, &phase); i++) {
+        out->name[i] = phase.name;
+        out->seconds[i] = 1e-9 * (double)values[i] / r->all->ranks;
+    }
+    out->sent_bytes = (double)values[n] / r->all->ranks;
+    return MOXIE_OK;
+}
+
 static moxie_status run_rank(cli_rank *r, moxie_error *error)
 {
     const cli_batch *batch = r->all->batch;
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    int64_t before[CLI_MAX_PHASES + 1];
     moxie_status status = cli_rank_agree(r, fill_args(r, &args, error), error);
     for (int32_t i = 0; i < batch->runs && status == MOXIE_OK; i++) {
+        count_phases(r, before);
         status = moxie_comm_barrier(r->comm, error);
         const double start = cli_seconds();
         if (status == MOXIE_OK)
@@ -214,6 +251,8 @@ static moxie_status run_rank(cli_rank *r, moxie_error *error)
         status = cli_rank_agree(r, status, error);
         if (batch->seconds && r == r->all->rank)
             batch->seconds[i] = cli_seconds() - start;
+        if (batch->parts && status == MOXIE_OK)
+            status = mean_parts(r, before, &batch->parts[i], error);
     }
     return status == MOXIE_OK && r->all->mpi ? gather(r, error) : status;
 }
@@ -251,6 +290,15 @@ moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie
 }
 
 /* ---- what ran -------------------------------------------------------------------------------------- */
+
+bool cli_plan_sums(const moxie_plan *plan)
+{
+    const moxie_plan_step *step;
+    for (int32_t i = 0; (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        if (!strcmp(step->family, "tensor_parallel"))
+            return !strcmp(step->kernel, "columns");
+    return false;
+}
 
 const moxie_plan *cli_ranks_plan(const cli_ranks *ranks)
 {

@@ -10,7 +10,6 @@
  */
 #include "bench_ranks.h"
 
-#include <math.h>
 #include <moxie/moxie_comm.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,16 +64,6 @@ static const char *parse_routing(struct argp_state *state, const char *text)
     return text;
 }
 
-static double parse_real(struct argp_state *state, const char *option, const char *text, bool zero)
-{
-    char *end;
-    const double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value) || value < 0 || (value == 0 && !zero))
-        argp_error(state, "%s needs a number %s, not \"%s\"", option, zero ? "of 0 or more" : "above 0",
-                   cli_printable(text));
-    return value;
-}
-
 /* A list, or LOW..HIGH: LOW, 2 LOW, 4 LOW, ... up to HIGH. */
 static void parse_ranks(struct argp_state *state, const char *text, cli_sizes *out)
 {
@@ -115,7 +104,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = &args->layer;
-        state->child_inputs[2] = &args->local;
+        state->child_inputs[2] = state->child_inputs[3] = &args->local;
         return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -129,8 +118,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--plot draws FILE.svg or FILE.png, not \"%s\"", cli_printable(arg));
         return 0;
     case OPT_RANKS: parse_ranks(state, arg, &args->ranks); return 0;
-    case OPT_LINK_GB_S: args->link_gb_s = parse_real(state, "--link-gb-s", arg, false); return 0;
-    case OPT_LINK_US: args->link_us = parse_real(state, "--link-us", arg, true); return 0;
+    case OPT_LINK_GB_S: args->link_gb_s = cli_parse_real(state, "--link-gb-s", arg, false); return 0;
+    case OPT_LINK_US: args->link_us = cli_parse_real(state, "--link-us", arg, true); return 0;
     case OPT_TRACE: args->trace = arg; return 0;
     case ARGP_KEY_END:
         preset_check(state, &args->preset, &args->layer);
@@ -287,7 +276,34 @@ static moxie_status draw_plot(const bench *b, moxie_error *error)
     return bench_plot_write(b->args->plot, &picture, error);
 }
 
-static moxie_status run_bench(bench *b, moxie_error *error)
+static moxie_status open_machine(bench *b, moxie_error *error)
+{
+    moxie_status status = moxie_machine_info(&b->machine, error);
+    if (status == MOXIE_OK)
+        status = open_layer(b, error);
+    if (status == MOXIE_OK)
+        status = cli_executor_create("bench", b->args->layer.threads, &b->executor, error);
+    return status;
+}
+
+/* Ranks begin first, since with MPI a process that fails must tell the others. */
+static moxie_status run_ranks(bench *b, moxie_error *error)
+{
+    const bool simulates = b->args->ranks.count > 0;
+    moxie_status status = MOXIE_OK;
+    if (cli_ranks_asked(&b->args->local))
+        status = cli_ranks_begin(&b->args->local, &b->ranks, error);
+    if (status == MOXIE_OK)
+        status = open_machine(b, error);
+    if (status == MOXIE_OK)
+        status = simulates ? bench_ranks_check_processors(b, error) : open_routing(b, error);
+    status = cli_ranks_agree(&b->ranks, status, error);
+    if (status != MOXIE_OK)
+        return status;
+    return simulates ? bench_simulate(b, error) : bench_ranks(b, error);
+}
+
+static moxie_status run_lines(bench *b, moxie_error *error)
 {
     const bench_arguments *args = b->args;
     uint64_t workspace_bytes = 0;
@@ -295,19 +311,9 @@ static moxie_status run_bench(bench *b, moxie_error *error)
     if (status == MOXIE_OK && args->plot)
         status = moxie_file_check_output(args->plot, error);
     if (status == MOXIE_OK)
-        status = moxie_machine_info(&b->machine, error);
-    if (status == MOXIE_OK)
-        status = open_layer(b, error);
-    if (status == MOXIE_OK)
-        status = cli_executor_create("bench", args->layer.threads, &b->executor, error);
-    if (status == MOXIE_OK && args->ranks.count > 0)
-        status = bench_ranks_check_processors(b, error);
-    if (status == MOXIE_OK && args->ranks.count > 0)
-        return bench_simulate(b, error);
+        status = open_machine(b, error);
     if (status == MOXIE_OK)
         status = open_routing(b, error);
-    if (status == MOXIE_OK && cli_ranks_asked(&args->local))
-        return bench_ranks(b, error);
     if (status == MOXIE_OK)
         status = check_plan(b, &workspace_bytes, error);
     if (status == MOXIE_OK)
@@ -329,6 +335,7 @@ int cmd_bench(int argc, char **argv)
         { &preset_argp, 0, "The layer comes from a checkpoint directory, or is made up in memory:", 1 },
         { &cli_layer_argp, 0, "The layer and the plan:", 3 },
         { &cli_ranks_argp, 0, "Many ranks that run here, beside one with all --threads (docs/ranks.md):", 6 },
+        { &cli_comm_argp, 0, NULL, 6 },
         { 0 }
     };
     static const struct argp parser = {
@@ -347,12 +354,14 @@ int cmd_bench(int argc, char **argv)
     b = (bench) { .args = &args,
                   .machine = MOXIE_MACHINE_INIT,
                   .backend = args.layer.backend == MOXIE_BACKEND_CUDA ? &bench_on_cuda : &bench_on_cpu };
-    const moxie_status status = run_bench(&b, &error);
-    int code = CLI_OK;
-    if (status != MOXIE_OK)
+    const bool ranks = args.ranks.count > 0 || cli_ranks_asked(&args.local);
+    const moxie_status status = ranks ? run_ranks(&b, &error) : run_lines(&b, &error);
+    int code = cli_exit_code(status);
+    if (status != MOXIE_OK && !b.ranks.echo)
         code = cli_fail("bench", args.layer.json, status, &error);
-    else if (args.ranks.count == 0 && !cli_ranks_asked(&args.local))
+    else if (status == MOXIE_OK && !ranks)
         (args.layer.json ? bench_print_json : bench_print_text)(&b);
+    cli_ranks_end(&b.ranks);
     bench_model_free(&b.model);
     made_weights_free(&b.made_up);
     bench_routing_free(&b.routing);

@@ -6,7 +6,7 @@
  * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size. With
  * --ranks it shows which rank has what (explain_ranks.c).
  */
-#include "explain_ranks.h"
+#include "explain_times.h"
 #include "preset_layer.h"
 
 #include <string.h>
@@ -20,6 +20,7 @@ typedef struct arguments {
     bool bias, by_hand;
     cli_sizes tokens;
     cli_ranks_options ranks;
+    explain_times_options times;
 } arguments;
 
 enum {
@@ -136,12 +137,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->layer;
         state->child_inputs[1] = &args->ranks;
+        state->child_inputs[2] = &args->times;
         return 0;
     case OPT_PRESET: args->preset = parse_listed(state, &cli_presets, arg); return 0;
     case OPT_FORMAT: args->format = parse_listed(state, &cli_formats, arg); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
-    case ARGP_KEY_END: check_source(state, args); return 0;
+    case ARGP_KEY_END:
+        check_source(state, args);
+        if (args->times.lone && !cli_ranks_asked(&args->ranks))
+            argp_error(state, "%s goes with --ranks N, which is not given", args->times.lone);
+        return 0;
     default: return parse_layer_flag(key, arg, state);
     }
 }
@@ -274,7 +280,7 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
 }
 
 static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
-                       const explain_ranks *ranks)
+                       const explain_times *times)
 {
     char workspace[16];
     printf("%lld %s, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n",
@@ -283,8 +289,10 @@ static void print_text(const arguments *args, const moxie_layer_config *config, 
            cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
     print_steps(plan);
     print_launches(args, plan);
-    if (ranks->rank)
-        explain_ranks_print(ranks);
+    if (times->ranks) {
+        explain_ranks_print(times->ranks);
+        explain_times_print(times, &args->tokens);
+    }
 }
 
 static json_t *json_launch(int64_t tokens, const moxie_cuda_launch *l)
@@ -309,7 +317,7 @@ static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_siz
 }
 
 static void print_json(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
-                       const explain_ranks *ranks)
+                       const explain_times *times)
 {
     json_t *object = cli_json_begin("explain"), *steps = json_array();
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
@@ -325,8 +333,11 @@ static void print_json(const arguments *args, const moxie_layer_config *config, 
                             (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
                             (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype),
                             "workspace_bytes", (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
-    if (ranks->rank)
-        cli_json_set(object, "ranks", explain_ranks_json(ranks));
+    if (times->ranks) {
+        json_t *ranks = explain_ranks_json(times->ranks);
+        cli_json_set(ranks, "times", explain_times_json(times, &args->tokens));
+        cli_json_set(object, "ranks", ranks);
+    }
     cli_json_end(object);
 }
 
@@ -343,7 +354,8 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
     return preset_config(&choice, args->layer.activations, &layer->config, error);
 }
 
-static moxie_status explain(const arguments *args, cli_layer *layer, explain_ranks *ranks, moxie_error *error)
+static moxie_status explain(const arguments *args, cli_layer *layer, explain_ranks *ranks, explain_times *times,
+                            moxie_error *error)
 {
     moxie_options plan_options = MOXIE_OPTIONS_INIT;
     plan_options.backend = args->layer.backend;
@@ -352,10 +364,14 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     plan_options.device = args->layer.device;
     plan_options.max_tokens = cli_largest_size(&args->tokens);
     moxie_status status = find_config(args, layer, error);
+    moxie_layer_config config = layer->config;
+    config.tp_size = args->ranks.tp;
     if (status == MOXIE_OK)
-        status = moxie_plan_explain(&layer->config, &plan_options, &layer->plan, error);
+        status = moxie_plan_explain(&config, &plan_options, &layer->plan, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
-        status = explain_ranks_find(&args->ranks, layer, ranks, error);
+        status = explain_ranks_find(&args->ranks, layer, args->layer.mode, ranks, error);
+    if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
+        status = explain_times_find(&args->times, ranks, times, error);
     return status;
 }
 
@@ -363,6 +379,7 @@ int cmd_explain(int argc, char **argv)
 {
     static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 },
                                                   { &cli_ranks_argp, 0, "Who has what, and what travels:", 4 },
+                                                  { &explain_times_argp, 0, "How long it may take:", 5 },
                                                   { 0 } };
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was rejected.", children, 0, 0
@@ -370,20 +387,22 @@ int cmd_explain(int argc, char **argv)
     arguments args = { .layer = { .command = "explain", .layer = -1, .plans_only = true },
                        .routing = "renormalize",
                        .dtype = MOXIE_BF16,
-                       .tokens = { .count = 5, .at = { 1, 8, 64, 512, 4096 } } };
+                       .tokens = { .count = 5, .at = { 1, 8, 64, 512, 4096 } },
+                       .times = explain_times_none() };
     cli_parse(&parser, argc, argv, &args);
 
     moxie_error error = { 0 };
     cli_layer layer = { 0 };
     explain_ranks ranks = { .options = NULL };
-    const moxie_status status = explain(&args, &layer, &ranks, &error);
+    explain_times times = { .ranks = NULL };
+    const moxie_status status = explain(&args, &layer, &ranks, &times, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)
         code = cli_fail("explain", args.layer.json, status, &error);
     else if (args.layer.json)
-        print_json(&args, &layer.config, layer.plan, &ranks);
+        print_json(&args, &layer.config, layer.plan, &times);
     else
-        print_text(&args, &layer.config, layer.plan, &ranks);
+        print_text(&args, &layer.config, layer.plan, &times);
     explain_ranks_free(&ranks);
     cli_layer_close(&layer);
     return code;

@@ -63,6 +63,10 @@ static moxie_status run_both(const diff_ranks_arguments *args, cli_layer *layer,
         status = cli_layer_run(layer, &one, error);
     if (status == MOXIE_OK)
         status = cli_ranks_prepare(ranks, &args->layer, layer, args->layer.tokens, error);
+    if (status == MOXIE_OK && cli_plan_sums(cli_ranks_plan(ranks)))
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
+                         "in fast mode tensor parallel ranks of this layer add their results, which rounds: bytes need "
+                         "not be those of one rank; leave --mode fast or --tp out");
     return status == MOXIE_OK ? cli_ranks_run(ranks, &many, error) : status;
 }
 

@@ -33,7 +33,7 @@ static moxie_status find_map(explain_ranks *r, moxie_error *error)
     return status;
 }
 
-static moxie_status find_ranks(explain_ranks *r, moxie_error *error)
+static moxie_status find_ranks(explain_ranks *r, moxie_mode mode, moxie_error *error)
 {
     const cli_placement *p = &r->placement;
     moxie_status status = MOXIE_OK;
@@ -47,7 +47,8 @@ static moxie_status find_ranks(explain_ranks *r, moxie_error *error)
                                  .slots = r->map.first_slot[i / p->tp + 1] - first };
         for (int32_t s = 0; s < rank->slots; s++)
             rank->count += rank->experts[s] >= 0;
-        status = moxie_tp_slice(&r->config, p->tp, rank->tp_rank, rank->w13, rank->w2, error);
+        status =
+            moxie_tp_slice_in_mode(&r->config, mode, p->tp, rank->tp_rank, rank->w13, rank->w2, &rank->columns, error);
     }
     return status;
 }
@@ -127,8 +128,10 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     r->exchange[0] =
         (explain_exchange) { "dispatch", (uint64_t)c->hidden * width + (uint64_t)k * (c->routing.on_input ? 8 : 4),
                              sharded ? copies : 0, sharded ? most : 0 };
+    const bool sums = r->rank[0].columns != 0;
     r->exchange[1] =
-        (explain_exchange) { "act", (uint64_t)c->intermediate * of_act, (double)(k * (tp - 1)), k * (tp - 1) };
+        (explain_exchange) { sums ? "sum" : "act", sums ? (uint64_t)c->hidden * 4 : (uint64_t)c->intermediate * of_act,
+                             (double)(k * (tp - 1)), k * (tp - 1) };
     r->exchange[2] = (explain_exchange) { "return", (uint64_t)c->hidden * 4, results, r->placement.ranks > 1 ? k : 0 };
     r->exchange[3] =
         (explain_exchange) { "gather", (uint64_t)c->hidden * width, replicated ? (double)(r->placement.ranks - 1) : 0,
@@ -136,15 +139,15 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     return status;
 }
 
-moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, explain_ranks *out,
-                                moxie_error *error)
+moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, moxie_mode mode,
+                                explain_ranks *out, moxie_error *error)
 {
     *out = (explain_ranks) { .options = options, .config = source->config };
     moxie_status status = cli_placement_make(options, source, &out->placement, error);
     if (status == MOXIE_OK)
         status = find_map(out, error);
     if (status == MOXIE_OK)
-        status = find_ranks(out, error);
+        status = find_ranks(out, mode, error);
     return status == MOXIE_OK ? find_exchanges(out, error) : status;
 }
 
@@ -210,12 +213,15 @@ static void print_exchanges(const explain_ranks *r)
 
 void explain_ranks_print(const explain_ranks *r)
 {
-    static const char *const headings[] = { ">rank", ">experts", "gate and up rows", "down rows", "which experts" };
+    const bool columns = r->rank[0].columns != 0;
+    const char *const headings[] = { ">rank", ">experts", "gate and up rows", columns ? "down columns" : "down rows",
+                                     "which experts" };
     char which[80];
     cli_table table;
-    printf("\n%lld %s, --tp %d, experts %s, tokens %s; of an expert %lld gate rows and %lld down rows\n",
+    printf("\n%lld %s, --tp %d, experts %s, tokens %s; of an expert %lld gate rows and %lld down %s\n",
            CLI_COUNT(r->placement.ranks, "rank"), (int)r->placement.tp, cli_printable(r->placement.name),
-           cli_tokens_as(r->options->tokens_as), (long long)r->config.intermediate, (long long)r->config.hidden);
+           cli_tokens_as(r->options->tokens_as), (long long)r->config.intermediate,
+           (long long)(columns ? r->config.intermediate : r->config.hidden), columns ? "columns" : "rows");
     cli_table_begin(&table, 5, headings);
     for (int32_t i = 0; i < r->placement.ranks; i++) {
         const explain_rank *rank = &r->rank[i];
@@ -239,10 +245,13 @@ json_t *explain_ranks_json(const explain_ranks *r)
         for (int32_t s = 0; s < rank->slots; s++)
             cli_json_append(experts, json_integer(rank->experts[s]));
         cli_json_append(ranks,
-                        cli_pack("{s:i, s:i, s:i, s:i, s:o, s:[I,I], s:[I,I]}", "rank", (int)i, "ep_rank",
+                        cli_pack("{s:i, s:i, s:i, s:i, s:o, s:[I,I], s:[I,I], s:[I,I]}", "rank", (int)i, "ep_rank",
                                  (int)rank->ep_rank, "tp_rank", (int)rank->tp_rank, "experts", (int)rank->count,
                                  "slots", experts, "w13_rows", (json_int_t)rank->w13[0], (json_int_t)rank->w13[1],
-                                 "w2_rows", (json_int_t)rank->w2[0], (json_int_t)rank->w2[1]));
+                                 "w2_rows", rank->columns ? (json_int_t)0 : (json_int_t)rank->w2[0],
+                                 rank->columns ? (json_int_t)r->config.hidden : (json_int_t)rank->w2[1], "w2_columns",
+                                 rank->columns ? (json_int_t)rank->w2[0] : (json_int_t)0,
+                                 rank->columns ? (json_int_t)rank->w2[1] : (json_int_t)r->config.intermediate));
     }
     for (int i = 0; i < EXPLAIN_EXCHANGES; i++) {
         const explain_exchange *e = &r->exchange[i];

@@ -16,6 +16,7 @@ typedef struct explain_rank {
     const int32_t *experts; /* [slots], -1: an empty slot */
     int32_t slots;
     int64_t w13[2], w2[2];
+    int32_t columns; /* w2: columns of down, all of its rows */
 } explain_rank;
 
 /* What leaves the ranks for one token, in one step: the mean over choices that are spread evenly, and the most. */
@@ -38,9 +39,10 @@ typedef struct explain_ranks {
     explain_exchange exchange[EXPLAIN_EXCHANGES];
 } explain_ranks;
 
-/* `options` must live as long. explain_ranks_free() in any case. */
-moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, explain_ranks *out,
-                                moxie_error *error);
+/* `options` must live as long. explain_ranks_free() in any case.
+ */
+moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, moxie_mode mode,
+                                explain_ranks *out, moxie_error *error);
 void explain_ranks_print(const explain_ranks *r);
 json_t *explain_ranks_json(const explain_ranks *r);
 void explain_ranks_free(explain_ranks *r);

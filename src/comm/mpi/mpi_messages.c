@@ -15,8 +15,12 @@ void mox_mpi_release(mox_mpi_transport *t, mox_mpi_operation *operation)
 {
     t->host.release(operation->messages);
     t->host.release(operation->requests);
+    t->host.release(operation->statuses);
+    t->host.release(operation->ended);
     operation->messages = NULL;
     operation->requests = NULL;
+    operation->statuses = NULL;
+    operation->ended = NULL;
     operation->capacity = 0;
 }
 
@@ -28,7 +32,9 @@ moxie_status mox_mpi_reserve(mox_mpi_transport *t, mox_mpi_operation *operation,
     mox_mpi_operation larger = *operation;
     larger.messages = t->host.alloc(n * sizeof(mox_mpi_message));
     larger.requests = t->host.alloc(n * sizeof(MPI_Request));
-    if (!larger.messages || !larger.requests) {
+    larger.statuses = t->host.alloc(n * sizeof(MPI_Status));
+    larger.ended = t->host.alloc(n * sizeof(int));
+    if (!larger.messages || !larger.requests || !larger.statuses || !larger.ended) {
         mox_mpi_release(t, &larger);
         return mox_fail(MOXIE_ERR_MEMORY, error, "mpi: no memory for %d messages of one operation", capacity);
     }
@@ -140,25 +146,28 @@ static moxie_status check_bytes(const mox_mpi_transport *t, const mox_mpi_operat
     return MOXIE_OK;
 }
 
-/* MPICH reports failed messages to the error handler of MPI_COMM_WORLD, which is the caller's; only MPI_ERRORS_RETURN
- * there lets them come back here. */
+/* One call for all messages: each call works on everything that MPI has under way, which a call for each message would
+ * repeat. MPICH reports failed messages to the error handler of MPI_COMM_WORLD, which is the caller's; only
+ * MPI_ERRORS_RETURN there lets them come back here. */
 moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
-    for (int32_t i = 0; i < operation->n; i++) {
-        mox_mpi_message *m = &operation->messages[i];
-        MPI_Status status;
-        int done = 0;
-        if (m->done)
-            continue;
-        const int code = MPI_Test(&operation->requests[i], &done, &status);
-        if (code != MPI_SUCCESS)
-            return mox_mpi_failed(t, code, m->receive ? "a receive" : "a send", m->peer, error);
-        if (!done)
-            continue;
+    int count = 0, class = MPI_SUCCESS;
+    if (operation->left == 0)
+        return MOXIE_OK;
+    const int code = MPI_Testsome(operation->n, operation->requests, &count, operation->ended, operation->statuses);
+    if (code != MPI_SUCCESS)
+        (void)MPI_Error_class(code, &class);
+    if (code != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
+        return mox_mpi_failed(t, code, "MPI_Testsome", -1, error);
+    for (int i = 0; i < count; i++) { /* count is MPI_UNDEFINED, below 0, where no request is open */
+        mox_mpi_message *m = &operation->messages[operation->ended[i]];
+        const MPI_Status *status = &operation->statuses[i];
+        if (class == MPI_ERR_IN_STATUS && status->MPI_ERROR != MPI_SUCCESS)
+            return mox_mpi_failed(t, status->MPI_ERROR, m->receive ? "a receive" : "a send", m->peer, error);
         m->done = true;
         operation->left--;
         if (m->receive)
-            MOX_TRY(check_bytes(t, operation, m, &status, error));
+            MOX_TRY(check_bytes(t, operation, m, status, error));
     }
     return MOXIE_OK;
 }

@@ -90,6 +90,19 @@ static moxie_status allocate(mox_mpi_transport *t, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* Whether ranks share processors, as the launcher tells it: MPI's own way to ask is a collective, which waits. Open MPI
+ * gives way to other processes itself then, in each call that finds nothing. */
+static bool is_crowded(void)
+{
+#ifdef OPEN_MPI
+    return false;
+#else
+    cpu_set_t set;
+    const char *here = getenv("MPI_LOCALNRANKS");
+    return here == NULL || sched_getaffinity(0, sizeof set, &set) != 0 || atoi(here) > CPU_COUNT(&set);
+#endif
+}
+
 /* All that can fail on one rank alone comes before the first message. */
 static moxie_status create(const void *communicator, const mox_mpi_options *options, moxie_transport *out,
                            moxie_error *error)
@@ -104,6 +117,7 @@ static moxie_status create(const void *communicator, const mox_mpi_options *opti
     MOX_FAIL_IF(!t, MOXIE_ERR_MEMORY, error, "moxie_comm_mpi_create: no memory for %d ranks", ranks);
     t->ranks = ranks;
     t->culprit = -1;
+    t->crowded = is_crowded();
     t->host = *options;
     t->host.part_bytes = options->part_bytes > 0 ? options->part_bytes : (uint64_t)1 << 30;
     moxie_status status = allocate(t, error);

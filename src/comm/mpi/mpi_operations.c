@@ -12,6 +12,11 @@
 
 static const double spin_seconds = 5e-3; /* without an end of a message, before this rank sleeps */
 
+enum {
+    SPINS = 64,     /* polls without an end of a message, before this rank gives way to other processes */
+    HEAR_EACH = 16, /* polls before the notices of other ranks are looked at; at once where this rank sleeps */
+};
+
 /* ---- start -------------------------------------------------------------------------------------------- */
 
 /* A free place with room for one message in each direction for each rank. */
@@ -29,6 +34,8 @@ static moxie_status begin(mox_mpi_transport *t, mox_comm_kind kind, mox_mpi_oper
         o->target = NULL;
         o->values = 0;
         o->since = o->idle_since = 0;
+        o->polls = o->idle_polls = 0;
+        o->sleeps = false;
         *out = o;
         return MOXIE_OK;
     }
@@ -238,7 +245,7 @@ static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, mox
     mox_mpi_transport *t = self;
     mox_mpi_operation *o = &t->open[request];
     MOX_TRY(mox_mpi_test(t, o, error));
-    if (o->left > 0)
+    if (o->left > 0 && (++o->polls % HEAR_EACH == 0 || o->sleeps))
         MOX_TRY(mox_mpi_unfinished(t, o, error));
     *done = o->left == 0;
     if (*done) {
@@ -249,23 +256,33 @@ static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, mox
 }
 
 /* MPI only works inside its calls, and long messages take several steps of both ranks: so this rank comes back at once
- * for some milliseconds, giving way to other processes, and sleeps only when nothing has ended since. */
+ * for some milliseconds, and sleeps only when nothing has ended since. It gives way to other processes after a moment;
+ * where ranks share processors, at once. */
 static void mpi_wait(void *self, int64_t request, int32_t ms)
 {
     mox_mpi_transport *t = self;
     mox_mpi_operation *o = &t->open[request];
-    const double now = mox_mpi_now();
-    if (o->idle_since == 0 || o->left != o->left_then) {
-        o->idle_since = now;
-        o->left_then = o->left;
-    }
-    const double idle = now - o->idle_since;
-    const double pause = idle / 16 < 1e-3 ? idle / 16 : 1e-3;
     (void)ms; /* which is 1 at least */
-    if (idle < spin_seconds)
-        sched_yield();
-    else
+    if (o->left != o->left_then) {
+        o->left_then = o->left;
+        o->idle_polls = 0;
+        o->idle_since = 0;
+        o->sleeps = false;
+    }
+    if (o->idle_polls < SPINS) {
+        o->idle_polls++;
+        if (t->crowded)
+            sched_yield();
+        return;
+    }
+    const double now = mox_mpi_now();
+    o->idle_since = o->idle_since == 0 ? now : o->idle_since;
+    const double idle = now - o->idle_since, pause = idle / 16 < 1e-3 ? idle / 16 : 1e-3;
+    o->sleeps = idle >= spin_seconds;
+    if (o->sleeps)
         nanosleep(&(struct timespec) { .tv_nsec = (long)(1e9 * pause) }, NULL);
+    else
+        sched_yield();
 }
 
 static int32_t mpi_late(void *self, int64_t request)

@@ -3,7 +3,7 @@
  * mpi_transport.h - a transport over MPI: operations made of messages between two ranks each.
  *
  *     start an operation -> MPI_Irecv and MPI_Isend for each rank that sends or gets bytes   (mpi_operations.c)
- *     progress()         -> MPI_Test for each, never a call that waits               (mpi_messages.c)
+ *     progress()         -> MPI_Testsome, never a call that waits                            (mpi_messages.c)
  *     all are done       -> values and sums are combined, in rank order
  *     cancel(), destroy()-> the other ranks are told                                         (mpi_end.c)
  *
@@ -52,10 +52,15 @@ typedef struct mox_mpi_operation {
     /* Before posting: whole messages, at most 2 a rank. After: their parts, with a request each. */
     mox_mpi_message *messages;
     MPI_Request *requests;
+    MPI_Status *statuses; /* what MPI_Testsome answers */
+    int *ended;
     int32_t n, left, capacity;
-    int32_t left_then; /* when it was last seen to change, */
-    double idle_since; /* which was then; 0: not yet */
-    void *scratch;     /* what other ranks sent, [ranks] pieces; kept for the next operation */
+    uint32_t polls;      /* that found it unfinished */
+    int32_t left_then;   /* when a message last ended: how many were left, */
+    uint32_t idle_polls; /* pauses since, */
+    double idle_since;   /* and when the first of them that looks at the clock was; 0: not yet */
+    bool sleeps;         /* since so long that this rank sleeps between polls */
+    void *scratch;       /* what other ranks sent, [ranks] pieces; kept for the next operation */
     uint64_t scratch_bytes;
     void *target; /* where the combined values go */
     int64_t values;
@@ -90,6 +95,7 @@ typedef struct mox_mpi_transport {
     uint64_t operations; /* started */
     int32_t culprit;     /* named by another rank that gave up; or -1 */
     bool cancelled;
+    bool crowded; /* each poll gives way: this host has fewer processors than ranks, as far as is known */
     mox_mpi_telling waits, ends; /* this rank's notices */
     mox_mpi_notice heard;        /* where the next one arrives */
     MPI_Request hearing;         /* MPI_REQUEST_NULL once all others have gone */

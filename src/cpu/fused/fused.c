@@ -165,7 +165,7 @@ static void cut(phase *p, int32_t workers)
             max = mox_min_i64(max, MAX_REREAD_BLOCKS);
         const int64_t tasks = mox_ceil_div(own, mox_max_i64(max, MIN_BLOCKS));
         item->task = p->products;
-        item->run = mox_ceil_div(own, tasks);
+        item->run = tasks > 0 ? mox_ceil_div(own, tasks) : 0; /* a cut record may have no rows */
         item->left = tasks;
         p->products += tasks;
         before += own;
@@ -197,8 +197,10 @@ static void pause_a_little(int64_t turn)
         sched_yield();
 }
 
-static void wait_for(const int64_t *counter, int64_t value)
+static void wait_for(const int64_t *counter, int64_t value, mox_clock *clock)
 {
+    if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < value)
+        mox_clock_enter(clock, MOX_PHASE_IDLE);
     for (int64_t turn = 0; __atomic_load_n(counter, __ATOMIC_ACQUIRE) < value; turn++)
         pause_a_little(turn);
 }
@@ -211,21 +213,32 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
             mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
-/* All activations of the item are there. */
-static void finish_item(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc)
+/* All activations of the item are there. Those of a cut record are requantized when the other ranks' are, too. */
+static void finish_item(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc,
+                        mox_clock *clock)
 {
-    if (!mox_quant_is_none(&part->second->act))
+    if (!mox_quant_is_none(&part->second->act) && part->own_act == NULL) {
+        mox_clock_enter(clock, MOX_PHASE_GATHER);
         mox_fused_requantize(part, item, sc);
+    }
     if (part->lora != NULL)
         mox_lora_shrink_pairs(part->lora, part->lora2, item->slot, item->first, item->first + item->rows, sc->worker);
 }
 
-static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
+static void refill_pairs(const mox_fused_part *part, int64_t task, const mox_fused_scratch_view *sc)
+{
+    const int64_t first = task * GATHER_TOKENS, last = mox_min_i64(first + GATHER_TOKENS, part->pairs);
+    for (int64_t i = first; i < last; i++)
+        mox_fused_refill(part, i, sc);
+}
+
+static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view *sc, mox_clock *clock)
 {
     mox_fused_item *item = item_of(p, task);
     const mox_fused_part *part = &p->args->parts[item->part];
     const int64_t blocks = blocks_of(p->args, item, p->second);
     const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
+    mox_clock_enter(clock, p->second ? MOX_PHASE_W2 : MOX_PHASE_W13);
     if (p->second) {
         if (first < last)
             mox_fused_second(part, item, first, last, sc);
@@ -234,7 +247,7 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
     if (first < last)
         mox_fused_first(part, item, first, last, sc);
     if (__atomic_sub_fetch(&item->left, 1, __ATOMIC_ACQ_REL) == 0)
-        finish_item(part, item, sc);
+        finish_item(part, item, sc, clock);
 }
 
 static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t worker)
@@ -264,33 +277,49 @@ static void one_worker(void *context, int64_t unused, int32_t worker)
     phase *p = context;
     const mox_fused_scratch_view sc = scratch_of(p->args, worker);
     const int64_t last = p->head + p->products + p->tail;
+    mox_clock *const clock = p->args->clocks != NULL ? &p->args->clocks[worker] : NULL;
     int64_t task;
     (void)unused;
     while ((task = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < last) {
         if (task < p->head) {
-            gather_tokens(p->args, task, &sc);
+            mox_clock_enter(clock, MOX_PHASE_GATHER);
+            if (p->second)
+                refill_pairs(&p->args->parts[0], task, &sc);
+            else
+                gather_tokens(p->args, task, &sc);
         } else if (task < p->head + p->products) {
-            wait_for(&p->done, p->head);
-            multiply(p, task - p->head, &sc);
+            wait_for(&p->done, p->head, clock);
+            multiply(p, task - p->head, &sc, clock);
         } else {
-            wait_for(&p->done, p->head + p->products);
+            wait_for(&p->done, p->head + p->products, clock);
+            mox_clock_enter(clock, MOX_PHASE_COMBINE);
             combine_tokens(p->args, task - p->head - p->products, worker);
         }
         __atomic_add_fetch(&p->done, 1, __ATOMIC_RELEASE);
     }
+    mox_clock_enter(clock, MOX_PHASE_IDLE);
+}
+
+static void run_phase(phase *p, const moxie_executor *executor)
+{
+    cut(p, executor->workers);
+    mox_parallel(executor, executor->workers, one_worker, p);
 }
 
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)
 {
-    phase p = { .args = args, .n_items = list_items(args), .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
-    for (int64_t i = 0; i < args->n_parts; i++)
+    const int64_t items = list_items(args);
+    phase first = { .args = args, .n_items = items, .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
+    phase second = { .args = args, .second = true, .n_items = items };
+    for (int64_t i = 0; i < args->n_parts && args->phases != MOX_FUSED_SECOND; i++)
         if (args->parts[i].lora != NULL)
             mox_lora_shrink(args->parts[i].lora, args->parts[i].lora13, executor);
-    cut(&p, executor->workers);
-    mox_parallel(executor, executor->workers, one_worker, &p);
-    p = (phase) { .args = args, .second = true, .n_items = p.n_items };
-    cut(&p, executor->workers);
+    if (args->phases == MOX_FUSED_SECOND)
+        second.head = mox_ceil_div(args->parts[0].pairs, GATHER_TOKENS);
     if (args->combine != NULL)
-        p.tail = mox_ceil_div(args->tokens, COMBINE_TOKENS);
-    mox_parallel(executor, executor->workers, one_worker, &p);
+        second.tail = mox_ceil_div(args->tokens, COMBINE_TOKENS);
+    if (args->phases != MOX_FUSED_SECOND)
+        run_phase(&first, executor);
+    if (args->phases != MOX_FUSED_FIRST)
+        run_phase(&second, executor);
 }

@@ -18,11 +18,19 @@
  * task may need earlier ones (first needs gather, combine needs second); it waits until they are done. They were
  * started by running workers, so the wait ends. No bit of a result depends on which worker ran which task.
  *
+ * Where the record has a part of the rows (mox_record_shape.cut), other ranks have the other activations. Then the
+ * phases run apart (mox_fused_phases). Phase 2 begins with all columns of act, which the caller has brought together:
+ *
+ *     phase 1   gather, first -> this rank's columns of act, f32
+ *     phase 2   refill: act [pairs, I] f32 -> activations of the second product
+ *               second: -> this rank's columns of y
+ *
  * In the flow: permute -> [fused] -> output, in place of quant_act, expert_gemm, glu, quant_act, expert_gemm, combine.
  */
 #ifndef MOX_CPU_FUSED_H
 #define MOX_CPU_FUSED_H
 
+#include "base/clock.h"
 #include "cpu/combine/combine.h"
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "cpu/glu/glu.h"
@@ -67,8 +75,10 @@ typedef struct mox_fused_part {
     const float *static_scale13, *static_scale2; /* [slots] static scales; NULL: none */
     bool by_pair;                                /* the first activations differ between a token's experts */
     mox_fused_activations a13, a2;
-    float *act; /* [pairs, I] f32: needed when a2 is quantized, with adapters, and in a traced run; else NULL */
-    float *y;   /* [pairs, H] f32 */
+    float *
+        act; /* [pairs, I] f32: needed when a2 is quantized, with adapters, of a cut record, and in a traced run; else NULL */
+    float *own_act; /* [pairs, I_r] f32: the record is cut, and phase 1 stores its columns here alone; else NULL */
+    float *y;       /* [pairs, H] f32; of a cut record [pairs, H_r] */
     /* Only in a traced run, else NULL: sums [pairs, n13]; activations by pair, filled when they are quantized. */
     float *h;
     const mox_activations *trace13, *trace2;
@@ -86,7 +96,10 @@ typedef struct mox_fused_item {
     int64_t left;                    /* tasks of phase 1 that are not done; atomic */
 } mox_fused_item;
 
+typedef enum mox_fused_phases { MOX_FUSED_BOTH, MOX_FUSED_FIRST, MOX_FUSED_SECOND } mox_fused_phases;
+
 typedef struct mox_fused_args {
+    mox_fused_phases phases;     /* of cut records one alone, with one part */
     const mox_fused_part *parts; /* [n_parts] */
     int64_t n_parts, tokens;
     const void *x; /* [tokens, H] of `dtype` */
@@ -96,12 +109,13 @@ typedef struct mox_fused_args {
     uint64_t scratch_bytes;            /* mox_fused_scratch() */
     const mox_combine_kernel *combine; /* NULL: stop at y */
     const mox_combine_args *combine_args;
+    mox_clock *clocks; /* [workers], or NULL */
 } mox_fused_args;
 
 /* Bytes of one worker's scratch, over all parts; a multiple of 64. */
 uint64_t mox_fused_scratch(const mox_fused_product *const *products, int64_t count);
 
-/* Two parallel regions; allocates nothing. */
+/* A parallel region for each phase; allocates nothing. */
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor);
 
 /* Row of activations of pair p as numbers, times scales that are IN_VALUE. */
@@ -123,6 +137,8 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, in
 /* Quantizes the rows of one expert for the second product. */
 void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item,
                           const mox_fused_scratch_view *scratch);
+/* The same for pair p of any expert, also where nothing is quantized: from act to the second product's order. */
+void mox_fused_refill(const mox_fused_part *part, int64_t p, const mox_fused_scratch_view *scratch);
 /* Computes blocks [first, last) of one expert's first, or second, product (fused_product.c). */
 void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
                      const mox_fused_scratch_view *scratch);

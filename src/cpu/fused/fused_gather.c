@@ -131,15 +131,30 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, in
     }
 }
 
-void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc)
+/* Row p of act, of a slot with pairs [first, first + rows), for the second product. */
+static void take_act(const mox_fused_part *part, int64_t slot, int64_t first, int64_t rows, int64_t p,
+                     const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = part->second;
-    const float static_scale = part->static_scale2 != NULL ? part->static_scale2[item->slot] : 0.0f;
-    for (int64_t p = item->first; p < item->first + item->rows; p++) {
-        memcpy(sc->row, part->act + p * product->cols, (size_t)product->cols * sizeof *sc->row);
+    const float static_scale = part->static_scale2 != NULL ? part->static_scale2[slot] : 0.0f;
+    memcpy(sc->row, part->act + p * product->cols, (size_t)product->cols * sizeof *sc->row);
+    if (!mox_quant_is_none(&product->act))
         quantize(product, static_scale, sc);
-        store(product, &part->a2, part->trace2, item->first, item->rows, p, static_scale, sc);
-    }
+    for (int64_t k = 0; mox_quant_is_none(&product->act) && k < product->cols; k++)
+        sc->row[k] = mox_round_to(product->dtype, sc->row[k]);
+    store(product, &part->a2, part->trace2, first, rows, p, static_scale, sc);
+}
+
+void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc)
+{
+    for (int64_t p = item->first; p < item->first + item->rows; p++)
+        take_act(part, item->slot, item->first, item->rows, p, sc);
+}
+
+void mox_fused_refill(const mox_fused_part *part, int64_t p, const mox_fused_scratch_view *sc)
+{
+    const int64_t slot = slot_of(part, p), first = part->offsets[slot];
+    take_act(part, slot, first, part->offsets[slot + 1] - first, p, sc);
 }
 
 void mox_fused_activations_row(const mox_fused_part *part, bool second, int64_t p, float *values)

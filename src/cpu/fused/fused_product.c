@@ -107,10 +107,12 @@ static void store(const mox_fused_part *part, const mox_fused_item *item, int64_
 {
     const mox_fused_product *next = part->second;
     uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
-    const bool plain = mox_quant_is_none(&next->act);
+    const bool plain = mox_quant_is_none(&next->act) && part->own_act == NULL;
+    float *const acts = part->own_act != NULL ? part->own_act : part->act;
+    const int64_t stride = part->own_act != NULL ? mox_shape_rows13(part->shape) : next->cols;
     for (int64_t r = 0; r < rows; r++) {
         float *from = values + r * MOX_PANEL_ROWS;
-        float *act = part->act != NULL ? part->act + (item->first + row + r) * next->cols + column : NULL;
+        float *act = acts != NULL ? acts + (item->first + row + r) * stride + column : NULL;
         /* A constant size, because a call would cost as much as the copy. */
         if (act != NULL && count == MOX_PANEL_ROWS)
             memcpy(act, from, MOX_PANEL_ROWS * sizeof *from);
@@ -137,7 +139,7 @@ static void pad(const mox_fused_part *part, const mox_fused_item *item, int64_t 
     const int64_t end = mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
     const size_t bytes = MOX_PANEL_ROWS * (next->order == MOX_ACT_ORDER_BF16 ? 2 : 4);
     uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
-    if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act))
+    if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act) || part->own_act != NULL)
         return;
     for (int64_t r = 0; r < rows; r++)
         memset(mox_act_order_at(next->order, data, item->rows, next->cols, row + r, end), 0, bytes);

@@ -33,13 +33,85 @@ mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank)
     return mox_tp_rows_of(&config->w2, config->hidden, mox_config_tp_ranks(config), rank);
 }
 
-mox_record_shape mox_tp_shape(const moxie_layer_config *config)
+/* ---- sums over ranks ---- */
+
+enum { SUMS_UNIT = 32 }; /* a step of a panel, and whole words of every packing */
+
+static int64_t sums_unit(const moxie_layer_config *c)
+{
+    const int64_t i = c->intermediate;
+    const int64_t groups[] = { c->w13.scale != MOXIE_DTYPE_NONE ? mox_group_rows(&c->w13, i) : 1,
+                               c->w2.scale != MOXIE_DTYPE_NONE ? mox_group_cols(&c->w2, i) : 1,
+                               mox_quant_is_none(&c->a2) ? 1 : mox_group_cols(&c->a2, i) };
+    int64_t unit = SUMS_UNIT;
+    for (size_t n = 0; n < sizeof groups / sizeof groups[0]; n++)
+        unit = groups[n] < i ? mox_common_multiple(unit, groups[n]) : unit;
+    return unit;
+}
+
+mox_tp_rows mox_tp_sums_part(const moxie_layer_config *config, int32_t rank)
+{
+    const int64_t unit = sums_unit(config), units = config->intermediate / unit;
+    const int32_t ranks = mox_config_tp_ranks(config);
+    const int64_t first = rank * units / ranks * unit, end = (rank + 1) * units / ranks * unit;
+    return (mox_tp_rows) { first, end - first };
+}
+
+/* A rank finds the codes of its own columns without knowing the others'. */
+static bool quantizes_apart(const moxie_quant *a2, int64_t cols)
+{
+    if (mox_quant_is_none(a2) || a2->is_static)
+        return true;
+    return mox_group_cols(a2, cols) < cols && a2->global == MOXIE_GLOBAL_NONE;
+}
+
+static bool is_integer(const moxie_quant *weight)
+{
+    return weight->scale != MOXIE_DTYPE_NONE && mox_format_of(weight->element)->kind == MOX_KIND_INTEGER;
+}
+
+mox_tp_cut mox_tp_cut_of(const moxie_layer_config *config, moxie_mode mode, const char **why)
+{
+    const int64_t ranks = mox_config_tp_ranks(config), i = config->intermediate;
+    const int64_t act_bytes = mox_quant_is_none(&config->a2) ? mox_dtype_bytes(config->dtype) : 4;
+    const char *reason = "";
+    if (ranks == 1)
+        return MOX_TP_WHOLE;
+    if (mode != MOXIE_MODE_FAST)
+        reason = "";
+    else if (!quantizes_apart(&config->a2, i))
+        reason = "W2's activations have a scale over columns of all ranks";
+    else if (is_integer(&config->w2))
+        reason = "columns of integer weights may be in act order, which scatters them over all ranks";
+    else if (config->expert_norm.kind != MOXIE_ROW_NORM_NONE)
+        reason = "the norm of each expert's result needs whole rows";
+    else if (i % sums_unit(config) != 0)
+        reason = "the intermediate size is no whole number of groups of columns";
+    else if (i / sums_unit(config) < ranks)
+        reason = "there are fewer groups of columns than ranks";
+    else if (config->hidden * (int64_t)sizeof(float) >= i * act_bytes)
+        reason = "sums of results are more bytes than the activations that are gathered";
+    else
+        return MOX_TP_SUMS;
+    if (why != NULL)
+        *why = reason;
+    return MOX_TP_ROWS;
+}
+
+/* ---- records ---- */
+
+/* Of sums over ranks, the first rank adds the bias. */
+mox_record_shape mox_tp_shape(const moxie_layer_config *config, mox_tp_cut cut)
 {
     mox_record_shape shape = mox_config_routed_shape(config);
-    shape.cut = mox_config_tp_ranks(config) > 1;
-    if (shape.cut) {
+    shape.cut = cut == MOX_TP_ROWS;
+    if (cut == MOX_TP_ROWS) {
         shape.rows13 = mox_tp_rows13(config, config->tp_rank).count;
         shape.rows2 = mox_tp_rows2(config, config->tp_rank).count;
+    }
+    if (cut == MOX_TP_SUMS) {
+        shape.intermediate = mox_tp_sums_part(config, config->tp_rank).count;
+        shape.bias2 = shape.bias2 && config->tp_rank == 0;
     }
     return shape;
 }
@@ -51,32 +123,51 @@ static moxie_status slice(const moxie_matrix *from, const moxie_quant *quant, mo
     return mox_matrix_slice(from, quant, &at, what, out, error);
 }
 
-moxie_status mox_tp_slice_expert(const moxie_layer_config *config, const moxie_expert *expert, moxie_expert *out,
-                                 moxie_error *error)
+static moxie_status slice_down(const moxie_layer_config *c, mox_tp_cut cut, const moxie_expert *expert,
+                               moxie_matrix *out, moxie_error *error)
 {
-    const mox_tp_rows rows13 = mox_tp_rows13(config, config->tp_rank), rows2 = mox_tp_rows2(config, config->tp_rank);
+    if (cut == MOX_TP_ROWS)
+        return slice(&expert->down, &c->w2, mox_tp_rows2(c, c->tp_rank), "down", out, error);
+    const mox_tp_rows cols = mox_tp_sums_part(c, c->tp_rank);
+    const mox_rectangle at = { 0, expert->down.codes.rows, cols.first, cols.count };
+    MOX_TRY(mox_matrix_slice(&expert->down, &c->w2, &at, "down", out, error));
+    if (c->tp_rank > 0)
+        out->bias = (moxie_grid) { .data = NULL };
+    return MOXIE_OK;
+}
+
+moxie_status mox_tp_slice_expert(const moxie_layer_config *config, mox_tp_cut cut, const moxie_expert *expert,
+                                 moxie_expert *out, moxie_error *error)
+{
     moxie_expert taken = *expert;
-    if (mox_config_tp_ranks(config) > 1) {
+    if (cut != MOX_TP_WHOLE) {
+        const mox_tp_rows rows =
+            cut == MOX_TP_ROWS ? mox_tp_rows13(config, config->tp_rank) : mox_tp_sums_part(config, config->tp_rank);
         if (expert->gate.codes.data != NULL)
-            MOX_TRY(slice(&expert->gate, &config->w13, rows13, "gate", &taken.gate, error));
-        MOX_TRY(slice(&expert->up, &config->w13, rows13, "up", &taken.up, error));
-        MOX_TRY(slice(&expert->down, &config->w2, rows2, "down", &taken.down, error));
+            MOX_TRY(slice(&expert->gate, &config->w13, rows, "gate", &taken.gate, error));
+        MOX_TRY(slice(&expert->up, &config->w13, rows, "up", &taken.up, error));
+        MOX_TRY(slice_down(config, cut, expert, &taken.down, error));
     }
     *out = taken;
     return MOXIE_OK;
 }
 
-moxie_status mox_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank, int64_t w13[2],
-                          int64_t w2[2], moxie_error *error)
+moxie_status mox_tp_slice(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
+                          int64_t w13[2], int64_t w2[2], mox_tp_cut *cut, moxie_error *error)
 {
     moxie_layer_config checked;
     MOX_TRY(mox_config_read(config, &checked, error));
+    MOX_FAIL_IF(mode != MOXIE_MODE_EXACT && mode != MOXIE_MODE_FAST, MOXIE_ERR_ARGUMENT, error,
+                "mode is %d; it must be MOXIE_MODE_EXACT or MOXIE_MODE_FAST", (int)mode);
     MOX_FAIL_IF(tp_size < 1 || tp_rank < 0 || tp_rank >= tp_size, MOXIE_ERR_ARGUMENT, error,
                 "tp_rank is %d of tp_size %d; the size must be 1 or more, the rank from 0 to the size less one",
                 (int)tp_rank, (int)tp_size);
     checked.tp_size = tp_size;
-    const mox_tp_rows rows13 = mox_tp_rows13(&checked, tp_rank), rows2 = mox_tp_rows2(&checked, tp_rank);
-    w13[0] = rows13.first, w13[1] = rows13.first + rows13.count;
-    w2[0] = rows2.first, w2[1] = rows2.first + rows2.count;
+    *cut = mox_tp_cut_of(&checked, mode, NULL);
+    const bool sums = *cut == MOX_TP_SUMS;
+    const mox_tp_rows of13 = sums ? mox_tp_sums_part(&checked, tp_rank) : mox_tp_rows13(&checked, tp_rank);
+    const mox_tp_rows of2 = sums ? of13 : mox_tp_rows2(&checked, tp_rank);
+    w13[0] = of13.first, w13[1] = of13.first + of13.count;
+    w2[0] = of2.first, w2[1] = of2.first + of2.count;
     return MOXIE_OK;
 }

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tp_slice.h - which rows of an expert a tensor parallel rank holds. Bits stay those of one rank, because matrices are
- * cut by rows only: every dot product is whole on one rank.
+ * tp_slice.h - which part of an expert a tensor parallel rank holds.
  *
  *            W13: gate, up [I, H]        W2: down [H, I]
  *     rank 0  rows [0, 48)                rows [0, 64)          as even as whole units allow
  *     rank 1  rows [48, 80)               rows [64, 112)        a unit: 16 rows that no group of scales crosses
+ *
+ * So bits stay those of one rank, because every dot product is whole on one rank. In fast mode W2 may be cut by
+ * columns instead, those of the rank's rows of W13. Then the rank's expert is a smaller expert, and results are sums
+ * over ranks:
+ *
+ *     rank 0  rows [0, 64)                columns [0, 64)       a unit: 32, and whole groups of W13, W2 and a2
+ *     rank 1  rows [64, 128)              columns [64, 128)
  *
  * In the flow: config -> [rows of this rank] -> views and records of these rows (layer/weights), act and y (layer/run).
  */
@@ -31,17 +37,27 @@ mox_tp_rows mox_tp_rows_of(const moxie_quant *quant, int64_t rows, int32_t ranks
 mox_tp_rows mox_tp_rows13(const moxie_layer_config *config, int32_t rank);
 mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank);
 
-/* The form of this rank's records of routed experts: mox_config_routed_shape(), cut when the layer is tensor parallel.
+/* How the experts of a layer are cut. */
+typedef enum mox_tp_cut { MOX_TP_WHOLE, MOX_TP_ROWS, MOX_TP_SUMS } mox_tp_cut;
+
+/* How `mode` cuts them. *why (may be NULL): in fast mode the reason for MOX_TP_ROWS, static; else "". MOX_TP_SUMS needs
+ * activations that a rank can quantize from its own columns, and is chosen where its ranks send each other fewer bytes.
  */
-mox_record_shape mox_tp_shape(const moxie_layer_config *config);
+mox_tp_cut mox_tp_cut_of(const moxie_layer_config *config, moxie_mode mode, const char **why);
 
-/* The expert with this rank's rows alone, as views of the same memory; the whole expert when the layer is not tensor
- * parallel. The views passed the checks of the whole shape. */
-moxie_status mox_tp_slice_expert(const moxie_layer_config *config, const moxie_expert *expert, moxie_expert *out,
-                                 moxie_error *error);
+/* MOX_TP_SUMS: the rows of W13, and columns of W2, of rank `rank` of the group. */
+mox_tp_rows mox_tp_sums_part(const moxie_layer_config *config, int32_t rank);
 
-/* moxie_tp_slice(): `config` is the caller's struct. */
-moxie_status mox_tp_slice(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank, int64_t w13[2],
-                          int64_t w2[2], moxie_error *error);
+/* The form of this rank's records of routed experts. */
+mox_record_shape mox_tp_shape(const moxie_layer_config *config, mox_tp_cut cut);
+
+/* The expert with this rank's part alone, as views of the same memory. The views passed the checks of the whole shape.
+ */
+moxie_status mox_tp_slice_expert(const moxie_layer_config *config, mox_tp_cut cut, const moxie_expert *expert,
+                                 moxie_expert *out, moxie_error *error);
+
+/* moxie_tp_slice_in_mode(): `config` is the caller's struct. */
+moxie_status mox_tp_slice(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
+                          int64_t w13[2], int64_t w2[2], mox_tp_cut *cut, moxie_error *error);
 
 #endif

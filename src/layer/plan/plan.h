@@ -18,6 +18,7 @@
 #ifndef MOX_LAYER_PLAN_H
 #define MOX_LAYER_PLAN_H
 
+#include "base/clock.h"
 #include "layer/plan/ranks.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer.h"
@@ -89,13 +90,16 @@ struct moxie_plan {
     moxie_executor executor;
     mox_device device; /* all zero for back ends on the host */
     moxie_mode mode;
+    mox_tp_cut tp_cut; /* of routed experts */
     int64_t max_tokens, pass_tokens;
     int32_t max_adapter_rank; /* 0: runs have no adapters */
+    int64_t pass_limit; /* what pass_tokens may be by the kernels' buffers alone */
     mox_kernels kernels;
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
-    mox_ranks *ranks; /* NULL: this rank alone */
+    mox_ranks *ranks;  /* NULL: this rank alone */
+    mox_clock *clocks; /* [workers] where the time of its runs went */
 };
 
 /* This rank computes the shared expert. */

@@ -18,7 +18,7 @@ typedef struct field {
 /* A rank that no value disturbs. */
 #define ANY INT64_MIN
 
-enum { MAX_FIELDS = 40 };
+enum { MAX_FIELDS = 48 };
 
 typedef struct field_list {
     field items[MAX_FIELDS];
@@ -97,10 +97,10 @@ static int64_t placement_hash(const moxie_plan *plan)
 }
 
 /* Each rank packs its own experts, and a layout may not fit some weights; then other kernels read the rank's
- * records. */
+ * records. Where ranks sum parts of different lengths, each part may have its own order. */
 static int64_t sum_of(const moxie_plan *plan, mox_projection p)
 {
-    if (plan->layer->slots == 0)
+    if (plan->layer->slots == 0 || (p == MOX_W2 && plan->tp_cut == MOX_TP_SUMS))
         return ANY;
     return (int64_t)plan->backend->sum(plan->kernels.experts[MOX_ROUTED].product[p]);
 }
@@ -157,6 +157,8 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "token_layout", plan->ranks->layout);
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
+    add(list, "how tensor parallel ranks cut W2", plan->tp_cut);
+    add(list, "the tokens of a pass of tensor parallel ranks", plan->ranks->tp_size > 1 ? plan->pass_limit : 0);
     add(list, "slot_map.generation", plan->ranks->generation);
     add(list, "the experts' placement (a hash of it)", placement_hash(plan));
     add(list, "the order of summation of w13's kernel on the host", on_device ? ANY : sum_of(plan, MOX_W13));

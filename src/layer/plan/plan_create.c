@@ -12,6 +12,7 @@
 #include "layer/config/tp_slice.h"
 #include "layer/plan/plan_product.h"
 #include "layer/plan/plan_ranks.h"
+#include "layer/plan/plan_tp.h"
 #include "layer/plan/workspace.h"
 
 static bool depends_on_batch(const mox_expert_plan *experts)
@@ -22,7 +23,7 @@ static bool depends_on_batch(const mox_expert_plan *experts)
 static void set_experts(moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
-    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_tp_shape(c), .act = { c->a13, c->a2 } };
+    plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_tp_shape(c, plan->tp_cut), .act = { c->a13, c->a2 } };
     plan->experts[MOX_SHARED_EXPERT] =
         (mox_expert_plan) { .shape = mox_config_shared_shape(c), .act = { c->shared.a13, c->shared.a2 } };
     for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
@@ -34,7 +35,7 @@ static void set_experts(moxie_plan *plan)
 }
 
 /* Experts run fused when both products multiply panels: then W13's kernel can write the activations that W2's reads.
- * Not with a part of the rows alone: then other ranks have the other activations. */
+ * Of cut records each half of the span is; other ranks have the other activations. */
 static void set_fused(moxie_plan *plan, mox_expert_kind kind)
 {
     mox_expert_plan *experts = &plan->experts[kind];
@@ -42,18 +43,20 @@ static void set_fused(moxie_plan *plan, mox_expert_kind kind)
                                   second = mox_plan_problem(plan, kind, MOX_W2);
     const mox_expert_kernels *k = &experts->kernels;
     experts->fused =
-        !experts->shape.cut && plan->backend->experts != NULL && k->glu != NULL &&
-        ((const mox_glu_kernel *)k->glu)->tile != NULL &&
+        plan->backend->experts != NULL && k->glu != NULL && ((const mox_glu_kernel *)k->glu)->tile != NULL &&
         mox_fused_product_init(&experts->fused_product[MOX_W13], (const mox_expert_gemm_kernel *)k->product[0],
                                &first) &&
         mox_fused_product_init(&experts->fused_product[MOX_W2], (const mox_expert_gemm_kernel *)k->product[1], &second);
 }
 
-/* Workspace bytes of one token in a pass of fused experts. */
+/* Workspace bytes of one token in a pass of fused experts. Tensor parallel ranks need the same number, since they go
+ * through the same passes; so they count all columns of act. */
 static int64_t fused_token_bytes(const moxie_plan *plan)
 {
+    const moxie_layer_config *c = &plan->config;
     const mox_fused_product *p = plan->experts[MOX_ROUTED].fused_product;
-    const uint64_t pair = p[MOX_W13].row_bytes + p[MOX_W2].row_bytes + (uint64_t)plan->config.hidden * sizeof(float);
+    const uint64_t act = plan->tp_cut == MOX_TP_SUMS ? (uint64_t)c->intermediate * sizeof(float) : p[MOX_W2].row_bytes;
+    const uint64_t pair = p[MOX_W13].row_bytes + act + (uint64_t)c->hidden * sizeof(float);
     return plan->config.top_k * (int64_t)pair;
 }
 
@@ -78,6 +81,7 @@ static void set_pass(moxie_plan *plan)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
+    plan->pass_limit = tokens;
     plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
     mox_plan_ranks_fit_chunk(plan);
     routed->max_pairs = plan->pass_tokens * plan->config.top_k;
@@ -159,6 +163,27 @@ static moxie_status check_adapters(const moxie_plan *plan, const moxie_options *
     return MOXIE_OK;
 }
 
+/* As the layer's records are cut, or would be. */
+static moxie_status find_cut(moxie_plan *plan, moxie_error *error)
+{
+    const bool host = mox_device_is_host(&plan->device);
+    plan->tp_cut = plan->layer != NULL ? plan->layer->tp_cut
+                                       : mox_tp_cut_of(&plan->config, host ? plan->mode : MOXIE_MODE_EXACT, NULL);
+    MOX_FAIL_IF(plan->tp_cut == MOX_TP_SUMS && plan->mode != MOXIE_MODE_FAST, MOXIE_ERR_MISMATCH, error,
+                "the layer was created in fast mode and has columns of W2, whose results are summed over ranks; the "
+                "plan is to be exact: create the layer with the options of the plan");
+    return MOXIE_OK;
+}
+
+static moxie_status make_clocks(moxie_plan *plan, moxie_error *error)
+{
+    const uint64_t workers = (uint64_t)plan->executor.workers;
+    plan->clocks = mox_alloc_aligned(workers * sizeof(mox_clock), _Alignof(mox_clock));
+    MOX_FAIL_IF(plan->clocks == NULL, MOXIE_ERR_MEMORY, error, "no memory for the clocks of %d workers",
+                (int)plan->executor.workers);
+    return MOXIE_OK;
+}
+
 /* `layer` may be NULL. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
@@ -174,18 +199,24 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     plan->mode = (moxie_mode)read.mode;
     plan->max_tokens = read.max_tokens;
     plan->max_adapter_rank = read.max_adapter_rank;
-    moxie_status status = find_device(plan, &read, error);
+    moxie_status status = make_clocks(plan, error);
+    if (status == MOXIE_OK)
+        status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
         status = check_adapters(plan, &read, error);
     if (status == MOXIE_OK)
-        status = mox_select(config, &read, &plan->device, layer != NULL ? layer->layouts : NULL, &plan->kernels,
-                            &plan->steps, error);
+        status = find_cut(plan, error);
+    if (status == MOXIE_OK)
+        status = mox_select(config, &read, &plan->device, plan->tp_cut, layer != NULL ? layer->layouts : NULL,
+                            &plan->kernels, &plan->steps, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_create(plan, &read, error);
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_pin(plan, error);
+    if (status == MOXIE_OK)
+        status = mox_tp_add_step(plan, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_add_steps(plan, error);
     if (read.comm != NULL && layer != NULL) {
@@ -244,5 +275,6 @@ void mox_plan_destroy(moxie_plan *plan)
         return;
     mox_steps_free(&plan->steps);
     mox_plan_ranks_destroy(plan);
+    mox_free(plan->clocks);
     mox_free(plan);
 }

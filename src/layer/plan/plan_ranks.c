@@ -357,7 +357,12 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, way);
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
-    if (x->tp_size > 1) {
+    if (plan->tp_cut == MOX_TP_SUMS) {
+        snprintf(text, sizeof text,
+                 "%lld bytes a choice from each of the %d tensor parallel ranks of a group to the others", h * 4,
+                 (int)x->tp_size);
+        MOX_TRY(add_step(plan, "sum", text, error));
+    } else if (x->tp_size > 1) {
         snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
                  (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));

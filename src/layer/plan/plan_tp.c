@@ -6,6 +6,8 @@
  */
 #include "layer/plan/plan_tp.h"
 
+#include <stdio.h>
+
 #include "base/sizes.h"
 
 mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, int32_t rank)
@@ -35,15 +37,46 @@ static int64_t pair_bytes(const moxie_plan *plan, mox_projection p, bool of_grou
 
 void mox_tp_carve(mox_carver *carver, moxie_plan *plan)
 {
-    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
-    const uint64_t pairs = (uint64_t)routed->max_pairs;
-    const int64_t ranks = (int64_t)mox_config_tp_ranks(&plan->config) * mox_config_ep_ranks(&plan->config);
+    const uint64_t pairs = (uint64_t)plan->experts[MOX_ROUTED].max_pairs;
+    const int32_t size = mox_config_tp_ranks(&plan->config), own = plan->config.tp_rank;
+    const bool sums = plan->tp_cut == MOX_TP_SUMS;
+    const int64_t act = pair_bytes(plan, MOX_W13, false), all_acts = pair_bytes(plan, MOX_W13, true);
+    const int64_t y = pair_bytes(plan, MOX_W2, false), all_y = pair_bytes(plan, MOX_W2, true);
     mox_workspace *s = &plan->space;
-    s->tp_act = mox_carve_offset(carver, pairs, (uint64_t)routed->shape.rows13 * sizeof(float));
-    s->tp_y = mox_carve_offset(carver, pairs, (uint64_t)routed->shape.rows2 * sizeof(float));
-    s->tp_send = mox_carve_offset(
-        carver, pairs, (uint64_t)mox_max_i64(pair_bytes(plan, MOX_W13, false), pair_bytes(plan, MOX_W2, false)));
-    s->tp_recv = mox_carve_offset(
-        carver, pairs, (uint64_t)mox_max_i64(pair_bytes(plan, MOX_W13, true), pair_bytes(plan, MOX_W2, true)));
-    s->tp_rows = mox_carve_offset(carver, (uint64_t)(4 * ranks), sizeof(int64_t));
+    if (!sums)
+        s->tp_act = mox_carve_offset(carver, pairs, (uint64_t)mox_tp_columns(plan, MOX_W13, own).count * sizeof(float));
+    s->tp_y = mox_carve_offset(carver, pairs, (uint64_t)mox_tp_columns(plan, MOX_W2, own).count * sizeof(float));
+    s->tp_send = mox_carve_offset(carver, pairs, (uint64_t)(sums ? all_y : mox_max_i64(act, y)));
+    s->tp_recv = mox_carve_offset(carver, pairs, (uint64_t)mox_max_i64(sums ? size * y : all_acts, all_y));
+    s->tp_rows = mox_carve_offset(carver, (uint64_t)(4 * size * mox_config_ep_ranks(&plan->config)), sizeof(int64_t));
+}
+
+moxie_status mox_tp_add_step(moxie_plan *plan, moxie_error *error)
+{
+    char text[256];
+    const char *why = "";
+    const bool sums = plan->tp_cut == MOX_TP_SUMS;
+    if (plan->tp_cut == MOX_TP_WHOLE)
+        return MOXIE_OK;
+    (void)mox_tp_cut_of(&plan->config, plan->mode, &why);
+    if (sums)
+        snprintf(text, sizeof text,
+                 "fast mode: %d ranks each multiply their own columns, and add their results in rank order: %d "
+                 "additions in f32, an error of at most %d x 2^-24 of the sum of magnitudes more",
+                 (int)mox_config_tp_ranks(&plan->config), (int)mox_config_tp_ranks(&plan->config) - 1,
+                 (int)mox_config_tp_ranks(&plan->config) - 1);
+    else
+        snprintf(text, sizeof text, "%s%s",
+                 why[0] != '\0' ? "as in exact mode: " : "every dot product is whole on one rank", why);
+    const moxie_plan_step step = { .family = "tensor_parallel",
+                                   .role = "w2",
+                                   .kernel = sums ? "columns" : "rows",
+                                   .isa = "",
+                                   .layout = "",
+                                   .exactness = sums ? "TOL" : "EXACT",
+                                   .chosen = 1,
+                                   .reason = mox_steps_copy_text(&plan->steps, text),
+                                   .remedy = "" };
+    MOX_FAIL_IF(step.reason == NULL, MOXIE_ERR_MEMORY, error, "no memory for the steps of a plan");
+    return mox_steps_add(&plan->steps, &step, error);
 }

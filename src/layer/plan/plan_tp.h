@@ -16,6 +16,9 @@
 /* Makes room in the workspace for a pass. */
 void mox_tp_carve(mox_carver *carver, moxie_plan *plan);
 
+/* Appends a step that says how W2 is cut, if it is. */
+moxie_status mox_tp_add_step(moxie_plan *plan, moxie_error *error);
+
 /* The columns of act (W13's rows) or of y (W2's rows) of rank `rank` of the group. */
 mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, int32_t rank);
 

@@ -80,8 +80,9 @@ typedef struct mox_ranks {
     mox_ranks_side sides[2];
     mox_ranks_space space; /* of the present chunk's side */
     mox_ranks_counts counts;
-    bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
-    int64_t calls;  /* runs so far: all ranks must be at the same one */
+    bool one_chunk;      /* a scale covers the whole batch: every rank takes part in it, also without rows */
+    int64_t calls;       /* runs so far: all ranks must be at the same one */
+    uint64_t sent_bytes; /* of runs so far, to other ranks */
     /* Plans on a device: pinned memory, which mirrors the first bytes of the workspace (run/ranks_device.h). */
     bool staged;           /* rows travel through it */
     uint64_t number_bytes; /* of the workspace, that hold numbers; rows follow, to `bytes` */

@@ -20,6 +20,7 @@ typedef struct selector {
     mox_target target;
     bool has_comm; /* ranks exchange rows: each has the shared expert */
     bool has_adapters;
+    mox_tp_cut cut; /* of routed experts */
     mox_steps *steps;
     moxie_error *error;
 } selector;
@@ -263,8 +264,10 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
 {
     const moxie_layer_config *c = s->config;
     const bool shared = mox_config_computes_shared(c, s->has_comm);
-    const expert_request routed_request = { mox_config_routed_shape(c), c->a13,         c->a2, { "w13", "w2" }, "",
-                                            c->routing.on_input != 0,   s->has_adapters };
+    /* A rank's rows have the kernels of the whole matrix, so that bits are those of one rank. */
+    const mox_tp_cut cut = s->cut == MOX_TP_SUMS ? MOX_TP_SUMS : MOX_TP_WHOLE;
+    const expert_request routed_request = { mox_tp_shape(c, cut),     c->a13,         c->a2, { "w13", "w2" }, "",
+                                            c->routing.on_input != 0, s->has_adapters };
     const expert_request shared_request = {
         mox_config_shared_shape(c), c->shared.a13, c->shared.a2, { "shared w13", "shared w2" }, "shared", false, false
     };
@@ -288,8 +291,8 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
 }
 
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
-                        const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out, mox_steps *steps,
-                        moxie_error *error)
+                        mox_tp_cut cut, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out,
+                        mox_steps *steps, moxie_error *error)
 {
     selector s = { .config = config,
                    .backend = mox_backend_of((moxie_backend)options->backend),
@@ -297,6 +300,7 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                                .mode = (moxie_mode)options->mode },
                    .has_comm = options->comm != NULL,
                    .has_adapters = options->max_adapter_rank > 0,
+                   .cut = cut,
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };

@@ -16,7 +16,7 @@
 #define MOX_LAYER_SELECT_H
 
 #include "backend/cuda/device.h"
-#include "layer/config/config.h"
+#include "layer/config/tp_slice.h"
 #include "layer/plan/steps.h"
 
 /* Kernels for one kind of expert; arrays of two are by mox_projection. */
@@ -39,11 +39,11 @@ typedef struct mox_kernels {
     const mox_kernel *combine;
 } mox_kernels;
 
-/* Chooses kernels for a checked configuration and read options, and appends steps. `layouts`, by mox_expert_kind, are
- * those of existing records; NULL, or an entry that is NULL, leaves the layout open. MOXIE_ERR_UNSUPPORTED names the
- * family that has no kernel. */
+/* Chooses kernels for a checked configuration and read options, and appends steps. `cut`: of routed experts.
+ * `layouts`, by mox_expert_kind, are those of existing records; NULL, or an entry that is NULL, leaves the layout open.
+ * MOXIE_ERR_UNSUPPORTED names the family that has no kernel. */
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
-                        const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out, mox_steps *steps,
-                        moxie_error *error);
+                        mox_tp_cut cut, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out,
+                        mox_steps *steps, moxie_error *error);
 
 #endif

@@ -69,6 +69,12 @@ static void carve_experts(mox_carver *c, mox_expert_plan *e)
     s->pair_scale[MOX_W2] = carve(c, e->max_pairs, 1, sizeof(float));
 }
 
+/* Fused experts keep the f32 activations for what comes between the products. */
+static bool keeps_act(const mox_expert_plan *e)
+{
+    return !mox_quant_is_none(&e->act[MOX_W2]) || e->kernels.lora != NULL || e->shape.cut;
+}
+
 /* Buffers of results that only a traced run stores. */
 static void carve_traces(mox_carver *c, mox_expert_plan *e)
 {
@@ -82,7 +88,7 @@ static void carve_traces(mox_carver *c, mox_expert_plan *e)
     }
     if (e->fused || e->kernels.glu == NULL)
         s->h = carve_h(c, e);
-    if (e->fused ? mox_quant_is_none(&e->act[MOX_W2]) && e->kernels.lora == NULL : e->kernels.quant[MOX_W2] == NULL)
+    if (e->fused ? !keeps_act(e) : e->kernels.quant[MOX_W2] == NULL)
         s->act = carve_act(c, e);
 }
 
@@ -106,7 +112,7 @@ static void carve_fused(mox_carver *c, mox_expert_plan *e)
 {
     for (int p = MOX_W13; p <= MOX_W2; p++)
         e->fused_space[p] = carve_fused_activations(c, &e->fused_product[p], e->max_pairs);
-    if (!mox_quant_is_none(&e->act[MOX_W2]) || e->kernels.lora != NULL)
+    if (keeps_act(e))
         e->space.act = carve_act(c, e);
 }
 
@@ -209,7 +215,7 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
         plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
     if (plan->kernels.expert_norm != NULL)
         plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
-    if (plan->experts[MOX_ROUTED].shape.cut)
+    if (plan->tp_cut != MOX_TP_WHOLE)
         mox_tp_carve(c, plan);
     carve_adapters(c, plan);
     carve_fused_scratch(c, plan);

@@ -80,27 +80,49 @@ static moxie_status use_device(const mox_run *run, moxie_error *error)
     return run->args.tokens > 0 || run->plan->ranks != NULL ? device->table->use(device->ordinal, error) : MOXIE_OK;
 }
 
+static moxie_status walk(mox_run *run, mox_run_call call, float *rows, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool waits = call == MOX_RUN_EXPERTS && plan->tp_cut != MOX_TP_WHOLE; /* others wait for this rank */
+    if (plan->ranks != NULL && call == MOX_RUN_WHOLE)
+        return mox_run_ranks(run, error);
+    if (run->args.tokens == 0 && !waits)
+        return MOXIE_OK;
+    switch (call) {
+    case MOX_RUN_WHOLE: return run_whole(run, error);
+    case MOX_RUN_ROUTE: MOX_TRY(mox_run_route(run, true, false, error)); return mox_run_copy_routing(run, error);
+    case MOX_RUN_EXPERTS: return run_experts(run, rows, error);
+    default: return run_combine(run, rows, error);
+    }
+}
+
+/* The clocks count the whole run. What the comm only waited is no work of an exchange. */
+static moxie_status timed_walk(mox_run *run, mox_run_call call, float *rows, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const moxie_comm *comm = plan->ranks != NULL ? plan->ranks->comm : NULL;
+    const uint64_t waited = comm != NULL ? mox_comm_waited(comm) : 0;
+    const uint64_t sent = comm != NULL ? mox_comm_sent_bytes(comm) : 0;
+    mox_clock_start(plan->clocks, plan->executor.workers, MOX_PHASE_ROUTE);
+    MOX_TRY(walk(run, call, rows, error));
+    mox_clock_stop(plan->clocks, plan->executor.workers);
+    if (comm == NULL)
+        return MOXIE_OK;
+    mox_clock_move(plan->clocks, MOX_PHASE_EXCHANGE, MOX_PHASE_WAIT, mox_comm_waited(comm) - waited);
+    plan->ranks->sent_bytes += mox_comm_sent_bytes(comm) - sent;
+    return MOXIE_OK;
+}
+
 moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
                              mox_cuda_stream stream, const mox_probe *probe, moxie_error *error)
 {
     mox_run run;
-    const bool together = plan->ranks != NULL && call == MOX_RUN_WHOLE;
     moxie_status status = mox_run_begin(plan, args, needs_of(plan, call), &run, error);
     if (status == MOXIE_OK && plan->backend->on_device)
         status = use_device(&run, error);
     if (status != MOXIE_OK)
-        return together ? mox_run_ranks_refuse(plan, status) : status;
+        return plan->ranks != NULL && call == MOX_RUN_WHOLE ? mox_run_ranks_refuse(plan, status) : status;
     run.queue = (mox_queue) { &plan->executor, plan->device.table, &plan->device.features, stream };
     run.probe = probe;
-    if (together)
-        return mox_run_ranks(&run, error);
-    const bool waits = call == MOX_RUN_EXPERTS && plan->experts[MOX_ROUTED].shape.cut; /* others wait for this rank */
-    if (run.args.tokens == 0 && !waits)
-        return MOXIE_OK;
-    switch (call) {
-    case MOX_RUN_WHOLE: return run_whole(&run, error);
-    case MOX_RUN_ROUTE: MOX_TRY(mox_run_route(&run, true, false, error)); return mox_run_copy_routing(&run, error);
-    case MOX_RUN_EXPERTS: return run_experts(&run, rows, error);
-    default: return run_combine(&run, rows, error);
-    }
+    return timed_walk(&run, call, rows, error);
 }

@@ -129,13 +129,14 @@ static moxie_status join_amax(const mox_run *run, mox_projection p, mox_quant_ac
     }
     *amax = mox_quant_act_amax(&looked_at);
     args->batch_amax = amax;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
     MOX_TRY(mox_comm_start_allreduce(ranks->comm, amax, 1, MOXIE_COMM_MAX_F32, &request, error));
-    return mox_comm_wait(ranks->comm, request, error);
+    return mox_run_back(run, before, mox_comm_wait(ranks->comm, request, error));
 }
 
 /* Makes the activations that the product reads, and in a traced run the same as F32. */
-static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
-                             mox_quant_act_args *args, moxie_error *error)
+static moxie_status make_activations(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
+                                     mox_quant_act_args *args, moxie_error *error)
 {
     const mox_backend *b = run->plan->backend;
     const mox_kernel *kernel = pass->experts->kernels.quant[p];
@@ -149,6 +150,13 @@ static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mo
         return MOXIE_OK;
     args->out = pass->traced[p];
     return b->quantize(&run->queue, kernel, args, error);
+}
+
+static moxie_status quantize(const mox_run *run, const mox_expert_pass *pass, mox_projection p,
+                             mox_quant_act_args *args, moxie_error *error)
+{
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_GATHER);
+    return mox_run_back(run, before, make_activations(run, pass, p, args, error));
 }
 
 /* True when a device may quantize the hidden states while permute still runs. With one row per token, and no weights or
@@ -209,7 +217,10 @@ static moxie_status activate(const mox_run *run, const mox_expert_pass *pass, mo
 {
     const mox_kernel *kernel = pass->experts->kernels.glu;
     const mox_glu_args args = activation(run, pass);
-    return kernel != NULL ? run->plan->backend->activate(&run->queue, kernel, &args, error) : MOXIE_OK;
+    if (kernel == NULL)
+        return MOXIE_OK;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_ACTIVATION);
+    return mox_run_back(run, before, run->plan->backend->activate(&run->queue, kernel, &args, error));
 }
 
 /* Arguments of a product: what the plan fixes, and the pointers of this run. */
@@ -254,7 +265,8 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
                                            .next = pass->traced[MOX_W2].values,
                                            .next_scales = pass->traced[MOX_W2].scales,
                                            .next_stride = pass->traced[MOX_W2].stride };
-    return b->product(&run->queue, kernel, &args, error);
+    const mox_phase before = mox_run_enter(run, p == MOX_W13 ? MOX_PHASE_W13 : MOX_PHASE_W2);
+    return mox_run_back(run, before, b->product(&run->queue, kernel, &args, error));
 }
 
 /* Adds the tokens' adapters to a product's result. */

@@ -10,6 +10,7 @@
 
 #include "base/sizes.h"
 #include "layer/run/run_adapters.h"
+#include "layer/run/run_tp.h"
 
 static void *at(const mox_run *run, uint64_t offset)
 {
@@ -160,6 +161,45 @@ static moxie_status call_probe(const mox_run *run, const traced_part *traced, co
 
 /* ---- the call ------------------------------------------------------------------------------------ */
 
+static mox_fused_args args_of(const mox_run *run, const mox_fused_part *parts, int64_t n)
+{
+    const moxie_plan *plan = run->plan;
+    return (mox_fused_args) { .parts = parts,
+                              .n_parts = n,
+                              .tokens = run->tokens,
+                              .x = mox_run_hidden(run),
+                              .dtype = plan->config.dtype,
+                              .items = at(run, plan->space.fused_items),
+                              .scratch = at(run, plan->space.fused_scratch),
+                              .scratch_bytes = plan->space.fused_scratch_bytes,
+                              .clocks = plan->clocks };
+}
+
+/* The span's phase of a part alone. */
+static moxie_status run_phase(const mox_run *run, const mox_fused_part *part, mox_fused_phases phases,
+                              moxie_error *error)
+{
+    mox_fused_args args = args_of(run, part, 1);
+    args.phases = phases;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_GATHER);
+    return mox_run_back(run, before, run->plan->backend->experts(&run->queue, &args, error));
+}
+
+moxie_status mox_run_fused_rows(mox_run *run, moxie_error *error)
+{
+    const mox_expert_plan *e = &run->plan->experts[MOX_ROUTED];
+    mox_fused_part part = routed_part(run);
+    part.act = at(run, e->space.act);
+    part.own_act = MOX_RUN_AT(run, float, tp_act);
+    part.y = MOX_RUN_AT(run, float, tp_y);
+    MOX_TRY(run_phase(run, &part, MOX_FUSED_FIRST, error));
+    MOX_TRY(mox_run_tp_gather(run, MOX_W13, part.pairs, part.own_act, part.act, error));
+    MOX_TRY(run_phase(run, &part, MOX_FUSED_SECOND, error));
+    if (!mox_run_tp_gathers_y(run))
+        return MOXIE_OK;
+    return mox_run_tp_gather(run, MOX_W2, part.pairs, part.y, at(run, e->space.y), error);
+}
+
 moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_combine_args *combine, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
@@ -178,17 +218,12 @@ moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_com
     }
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
         add_trace(run, &traced[i], &parts[i]);
-    const mox_fused_args args = { .parts = parts,
-                                  .n_parts = n,
-                                  .tokens = run->tokens,
-                                  .x = mox_run_hidden(run),
-                                  .dtype = plan->config.dtype,
-                                  .items = at(run, plan->space.fused_items),
-                                  .scratch = at(run, plan->space.fused_scratch),
-                                  .scratch_bytes = plan->space.fused_scratch_bytes,
-                                  .combine = combine != NULL ? (const mox_combine_kernel *)plan->kernels.combine : NULL,
-                                  .combine_args = combine };
+    mox_fused_args args = args_of(run, parts, n);
+    args.combine = combine != NULL ? (const mox_combine_kernel *)plan->kernels.combine : NULL;
+    args.combine_args = combine;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_GATHER);
     MOX_TRY(plan->backend->experts(&run->queue, &args, error));
+    mox_run_enter(run, before);
     for (int64_t i = 0; run->probe != NULL && i < n; i++)
         MOX_TRY(call_probe(run, &traced[i], &parts[i], error));
     return MOXIE_OK;

@@ -9,6 +9,7 @@
 #include "layer/run/run_adapters.h"
 #include "layer/run/run_experts.h"
 #include "layer/run/run_fused.h"
+#include "layer/run/run_tp.h"
 
 /* Arrays that permute sorts along with the pairs, for experts that run stage by stage: tokens, routing weights that
  * multiply the input, static scales where slots differ. Fused experts read these by slot; adapters need the first two.
@@ -58,7 +59,8 @@ moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error)
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
     add_pair_arrays(run, &args);
-    MOX_TRY(plan->backend->permute(&run->queue, plan->kernels.permute, &args, error));
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_PERMUTE);
+    MOX_TRY(mox_run_back(run, before, plan->backend->permute(&run->queue, plan->kernels.permute, &args, error)));
     if (run->args.adapters != NULL)
         mox_run_assign_adapters(run);
     return MOXIE_OK;
@@ -91,7 +93,9 @@ moxie_status mox_run_combine(mox_run *run, const mox_combine_args *args, moxie_e
 {
     const moxie_plan *plan = run->plan;
     run->y = args->y;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_COMBINE);
     MOX_TRY(plan->backend->combine(&run->queue, plan->kernels.combine, args, error));
+    mox_run_enter(run, before);
     return mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error);
 }
 
@@ -114,7 +118,9 @@ static moxie_status norm_experts(mox_run *run, moxie_error *error)
     args.x = run->before_norm = run->y;
     args.out = MOX_RUN_AT(run, float, normed);
     run->y = args.out;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_COMBINE);
     MOX_TRY(plan->backend->row_norm(&run->queue, plan->kernels.expert_norm, &args, error));
+    mox_run_enter(run, before);
     return mox_run_probe(run, MOX_STAGE_EXPERT_NORM, NULL, error);
 }
 
@@ -125,6 +131,9 @@ static moxie_status run_to_y(mox_run *run, bool shared, const mox_combine_args *
     const moxie_plan *plan = run->plan;
     const bool fused[] = { plan->experts[MOX_ROUTED].fused, shared && plan->experts[MOX_SHARED_EXPERT].fused };
     const bool any = fused[MOX_ROUTED] || fused[MOX_SHARED_EXPERT];
+    *combined = false;
+    if (fused[MOX_ROUTED] && plan->experts[MOX_ROUTED].shape.cut) /* of a rank, so neither shared nor span */
+        return mox_run_fused_rows(run, error);
     if (!fused[MOX_ROUTED])
         MOX_TRY(mox_run_experts(run, MOX_ROUTED, error));
     if (shared && !fused[MOX_SHARED_EXPERT])
@@ -145,6 +154,8 @@ moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
     mox_combine_args args =
         whole ? mox_run_combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
     MOX_TRY(run_to_y(run, shared, whole && !normed ? &args : NULL, &combined, error));
+    if (plan->tp_cut == MOX_TP_SUMS)
+        MOX_TRY(mox_run_tp_sum(run, error));
     MOX_TRY(norm_experts(run, error));
     args.y = run->y;
     if (!whole)

@@ -282,6 +282,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
         status = mox_ranks_begin(run, &host, error);
     if (status != MOXIE_OK)
         return mox_run_ranks_refuse(run->plan, status);
+    mox_run_enter(run, MOX_PHASE_EXCHANGE); /* and back to it after each stage */
     x->calls++;
     x->sides[0].open = x->sides[1].open = 0;
     status = begin_chunk(run, 0, &chunks, &reason);

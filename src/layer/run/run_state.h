@@ -86,6 +86,19 @@ typedef struct mox_run {
 /* A buffer of the workspace by its field in mox_workspace. */
 #define MOX_RUN_AT(run, type, offset) ((type *)((run)->space + (run)->plan->space.offset))
 
+/* Counts the time from now on to `phase` (clock.h); returns the phase that ends. */
+static inline mox_phase mox_run_enter(const mox_run *run, mox_phase phase)
+{
+    return mox_clock_enter(&run->plan->clocks[0], phase);
+}
+
+/* Goes back to an earlier phase, and returns the status of what was timed: return mox_run_back(run, before, call). */
+static inline moxie_status mox_run_back(const mox_run *run, mox_phase before, moxie_status status)
+{
+    mox_run_enter(run, before);
+    return status;
+}
+
 /* The router's input, [T, router_width] of config.dtype. */
 const void *mox_run_router_input(const mox_run *run);
 /* Hidden states of the pass, [tokens, H]. */

@@ -110,12 +110,13 @@ moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, in
     const moxie_comm_rows rows = plan_rows(&g, MOX_RUN_AT(run, int64_t, tp_rows));
     g.recv_at = rows.recv_at + c->ep_rank * mox_config_tp_ranks(c);
     mox_comm_request request;
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
     if (g.own.count > 0)
         mox_parallel(run->queue.executor, pairs, pack_pair, &g);
     MOX_TRY(mox_comm_start_alltoallv(plan->ranks->comm, &rows, &request, error));
     MOX_TRY(mox_comm_wait(plan->ranks->comm, request, error));
     mox_parallel(run->queue.executor, pairs, unpack_pair, &g);
-    return MOXIE_OK;
+    return mox_run_back(run, before, MOXIE_OK);
 }
 
 bool mox_run_tp_gathers_y(const mox_run *run)
@@ -128,10 +129,100 @@ moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes
     const mox_ranks *x = run->plan->ranks;
     mox_comm_request request;
     *passes = mox_ceil_div(rows, run->plan->pass_tokens);
-    if (!run->plan->experts[MOX_ROUTED].shape.cut || x->groups == 1)
+    if (run->plan->tp_cut == MOX_TP_WHOLE || x->groups == 1)
         return MOXIE_OK;
     MOX_TRY(mox_comm_start_allreduce(x->comm, passes, 1, MOXIE_COMM_MAX_I64, &request, error));
     return mox_comm_wait(x->comm, request, error);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------ */
+
+typedef struct sums {
+    const moxie_plan *plan;
+    int64_t pairs;
+    const float *parts, *recv; /* of this rank [pairs, H]; of all ranks [tp_size][pairs, own pieces] */
+    float *send, *out;         /* for rank 0 [pairs, pieces_0], for rank 1 ...; [pairs, H_r] */
+} sums;
+
+static int64_t width_of(const moxie_plan *plan, int32_t rank)
+{
+    return mox_tp_pieces(mox_tp_columns(plan, MOX_W2, rank).count) * MOX_TP_UNIT;
+}
+
+static void send_pair(void *context, int64_t pair, int32_t worker)
+{
+    const sums *s = context;
+    const float *from = s->parts + pair * s->plan->config.hidden;
+    int64_t before = 0;
+    (void)worker;
+    for (int32_t r = 0; r < mox_config_tp_ranks(&s->plan->config); r++) {
+        const mox_tp_rows columns = mox_tp_columns(s->plan, MOX_W2, r);
+        const int64_t width = width_of(s->plan, r);
+        float *to = s->send + before * s->pairs + pair * width;
+        memcpy(to, from + columns.first, (size_t)columns.count * sizeof *to);
+        memset(to + columns.count, 0, (size_t)(width - columns.count) * sizeof *to);
+        before += width;
+    }
+}
+
+static void add_pair(void *context, int64_t pair, int32_t worker)
+{
+    const sums *s = context;
+    const int32_t own = s->plan->config.tp_rank;
+    const int64_t cols = mox_tp_columns(s->plan, MOX_W2, own).count, width = width_of(s->plan, own);
+    float *to = s->out + pair * cols;
+    (void)worker;
+    for (int32_t r = 0; r < mox_config_tp_ranks(&s->plan->config); r++) {
+        const float *from = s->recv + (r * s->pairs + pair) * width;
+        for (int64_t i = 0; i < cols; i++)
+            to[i] = r == 0 ? from[i] : to[i] + from[i];
+    }
+}
+
+/* How many pieces go to and come from each rank of the group; `space` has 4 numbers a rank of the comm. */
+static moxie_comm_rows plan_sums(const sums *s, int64_t *space)
+{
+    const moxie_layer_config *c = &s->plan->config;
+    const int32_t ranks = mox_comm_ranks(s->plan->ranks->comm), first = c->ep_rank * mox_config_tp_ranks(c);
+    const int64_t own = width_of(s->plan, c->tp_rank) / MOX_TP_UNIT * s->pairs;
+    int64_t *send_rows = space, *send_at = space + ranks, *recv_rows = send_at + ranks, *recv_at = recv_rows + ranks;
+    int64_t at = 0;
+    memset(space, 0, 4 * (size_t)ranks * sizeof *space);
+    for (int32_t r = 0; r < mox_config_tp_ranks(c); r++) {
+        send_rows[first + r] = width_of(s->plan, r) / MOX_TP_UNIT * s->pairs;
+        send_at[first + r] = at;
+        at += send_rows[first + r];
+        recv_rows[first + r] = own;
+        recv_at[first + r] = r * own;
+    }
+    return (moxie_comm_rows) { .send = s->send,
+                               .recv = (void *)(uintptr_t)s->recv,
+                               .row_bytes = MOX_TP_UNIT * sizeof(float),
+                               .send_rows = send_rows,
+                               .send_at = send_at,
+                               .recv_rows = recv_rows,
+                               .recv_at = recv_at };
+}
+
+moxie_status mox_run_tp_sum(mox_run *run, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const sums s = { .plan = plan,
+                     .pairs = run->permutation.offsets[plan->layer->slots],
+                     .parts = run->y,
+                     .recv = MOX_RUN_AT(run, float, tp_recv),
+                     .send = MOX_RUN_AT(run, float, tp_send),
+                     .out = MOX_RUN_AT(run, float, tp_y) };
+    const moxie_comm_rows rows = plan_sums(&s, MOX_RUN_AT(run, int64_t, tp_rows));
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
+    mox_comm_request request;
+    mox_parallel(run->queue.executor, s.pairs, send_pair, (void *)(uintptr_t)&s);
+    MOX_TRY(mox_comm_start_alltoallv(plan->ranks->comm, &rows, &request, error));
+    MOX_TRY(mox_comm_wait(plan->ranks->comm, request, error));
+    mox_parallel(run->queue.executor, s.pairs, add_pair, (void *)(uintptr_t)&s);
+    mox_run_enter(run, before);
+    return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, s.pairs, s.out, (float *)(uintptr_t)run->y, error)
+                                     : MOXIE_OK;
 }
 
 /* ---- y -------------------------------------------------------------------------------------------- */
@@ -153,7 +244,7 @@ static void copy_columns(void *context, int64_t row, int32_t worker)
 void mox_run_tp_own_columns(mox_run *run)
 {
     const moxie_plan *plan = run->plan;
-    if (!plan->experts[MOX_ROUTED].shape.cut)
+    if (plan->tp_cut == MOX_TP_WHOLE)
         return;
     const mox_tp_rows own = mox_tp_columns(plan, MOX_W2, plan->config.tp_rank);
     float *mine = MOX_RUN_AT(run, float, tp_y);

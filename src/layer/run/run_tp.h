@@ -5,6 +5,11 @@
  *     x -> W13's rows of this rank -> act [pairs, I_r] -> [gather] -> act [pairs, I] -> quant_act
  *       -> W2's rows of this rank  -> y [pairs, H_r]
  *
+ * In fast mode W2 may be cut by columns (MOX_TP_SUMS). Then nothing travels between the products:
+ *
+ *     x -> smaller expert of this rank, fused or not -> parts of y [pairs, H] -> columns of rank q to rank q
+ *       -> part of rank 0 + part of rank 1 + ..., of this rank's columns -> y [pairs, H_r]
+ *
  * Where ranks compute a batch together, each returns its columns of y to the token's rank, which puts them beside each
  * other. A norm of y needs whole rows: then y is gathered like act. So it is for moxie_plan_experts.
  */
@@ -24,6 +29,10 @@ bool mox_run_tp_gathers_y(const mox_run *run);
 /* Passes for so many rows, and at least as many as any other rank has: ranks of all groups take part in the exchanges
  * of every pass. */
 moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes, moxie_error *error);
+
+/* MOX_TP_SUMS: from run->y, this rank's part of each sum [pairs, H], to the sums over the group in rank order: of this
+ * rank's columns, for mox_run_tp_own_columns(); or of all columns in run->y, where y is gathered. Collective. */
+moxie_status mox_run_tp_sum(mox_run *run, moxie_error *error);
 
 /* Lets run->y be this rank's columns, [pairs, H_r]. Nothing without tensor parallel ranks. */
 void mox_run_tp_own_columns(mox_run *run);

@@ -21,7 +21,7 @@
 
 #include "backend/cuda/device.h"
 #include "cpu/expert_gemm/expert_gemm.h"
-#include "layer/config/config.h"
+#include "layer/config/tp_slice.h"
 
 /* What static activation quantization reads from the weights: one number for each expert. */
 typedef struct mox_static_scale {
@@ -58,7 +58,8 @@ struct moxie_layer {
     moxie_layer_config config; /* its arrays are in config_arrays */
     mox_arena config_arrays;
     mox_record_shape routed_shape, shared_shape;
-    mox_record_shape whole_shape;                /* of a routed expert with the rows of all tensor parallel ranks */
+    mox_record_shape whole_shape;                /* of a routed expert with the parts of all tensor parallel ranks */
+    mox_tp_cut tp_cut;                           /* how routed experts are cut */
     const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
     int32_t slots;
     int32_t *slot_of;   /* [E] */

@@ -39,6 +39,7 @@ typedef struct pack_batch {
     const mox_layout *layout;
     const mox_record_shape *shape, *whole; /* of records; of experts in `weights` */
     const moxie_layer_config *config;
+    mox_tp_cut cut;
     const moxie_weights *weights;
     const int64_t *experts; /* [count] global indices; -1 is the shared expert */
     void *const *records;   /* [count] */
@@ -55,13 +56,10 @@ static const moxie_expert *view_of(const pack_batch *batch, int64_t i)
     return expert < 0 ? batch->weights->shared : &batch->weights->experts[expert];
 }
 
-/* The same with the rows of this rank alone. */
+/* The same with the part of this rank alone. */
 static moxie_status slice_of(const pack_batch *batch, int64_t i, moxie_expert *out, moxie_error *error)
 {
-    if (batch->shape->cut)
-        return mox_tp_slice_expert(batch->config, view_of(batch, i), out, error);
-    *out = *view_of(batch, i);
-    return MOXIE_OK;
+    return mox_tp_slice_expert(batch->config, batch->cut, view_of(batch, i), out, error);
 }
 
 static int64_t parts_per_worker(const pack_batch *batch)
@@ -192,6 +190,7 @@ static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights
                                .shape = &layer->routed_shape,
                                .whole = &layer->whole_shape,
                                .config = &layer->config,
+                               .cut = layer->tp_cut,
                                .weights = weights,
                                .experts = layer->expert_of,
                                .records = layer->records };
@@ -301,7 +300,7 @@ static moxie_status pack_alone(const moxie_layer *layer, int64_t expert, const m
     const mox_layout *layout = layer->layouts[MOX_ROUTED];
     moxie_expert mine;
     MOX_TRY(mox_record_check(layout, &layer->whole_shape, expert, weights, error));
-    MOX_TRY(mox_tp_slice_expert(&layer->config, weights, &mine, error));
+    MOX_TRY(mox_tp_slice_expert(&layer->config, layer->tp_cut, weights, &mine, error));
     return mox_record_pack(layout, &layer->routed_shape, expert, &mine, record, error);
 }
 
