@@ -137,7 +137,8 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, in
 /* Quantizes the rows of one expert for the second product. */
 void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item,
                           const mox_fused_scratch_view *scratch);
-/* The same for pair p of any expert, also where nothing is quantized: from act to the second product's order. */
+/* The same for pair p of any expert, also where nothing is quantized: from act to the second product's order. Then act
+ * is rounded to the product's dtype already. */
 void mox_fused_refill(const mox_fused_part *part, int64_t p, const mox_fused_scratch_view *scratch);
 /* Computes blocks [first, last) of one expert's first, or second, product (fused_product.c). */
 void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
