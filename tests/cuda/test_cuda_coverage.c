@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_coverage.c - what a user gets by default is a fast kernel: every preset in every format of `moxie synth
- * --list`, planned for every generation of cards in both modes. A product of routed or shared experts that takes a
- * simple kernel must be in simple_kernels.def; a line there that no longer holds fails, too.
+ * test_cuda_coverage.c - what a user gets by default is a fast kernel: every preset in the formats that `moxie synth
+ * --list` names, and one in every format, planned for every generation of cards in both modes. A product of routed or
+ * shared experts that takes a simple kernel must be in simple_kernels.def; a line there that no longer holds fails too.
  */
 #include <moxie/moxie_ckpt.h>
 
@@ -20,6 +20,8 @@ static may_be_simple lines[] = {
 };
 
 enum { LINES = sizeof lines / sizeof lines[0], MIN_PLANS = 151 /* of a device and a mode */ };
+
+#define ALL_FORMATS "qwen3-30b-a3b" /* the preset that is planned in every format */
 
 static const char *const devices[] = { "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120" };
 static const moxie_mode modes[] = { MOXIE_MODE_EXACT, MOXIE_MODE_FAST };
@@ -82,14 +84,19 @@ static bool check_plan(const char *device, moxie_mode mode, const moxie_preset_i
     return role == NULL || line != NULL;
 }
 
-/* All presets in all formats; returns how many plans there are, *wrong of them wrong. */
+/* All presets in their formats, and one in every format that is read; returns how many plans of presets there are,
+ * *wrong of all are wrong. */
 static int check_device(const char *device, moxie_mode mode, int *wrong)
 {
     moxie_preset_info preset = MOXIE_PRESET_INFO_INIT;
+    const char *format;
     int plans = 0;
-    for (int32_t i = 0; moxie_preset_at(i, &preset); i++)
+    for (int32_t i = 0; moxie_preset_at(i, &preset); i++) {
         for (int32_t f = 0; f < preset.n_formats; f++, plans++)
             *wrong += !check_plan(device, mode, &preset, preset.formats[f]);
+        for (int32_t f = 0; !strcmp(preset.name, ALL_FORMATS) && (format = moxie_checkpoint_format_at(f)) != NULL; f++)
+            *wrong += !check_plan(device, mode, &preset, format);
+    }
     return plans;
 }
 

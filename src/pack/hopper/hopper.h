@@ -95,10 +95,10 @@
  *     bf16      stored: a bf16, the scale times 2^(129 - p), for 8-bit codes 2^(133 - p); factor 2^p
  *     f16       stored: an f16, the scale times 2^(17 - p), and behind it the zero point (8 where there is none) times
  *               -2^-17 as an f16; factor 2^p. Codes in bits 10 .. 7 of a half are 2^-17 times their numbers
- *     words     (4-bit integers with bf16 scales and zero points; 8-bit ones with scales of groups that are f16, or that
- *               have zero points) stored: the scale times 2^-p, and behind it 16 bits with the zero point, counted as
- *               codes are (8 or 128 where there is none): of 4-bit integers -2^-17 times it as an f16, of 8-bit ones the
- *               number itself; factor 2^p. Decoded codes are not multiplied by scales: their sums are
+ *     words     (4-bit integers with bf16 scales and zero points; 8-bit ones with scales of groups that are f16, or
+ *               that have zero points) stored: the scale times 2^-p, and behind it 16 bits with the zero point,
+ *               counted as codes are (8 or 128 where there is none): of 4-bit integers -2^-17 times it as an f16, of
+ *               8-bit ones the number itself; factor 2^p. Kernels multiply sums by the scale, not decoded codes
  *     per row   (8-bit codes) stored: one byte, the exponent field of a bf16: 247 for e4m3, 239 for e5m2, 254 for
  *               integers; factor: the scale, for integers 2^6 times the scale
  *     blocks    (e4m3, e5m2; scales of 64, 128, 256, ... columns, fewer than the row has) stored: the scale as an f32,
@@ -155,7 +155,7 @@ extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_h
 /* Whether layout hopper_codes keeps the scales of a product with `cols` columns as f32, one for each block. */
 bool mox_hopper_has_block_scales(const moxie_quant *quant, int64_t cols);
 
-/* Whether it keeps the scales of integers as they are, each in a word with a zero point: sums are multiplied by them. */
+/* Whether it keeps the scales of integers each in a word with a zero point: sums are multiplied by them. */
 bool mox_hopper_has_words(const moxie_quant *quant, int64_t cols);
 
 /* Sizes and offsets of a record. `layout` is one of these three and accepts the shape. False for any other layout. */

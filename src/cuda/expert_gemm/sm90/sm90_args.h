@@ -179,8 +179,7 @@ typedef struct mox_sm90_w8_format {
     uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
-/* Integers whose sums are multiplied by scales: where a word has its scale, moved to an f32's places (sm90_decode_ints.cuh).
- */
+/* Integers whose sums are multiplied by scales: how a word's scale moves to an f32's places (sm90_decode_ints.cuh). */
 typedef struct mox_sm90_int_format {
     int32_t scale_shift;
     uint32_t scale_mask;

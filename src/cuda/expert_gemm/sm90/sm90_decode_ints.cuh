@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_ints.cuh - dequantizes integers of layout hopper_codes to bf16, without their scales: exactly 2^-9 (4 bits)
- * or 2^-13 (8 bits) times n - zero. The scales multiply the sum of each group, or of each chunk of it.
+ * sm90_decode_ints.cuh - dequantizes integers of layout hopper_codes to bf16, without their scales: exactly 2^-9 (4
+ * bits) or 2^-13 (8 bits) times n - zero. The scales multiply the sum of each group, or of each chunk of it.
  *
  *     code     a bf16 holds n in bits 7 .. 4 as 2^-129 n, and in bits 7 .. 0 as 2^-133 n; likewise the zero point. One
  *              fused multiply-add subtracts it. The result is so small that no sum of 64 products overflows

@@ -176,7 +176,8 @@ static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
 }
 
 /* f16 scales of 4-bit integers are 2^17 times too large, as kernels for f16 tokens need them; others are as they are.
- * Decoded codes are 2^-9 or (8 bits) 2^-13 times their numbers. An f16 moved to an f32's places is 2^-112 times itself. */
+ * Decoded codes are 2^-9 or (8 bits) 2^-13 times their numbers. An f16 moved to an f32's places is 2^-112 times
+ * itself. */
 static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits)
 {
     const mox_sm90_int_format four = { 3, 0x8fffe000, 0x1p104f },
