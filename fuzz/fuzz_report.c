@@ -2,7 +2,7 @@
  *
  * fuzz_report.c - the JSON files of `moxie report`, and the page that is made of them.
  *
- * Promise: what is read makes a page; nothing in it is markup that was not written here, and every coordinate is finite.
+ * Promise: what is read makes a page; no text in it becomes markup, and every coordinate is finite.
  */
 #include "fuzz_targets.h"
 

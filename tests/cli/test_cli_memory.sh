@@ -48,6 +48,8 @@ each "$moxie" inspect "$model" --json
 each "$moxie" diff "$model" --against "$model" --threads 1 --json
 each "$moxie" prepare --list
 each "$moxie" prepare --list --json
+printf '{"schema_version": 1, "command": "run", "tokens": 2, "experts": 3, "top_k": 2, "topk_ids": [-1, 3, 2, 2]}' >"$tmp/run.json"
+each "$moxie" report --run "$tmp/run.json" -o "$tmp/page.html" --json
 # An error must also be reported without memory: exit code 5 or the error's own.
 for number in 1 2 3 4 5 6 8 10 15 20 40; do
     for forever in "" 1; do

@@ -69,6 +69,7 @@ printf '{"schema_version": 1, "command": "run", "tokens": 2, "experts": 3, "top_
 expect 0 "bench run" "$moxie" report --bench "$tmp/one.json" --run "$tmp/few.json" -o "$page"
 shape "one batch"
 grep -q '1 of 3 experts have tokens. The fullest has 2' "$page" || fail "skipped choices count"
+grep -q '<td class="n">2</td><td class="n">2</td><td class="n">100.00 %</td>' "$page" && grep -q '<title>expert 0: 0</title>' "$page" || fail "not the tokens of expert 2"
 printf '{"schema_version": 1, "command": "run", "tokens": 0, "experts": 3, "top_k": 2, "topk_ids": []}' >"$tmp/none.json"
 expect 0 "run" "$moxie" report --run "$tmp/none.json" -o "$page"
 shape "no token"

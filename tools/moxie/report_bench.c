@@ -65,10 +65,11 @@ static void draw_times(report_chart *chart, const report_bench *b)
                  report_number(ms, row->median_ms), report_number(least, row->floor_ms));
         report_chart_point(chart, x, y, row->disturbed, text);
     }
-    for (int i = 0; i < b->n_rows; i++) {
-        snprintf(text, sizeof text, "%.2f\xc3\x97", b->rows[i].ratio);
-        report_chart_label(chart, report_chart_x(chart, (double)b->rows[i].tokens),
-                           report_chart_y(chart, b->rows[i].median_ms), text);
+    for (int k = 0; k < b->n_rows; k++) { /* where labels have no room for each other, the ends have theirs */
+        const report_row *row = &b->rows[k == 0 ? 0 : k == 1 ? b->n_rows - 1 : k - 1];
+        snprintf(text, sizeof text, "%.2f\xc3\x97", row->ratio);
+        report_chart_label(chart, report_chart_x(chart, (double)row->tokens), report_chart_y(chart, row->median_ms),
+                           text);
     }
 }
 

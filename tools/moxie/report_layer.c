@@ -41,7 +41,10 @@ static void draw_cell(FILE *out, const report_routing *r, int64_t e, int64_t lar
         fprintf(out, " fill-opacity=\"%.3f\"", share);
     fprintf(out, "><title>expert %lld: %lld</title></rect>\n", (long long)e, (long long)count);
     if (width > 40 || (width > 25 && count < 1000))
-        fprintf(out, "<text class=\"count mid%s\" x=\"%.1f\" y=\"%.1f\">%lld</text>\n", share > 0.55 ? " over" : "",
+        fprintf(out, "<text class=\"count mid%s\" x=\"%.1f\" y=\"%.1f\">%lld</text>\n",
+                share > 0.72  ? " over"
+                : share > 0.5 ? " half"
+                              : "",
                 (cell.x0 + cell.x1) / 2, (cell.y0 + cell.y1) / 2 + 5, (long long)count);
 }
 

@@ -13,9 +13,14 @@ struct Checkpoint(PathBuf);
 
 impl Checkpoint {
     fn new(name: &str, seed: u64) -> Checkpoint {
+        Checkpoint::of_sizes(name, seed, E, H)
+    }
+
+    fn of_sizes(name: &str, seed: u64, experts: usize, hidden: usize) -> Checkpoint {
         let dir = std::env::temp_dir().join(format!("moxie-rust-{}-{name}", std::process::id()));
         let mut options = sys::moxie_synth_options::init();
-        (options.layers, options.experts, options.hidden, options.intermediate) = (1, E as i64, H as i64, 256);
+        (options.layers, options.experts, options.hidden, options.intermediate) =
+            (1, experts as i64, hidden as i64, 256);
         options.seed = seed;
         let (preset, path) = (CString::new("gpt-oss-20b").unwrap(), CString::new(dir.to_str().unwrap()).unwrap());
         let status = unsafe { sys::moxie_synth_write(preset.as_ptr(), path.as_ptr(), &options, std::ptr::null_mut()) };
@@ -129,6 +134,27 @@ fn another_expert() {
     assert!(layer.bytes() >= (E * want.len()) as u64);
     assert_eq!(layer.update_expert(E, &loaded).unwrap_err().status, Status::Argument);
     assert_eq!(layer.record(E).unwrap_err().status, Status::Argument);
+}
+
+#[test]
+fn views_of_another_layer_are_refused() {
+    let (checkpoint, fewer, wider) =
+        (Checkpoint::new("own", 0), Checkpoint::of_sizes("fewer", 0, 4, H), Checkpoint::of_sizes("wider", 0, E, 2 * H));
+    let mut layer = layer_of(&checkpoint);
+    let before = layer.record(0).unwrap().unwrap().to_vec();
+    for other in [&fewer, &wider] {
+        let model = Model::open(other.path()).unwrap();
+        let loaded = model.load_layer(0).unwrap();
+        let options = Options::new().max_tokens(1);
+        let (x, mut y) = (hidden(1), vec![Bf16(0x1234); H]);
+        let error = layer.plan(&options).unwrap().check(&loaded, Run::new(&x, &mut y)).unwrap_err();
+        assert_eq!(error.status, Status::Mismatch, "{error}");
+    }
+    let model = Model::open(wider.path()).unwrap();
+    let error = layer.update_expert(0, &model.load_layer(0).unwrap()).unwrap_err();
+    assert_eq!(error.status, Status::Mismatch, "{error}");
+    assert_eq!(layer.record(0).unwrap().unwrap(), before);
+    layer.verify().unwrap();
 }
 
 #[test]
