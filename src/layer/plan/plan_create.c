@@ -163,13 +163,13 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
         status = mox_plan_ranks_create(plan, &read, error);
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
-    if (status == MOXIE_OK)
-        status = mox_plan_ranks_add_steps(plan, error);
     if (read.comm != NULL && layer != NULL) {
         status = mox_plan_ranks_agree(plan, read.comm, status, error);
         if (status == MOXIE_OK)
             status = mox_workspace_assign(plan, error);
     }
+    if (status == MOXIE_OK)
+        status = mox_plan_ranks_add_steps(plan, error);
     if (status != MOXIE_OK) {
         mox_plan_destroy(plan);
         return status;

@@ -10,6 +10,7 @@
 #include "layer/config/tp_slice.h"
 #include "layer/plan/exchange_message.h"
 #include "layer/plan/plan_tp.h"
+#include "quant/act_row.h"
 
 /* ---- placement ------------------------------------------------------------------------------------- */
 
@@ -100,6 +101,15 @@ static void set_columns(const moxie_layer_config *c, mox_ranks *x)
     }
 }
 
+/* Whether a token's owner can quantize it for all experts. Not where codes depend on the choice or on the batch; and the
+ * oracle's own quantizer runs where the rows are. Static scales of experts may differ: mox_plan_ranks_agree() sees. */
+static bool can_send_codes(const moxie_plan *plan)
+{
+    const moxie_quant *a13 = &plan->config.a13;
+    return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host &&
+           !mox_quant_is_none(a13) && !mox_act_quant_needs_amax(a13) && !plan->config.routing.on_input;
+}
+
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error)
 {
     const moxie_layer_config *c = &plan->config;
@@ -125,6 +135,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
+    x->coded = can_send_codes(plan);
     return place(c, x, error);
 }
 
@@ -138,11 +149,12 @@ void mox_plan_ranks_destroy(mox_ranks *ranks)
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
 
+/* Of a token: its row of x, its choices and what multiplies it. */
 static int64_t row_bytes(const moxie_plan *plan)
 {
     const moxie_layer_config *c = &plan->config;
     const int64_t choice = (int64_t)sizeof(int32_t) + (c->routing.on_input ? (int64_t)sizeof(float) : 0);
-    return c->hidden * mox_dtype_bytes(c->dtype) + c->top_k * choice;
+    return plan->ranks->row_bytes + c->top_k * choice;
 }
 
 /* Copies of a token's row that leave a rank. */
@@ -158,6 +170,13 @@ static int64_t max_own(const moxie_plan *plan)
                                                        : mox_ceil_div(plan->max_tokens, plan->ranks->count);
 }
 
+void mox_plan_ranks_set_row(moxie_plan *plan)
+{
+    const moxie_layer_config *c = &plan->config;
+    mox_ranks *x = plan->ranks;
+    x->row_bytes = x->coded ? mox_act_row_bytes(&c->a13, c->hidden) : c->hidden * mox_dtype_bytes(c->dtype);
+}
+
 int64_t mox_plan_max_pass(const moxie_plan *plan)
 {
     return plan->ranks != NULL ? plan->ranks->max_rows : plan->max_tokens;
@@ -170,6 +189,7 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     mox_ranks *x = plan->ranks;
     if (x == NULL)
         return;
+    mox_plan_ranks_set_row(plan);
     const int64_t results = plan->config.top_k * plan->config.hidden * (int64_t)sizeof(float);
     const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
     const int64_t own = mox_max_i64(max_own(plan), 1);
@@ -204,18 +224,28 @@ static void carve_side(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c
 {
     const mox_ranks *x = plan->ranks;
     const moxie_layer_config *config = &plan->config;
-    const int64_t k = config->top_k, h = config->hidden, element = mox_dtype_bytes(config->dtype);
+    const int64_t k = config->top_k;
     const int64_t sent = x->chunk_tokens * max_copies(plan);
     s->position = carve(c, x->chunk_tokens, k, sizeof(int64_t));
     s->token = carve(c, mox_max_i64(sent, x->max_rows), 1, sizeof(int64_t));
-    s->send_x = carve(c, sent, h, element);
+    s->send_x = carve(c, sent, x->row_bytes, 1);
     s->send_ids = carve(c, sent, k, sizeof(int32_t));
-    s->recv_x = carve(c, x->max_rows, h, element);
+    s->recv_x = carve(c, x->max_rows, x->row_bytes, 1);
     s->recv_ids = carve(c, x->max_rows, k, sizeof(int32_t));
     if (config->routing.on_input) {
         s->send_weights = carve(c, sent, k, sizeof(float));
         s->recv_weights = carve(c, x->max_rows, k, sizeof(float));
     }
+}
+
+/* A worker's scratch: the row as f32, its codes and its scales. */
+static void carve_codes(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
+{
+    mox_ranks *x = plan->ranks;
+    const int64_t h = plan->config.hidden, floats = h + mox_scale_cols(&plan->config.a13, h);
+    x->code_scratch_bytes = (uint64_t)(mox_ceil_div(floats * (int64_t)sizeof(float) + h, 64) * 64);
+    s->coded = carve(c, x->chunk_tokens, x->row_bytes, 1);
+    s->code_scratch = carve(c, plan->executor.workers, (int64_t)x->code_scratch_bytes, 1);
 }
 
 void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
@@ -231,6 +261,8 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
     s->returned = carve(c, tokens * k, h, sizeof(float));
     if (x->tp_size > 1)
         s->whole = carve(c, tokens * k, h, sizeof(float));
+    if (x->coded)
+        carve_codes(plan, s, c);
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
     carve_side(plan, s, c);
@@ -257,6 +289,16 @@ static moxie_status add_step(moxie_plan *plan, const char *role, const char *tex
     return mox_steps_add(&plan->steps, &step, error);
 }
 
+static const char *what_travels(const moxie_plan *plan)
+{
+    const bool one_scale = mox_act_quant_needs_static_scale(&plan->config.a13);
+    if (!plan->ranks->coded)
+        return "hidden states";
+    if (one_scale && plan->layer == NULL)
+        return "codes and scales, quantized once, if all experts have one static scale";
+    return "codes and scales, quantized once";
+}
+
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
 {
     const mox_ranks *x = plan->ranks;
@@ -266,8 +308,8 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
     const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
     if (x->layout == MOXIE_TOKENS_SHARDED) {
         snprintf(text, sizeof text,
-                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks",
-                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size);
+                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s",
+                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan));
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
     if (x->tp_size > 1) {

@@ -11,10 +11,13 @@
  * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
  *
  *     own tokens        position [C, K]    row of `returned` for each choice, or -1
- *     dispatch, out     send_x [C min(K, groups), H], send_ids, send_weights [.., K]
- *     dispatch, in      recv_x [R C, H], recv_ids, recv_weights [R C, K]
+ *     dispatch, out     coded [C], send_x [C min(K, groups)], send_ids, send_weights [.., K]
+ *     dispatch, in      recv_x [R C], recv_ids, recv_weights [R C, K]
  *     return, out       results [R C K, cols of this rank]
  *     return, in        returned [C K, H]; with tp_size > 1 in blocks of columns, which `whole` puts together
+ *
+ * A row of x is a hidden state. Where W13 reads quantized activations, it is the codes and scales of one instead, which
+ * its owner makes once for all ranks (quant/act_row.h); `coded` has those of own tokens.
  *
  * In the flow: options.comm -> plan_ranks.c -> [plan] -> run_ranks.c.
  */
@@ -42,7 +45,8 @@ typedef struct mox_ranks_counts {
 
 /* Byte offsets in the workspace. */
 typedef struct mox_ranks_space {
-    uint64_t position, token; /* [C, K]; [rows] token of each row that is sent or taken */
+    uint64_t position, token;     /* [C, K]; [rows] token of each row that is sent or taken */
+    uint64_t coded, code_scratch; /* [C] rows; [workers] of code_scratch_bytes */
     uint64_t send_x, send_ids, send_weights, recv_x, recv_ids, recv_weights;
     uint64_t order; /* [pass pairs] rows of y in the order of `results` */
     uint64_t results, returned, whole;
@@ -72,7 +76,11 @@ typedef struct mox_ranks {
     int64_t *col;           /* [tp_size + 1] first column of y on each rank of a group */
     int64_t unit;           /* columns that divide the widths of all ranks */
     int64_t chunk_tokens;   /* of one rank */
-    int64_t max_rows;       /* that come to one rank in a chunk */
+    bool coded;             /* rows are codes and scales */
+    float static_scale;     /* of W13's activations, the same for all experts of all ranks, where codes need one */
+    int64_t row_bytes;      /* of a row of x */
+    uint64_t code_scratch_bytes;
+    int64_t max_rows; /* that come to one rank in a chunk */
     mox_ranks_side sides[2];
     mox_ranks_space space; /* of the present chunk's side */
     mox_ranks_counts counts;

@@ -6,6 +6,7 @@
 
 #include "base/executor.h"
 #include "base/sizes.h"
+#include "layer/run/exchange_codes.h"
 
 /* ---- who owns which token ---------------------------------------------------------------------------- */
 
@@ -69,7 +70,7 @@ static bool begins_row(const int32_t *groups, int64_t j)
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
 
-/* Rows that are made of own tokens, and the token of each. */
+/* Rows that are made of own tokens, and what each is a copy of. */
 typedef struct row_buffers {
     char *x;
     int64_t *token;
@@ -89,10 +90,11 @@ static row_buffers buffers(const mox_run *run, bool send)
     };
 }
 
-static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int64_t t)
+/* `from`: the number of token t among the rows that are copied. */
+static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int64_t t, int64_t from)
 {
     const int64_t k = run->plan->config.top_k;
-    b->token[row] = t;
+    b->token[row] = from;
     for (int64_t j = 0; j < k; j++) {
         b->ids[row * k + j] = -1;
         if (b->weights != NULL)
@@ -103,8 +105,8 @@ static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int
 enum { ROWS_PER_TASK = 16 };
 
 typedef struct row_copy {
-    const mox_run *run;
     const row_buffers *buffers;
+    const char *from; /* the row of token 0 */
     int64_t rows;
     size_t bytes;
 } row_copy;
@@ -115,14 +117,12 @@ static void copy_some(void *context, int64_t task, int32_t worker)
     const int64_t first = task * ROWS_PER_TASK, end = mox_min_i64(first + ROWS_PER_TASK, c->rows);
     (void)worker;
     for (int64_t row = first; row < end; row++)
-        memcpy(c->buffers->x + (size_t)row * c->bytes,
-               (const char *)c->run->args.hidden + (size_t)c->buffers->token[row] * c->bytes, c->bytes);
+        memcpy(c->buffers->x + (size_t)row * c->bytes, c->from + (size_t)c->buffers->token[row] * c->bytes, c->bytes);
 }
 
-static void copy_hidden(const mox_run *run, const row_buffers *b, int64_t rows)
+static void copy_rows(const mox_run *run, const row_buffers *b, const char *from, int64_t rows)
 {
-    const moxie_layer_config *c = &run->plan->config;
-    row_copy copy = { run, b, rows, (size_t)(c->hidden * mox_dtype_bytes(c->dtype)) };
+    row_copy copy = { b, from, rows, (size_t)run->plan->ranks->row_bytes };
     mox_parallel(run->queue.executor, mox_ceil_div(rows, ROWS_PER_TASK), copy_some, &copy);
 }
 
@@ -183,12 +183,14 @@ void mox_exchange_send(const mox_run *run, const mox_chunk *chunk)
             if (groups[j] < 0 || !sends)
                 continue;
             if (begins_row(groups, j))
-                begin_row(run, &b, n->next_row[r]++, t);
+                begin_row(run, &b, n->next_row[r]++, t, x->coded ? t - chunk->first : t);
             b.ids[(n->next_row[r] - 1) * k + j] = run->ids[t * k + j];
         }
     }
+    if (sends && x->coded)
+        mox_exchange_quantize(run, chunk);
     if (sends)
-        copy_hidden(run, &b, rows);
+        copy_rows(run, &b, x->coded ? run->space + x->space.coded : run->args.hidden, rows);
 }
 
 /* ---- all tokens -------------------------------------------------------------------------------------- */
@@ -211,12 +213,12 @@ void mox_exchange_take(const mox_run *run, int64_t number)
                 if (groups[j] != x->group)
                     continue;
                 if (begins_row(groups, j))
-                    begin_row(run, &b, rows++, t);
+                    begin_row(run, &b, rows++, t, t);
                 b.ids[(rows - 1) * k + j] = run->ids[t * k + j];
                 n->from_pairs[s]++;
             }
         }
         n->from_rows[s] = rows - n->from[s];
     }
-    copy_hidden(run, &b, rows);
+    copy_rows(run, &b, run->args.hidden, rows);
 }

@@ -166,6 +166,7 @@ moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_com
                                   .tokens = run->tokens,
                                   .x = mox_run_hidden(run),
                                   .dtype = plan->config.dtype,
+                                  .coded = run->coded,
                                   .items = at(run, plan->space.fused_items),
                                   .scratch = at(run, plan->space.fused_scratch),
                                   .scratch_bytes = plan->space.fused_scratch_bytes,

@@ -6,6 +6,7 @@
 
 #include "base/sizes.h"
 #include "layer/run/exchange_agree.h"
+#include "layer/run/exchange_codes.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
 #include "layer/run/run_tp.h"
@@ -26,7 +27,7 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
     const uint64_t k = (uint64_t)c->top_k;
     const struct {
         uint64_t send, recv, bytes;
-    } arrays[MOX_DISPATCHED] = { { s->send_x, s->recv_x, (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
+    } arrays[MOX_DISPATCHED] = { { s->send_x, s->recv_x, (uint64_t)x->row_bytes },
                                  { s->send_ids, s->recv_ids, k * sizeof(int32_t) },
                                  { s->send_weights, s->recv_weights, k * sizeof(float) } };
     const int count = c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
@@ -77,6 +78,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     mox_run run = *own;
     run.args.tokens = rows;
     run.args.hidden = at(own, x->space.recv_x);
+    run.coded = x->coded;
     run.ids = at(own, x->space.recv_ids);
     run.weights = plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
     int64_t passes;
@@ -219,6 +221,7 @@ static moxie_status run_chunks(mox_run *run, int64_t chunks, moxie_error *error)
 
 static moxie_status route(mox_run *run, moxie_error *error)
 {
+    MOX_TRY(mox_exchange_check_scale(run, error));
     if (run->args.tokens == 0)
         return MOXIE_OK;
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));

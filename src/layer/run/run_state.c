@@ -12,7 +12,8 @@ const void *mox_run_router_input(const mox_run *run)
 const void *mox_run_hidden(const mox_run *run)
 {
     const moxie_layer_config *c = &run->plan->config;
-    return (const char *)run->args.hidden + run->first * c->hidden * mox_dtype_bytes(c->dtype);
+    const int64_t bytes = run->coded ? run->plan->ranks->row_bytes : c->hidden * mox_dtype_bytes(c->dtype);
+    return (const char *)run->args.hidden + run->first * bytes;
 }
 
 bool mox_run_has_row_per_pair(const mox_run *run)

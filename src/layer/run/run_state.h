@@ -67,6 +67,7 @@ typedef struct mox_run {
     mox_queue queue;
     moxie_run_args args;
     char *space;            /* the workspace */
+    bool coded;             /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
     const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
     /* whole batch, after routing */
     const float *router_x; /* the router's input after its norm; NULL: it has none */
@@ -86,7 +87,7 @@ typedef struct mox_run {
 
 /* The router's input, [T, router_width] of config.dtype. */
 const void *mox_run_router_input(const mox_run *run);
-/* Hidden states of the pass, [tokens, H]. */
+/* Hidden states of the pass, [tokens, H], or the rows of codes that came in their place. */
 const void *mox_run_hidden(const mox_run *run);
 /* Whether W13's activations have one row a pair, because the numbers in a row depend on the expert: routing weights
  * multiply the input, or static scales differ. Else all experts of a token read one row. */
