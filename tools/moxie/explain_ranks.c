@@ -122,14 +122,15 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     const int64_t others = k < ep - 1 ? k : ep - 1, with_own = k < ep ? k : ep;
     const int64_t most = others * tp > with_own * tp - 1 ? others * tp : with_own * tp - 1;
     const bool sharded = layout == MOXIE_TOKENS_SHARDED, replicated = layout == MOXIE_TOKENS_REPLICATED;
-    double copies, results;
-    const moxie_status status = count_rows(r, &copies, &results, error);
-    r->exchange[0] =
-        (explain_exchange) { "dispatch", (uint64_t)c->hidden * width + (uint64_t)k * (c->routing.on_input ? 8 : 4),
-                             sharded ? copies : 0, sharded ? most : 0 };
+    double copies = 0, results = 0;
+    uint64_t row = 0, result = 0;
+    moxie_status status = moxie_exchange_row_bytes(c, &row, &result, error);
+    if (status == MOXIE_OK)
+        status = count_rows(r, &copies, &results, error);
+    r->exchange[0] = (explain_exchange) { "dispatch", row, sharded ? copies : 0, sharded ? most : 0 };
     r->exchange[1] =
         (explain_exchange) { "act", (uint64_t)c->intermediate * of_act, (double)(k * (tp - 1)), k * (tp - 1) };
-    r->exchange[2] = (explain_exchange) { "return", (uint64_t)c->hidden * 4, results, r->placement.ranks > 1 ? k : 0 };
+    r->exchange[2] = (explain_exchange) { "return", result, results, r->placement.ranks > 1 ? k : 0 };
     r->exchange[3] =
         (explain_exchange) { "gather", (uint64_t)c->hidden * width, replicated ? (double)(r->placement.ranks - 1) : 0,
                              replicated ? r->placement.ranks - 1 : 0 };

@@ -165,6 +165,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "expert_norm (a hash of its fields)", norm_hash(&c->expert_norm));
     add(list, "max_tokens", plan->max_tokens);
     add(list, "token_layout", plan->ranks->layout);
+    add(list, "exchange_capacity", plan->ranks->capacity);
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
     add(list, "slot_map.generation", plan->ranks->generation);

@@ -76,6 +76,7 @@ static void set_pass(moxie_plan *plan)
     const int64_t max_tokens = mox_plan_max_pass(plan);
     if (routed->fused)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
+    tokens = mox_max_i64(tokens, mox_plan_ranks_min_pass(plan));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
     plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
@@ -163,6 +164,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
         status = mox_plan_ranks_create(plan, &read, error);
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
+    if (status == MOXIE_OK)
+        status = mox_plan_ranks_allocate_refusal(plan, error);
     if (read.comm != NULL && layer != NULL) {
         status = mox_plan_ranks_agree(plan, read.comm, status, error);
         if (status == MOXIE_OK)

@@ -8,9 +8,9 @@
 
 #include "base/sizes.h"
 #include "layer/config/tp_slice.h"
+#include "layer/plan/exchange_bytes.h"
 #include "layer/plan/exchange_message.h"
 #include "layer/plan/plan_tp.h"
-#include "quant/act_row.h"
 
 /* ---- placement ------------------------------------------------------------------------------------- */
 
@@ -101,13 +101,11 @@ static void set_columns(const moxie_layer_config *c, mox_ranks *x)
     }
 }
 
-/* Whether a token's owner can quantize it for all experts. Not where codes depend on the choice or on the batch; and the
- * oracle's own quantizer runs where the rows are. Static scales of experts may differ: mox_plan_ranks_agree() sees. */
+/* The oracle's own quantizer runs where the rows are. Static scales may differ: mox_plan_ranks_agree() sees. */
 static bool can_send_codes(const moxie_plan *plan)
 {
-    const moxie_quant *a13 = &plan->config.a13;
     return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host &&
-           !mox_quant_is_none(a13) && !mox_act_quant_needs_amax(a13) && !plan->config.routing.on_input;
+           mox_exchange_has_codes(&plan->config);
 }
 
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error)
@@ -136,6 +134,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
     x->coded = can_send_codes(plan);
+    x->capacity = options->exchange_capacity;
     return place(c, x, error);
 }
 
@@ -149,18 +148,19 @@ void mox_plan_ranks_destroy(mox_ranks *ranks)
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
 
-/* Of a token: its row of x, its choices and what multiplies it. */
+/* Of a token, in all arrays. */
 static int64_t row_bytes(const moxie_plan *plan)
 {
-    const moxie_layer_config *c = &plan->config;
-    const int64_t choice = (int64_t)sizeof(int32_t) + (c->routing.on_input ? (int64_t)sizeof(float) : 0);
-    return plan->ranks->row_bytes + c->top_k * choice;
+    return (int64_t)mox_exchange_dispatch_bytes(&plan->config, plan->ranks->coded);
 }
 
 /* Copies of a token's row that leave a rank. */
 static int64_t max_copies(const moxie_plan *plan)
 {
-    return plan->ranks->layout == MOXIE_TOKENS_SHARDED ? mox_min_i64(plan->config.top_k, plan->ranks->groups) : 0;
+    const mox_ranks *x = plan->ranks;
+    if (x->layout != MOXIE_TOKENS_SHARDED)
+        return 0;
+    return x->capacity > 0 ? x->groups : mox_min_i64(plan->config.top_k, x->groups);
 }
 
 /* Tokens that one rank owns. */
@@ -172,9 +172,8 @@ static int64_t max_own(const moxie_plan *plan)
 
 void mox_plan_ranks_set_row(moxie_plan *plan)
 {
-    const moxie_layer_config *c = &plan->config;
     mox_ranks *x = plan->ranks;
-    x->row_bytes = x->coded ? mox_act_row_bytes(&c->a13, c->hidden) : c->hidden * mox_dtype_bytes(c->dtype);
+    x->row_bytes = (int64_t)mox_exchange_array_bytes(&plan->config, x->coded, 0);
 }
 
 int64_t mox_plan_max_pass(const moxie_plan *plan)
@@ -196,9 +195,32 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     int64_t limit = mox_max_i64(MOX_EXCHANGE_BYTES / token, 1);
     if (mox_plan_ranks_test_chunk > 0)
         limit = mox_min_i64(limit, mox_plan_ranks_test_chunk + x->rank * mox_plan_ranks_test_more);
+    if (x->capacity > 0)
+        x->capacity = mox_min_i64(x->capacity, own);
     x->one_chunk = one_chunk;
-    x->chunk_tokens = one_chunk ? own : mox_min_i64(own, limit);
+    x->chunk_tokens = x->capacity > 0 ? x->capacity : one_chunk ? own : mox_min_i64(own, limit);
     x->max_rows = x->count * x->chunk_tokens;
+}
+
+int64_t mox_plan_ranks_min_pass(const moxie_plan *plan)
+{
+    return plan->ranks != NULL ? plan->ranks->capacity : 0;
+}
+
+/* Also room for hidden states, which may have to travel instead of codes. */
+moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *error)
+{
+    mox_ranks *x = plan->ranks;
+    const moxie_layer_config *c = &plan->config;
+    if (x == NULL || plan->layer == NULL || x->capacity == 0 || x->layout != MOXIE_TOKENS_SHARDED)
+        return MOXIE_OK;
+    const uint64_t codes = mox_exchange_dispatch_bytes(c, true), plain = mox_exchange_dispatch_bytes(c, false);
+    const uint64_t row = x->coded && codes > plain ? codes : plain;
+    x->refusal = mox_arena_calloc(&x->arena, (uint64_t)(x->capacity * (1 + x->count)), row);
+    MOX_FAIL_IF(x->refusal == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory for an exchange of %lld tokens of each rank: lower options.exchange_capacity",
+                (long long)x->capacity);
+    return MOXIE_OK;
 }
 
 void mox_plan_ranks_fit_chunk(moxie_plan *plan)
@@ -258,16 +280,17 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
     mox_ranks_space *s = &x->sides[0].space;
     s->order = carve(c, plan->pass_tokens, k, sizeof(int64_t));
     s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], sizeof(float));
-    s->returned = carve(c, tokens * k, h, sizeof(float));
+    const int64_t returned = tokens * k * (x->capacity > 0 ? x->groups : 1);
+    s->returned = carve(c, returned, h, sizeof(float));
     if (x->tp_size > 1)
-        s->whole = carve(c, tokens * k, h, sizeof(float));
+        s->whole = carve(c, returned, h, sizeof(float));
     if (x->coded)
         carve_codes(plan, s, c);
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
     carve_side(plan, s, c);
     x->sides[1].space = *s;
-    if (max_own(plan) > tokens)
+    if (x->capacity == 0 && max_own(plan) > tokens)
         carve_side(plan, &x->sides[1].space, c);
     mox_ranks_use(x, 0);
 }
@@ -307,9 +330,15 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
         return MOXIE_OK;
     const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
     if (x->layout == MOXIE_TOKENS_SHARDED) {
-        snprintf(text, sizeof text,
-                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s",
-                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan));
+        if (x->capacity > 0)
+            snprintf(text, sizeof text,
+                     "%lld bytes to each of %d ranks: a capacity of %lld tokens, %lld bytes each; no counts; %s",
+                     (long long)(row_bytes(plan) * x->capacity), (int)x->count, (long long)x->capacity,
+                     (long long)row_bytes(plan), what_travels(plan));
+        else
+            snprintf(text, sizeof text,
+                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s",
+                     (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan));
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
     if (x->tp_size > 1) {
@@ -317,8 +346,12 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));
     }
-    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", h * 4,
-             h * 4 * (long long)plan->config.top_k);
+    const long long choice = h * 4, token = choice * (long long)plan->config.top_k;
+    if (x->capacity > 0)
+        snprintf(text, sizeof text, "%lld bytes to each of %d ranks: %lld tokens of %lld bytes", token * x->capacity,
+                 (int)x->count, (long long)x->capacity, token);
+    else
+        snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank", choice, token);
     MOX_TRY(add_step(plan, "return", text, error));
     if (x->layout != MOXIE_TOKENS_REPLICATED)
         return MOXIE_OK;

@@ -26,6 +26,10 @@ extern int64_t mox_plan_ranks_test_more;
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk);
 /* The bytes of a row of x, after x->coded is known. */
 void mox_plan_ranks_set_row(moxie_plan *plan);
+/* Tokens that a pass must have room for: all that a rank owns, where messages have a fixed capacity. */
+int64_t mox_plan_ranks_min_pass(const moxie_plan *plan);
+/* With a fixed capacity: memory to take part in the exchange of a run that is refused. The chunk is known. */
+moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *error);
 /* The shared expert computes own tokens of a chunk in one pass, so a chunk is at most a pass. */
 void mox_plan_ranks_fit_chunk(moxie_plan *plan);
 void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens);

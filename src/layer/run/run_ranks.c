@@ -18,22 +18,25 @@ static void *at(const mox_run *run, uint64_t offset)
 
 /* ---- dispatch ---------------------------------------------------------------------------------------- */
 
-static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+/* An array of a dispatch: its rows in memory, and their size. */
+typedef struct dispatched {
+    void *send, *recv;
+    uint64_t bytes;
+} dispatched;
+
+static uint64_t row_bytes(const moxie_plan *plan, int array)
 {
-    const mox_ranks *x = run->plan->ranks;
+    return mox_exchange_array_bytes(&plan->config, plan->ranks->coded, array);
+}
+
+static moxie_status start_arrays(const moxie_plan *plan, const dispatched *arrays, mox_ranks_side *side,
+                                 moxie_error *error)
+{
+    const mox_ranks *x = plan->ranks;
     const mox_ranks_counts *n = &x->counts;
-    const mox_ranks_space *s = &x->space;
-    const moxie_layer_config *c = &run->plan->config;
-    const uint64_t k = (uint64_t)c->top_k;
-    const struct {
-        uint64_t send, recv, bytes;
-    } arrays[MOX_DISPATCHED] = { { s->send_x, s->recv_x, (uint64_t)x->row_bytes },
-                                 { s->send_ids, s->recv_ids, k * sizeof(int32_t) },
-                                 { s->send_weights, s->recv_weights, k * sizeof(float) } };
-    const int count = c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
-    for (int i = 0; i < count; i++) {
-        side->rows[i] = (moxie_comm_rows) { .send = at(run, arrays[i].send),
-                                            .recv = at(run, arrays[i].recv),
+    for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
+        side->rows[i] = (moxie_comm_rows) { .send = arrays[i].send,
+                                            .recv = arrays[i].recv,
                                             .row_bytes = arrays[i].bytes,
                                             .send_rows = n->rows,
                                             .send_at = n->at,
@@ -45,14 +48,72 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
     return MOXIE_OK;
 }
 
-/* Where all ranks have all tokens, nothing was dispatched. */
+static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_ranks_space *s = &plan->ranks->space;
+    const dispatched arrays[MOX_DISPATCHED] = {
+        { at(run, s->send_x), at(run, s->recv_x), row_bytes(plan, 0) },
+        { at(run, s->send_ids), at(run, s->recv_ids), row_bytes(plan, 1) },
+        { at(run, s->send_weights), at(run, s->recv_weights), row_bytes(plan, 2) },
+    };
+    return start_arrays(plan, arrays, side, error);
+}
+
+static moxie_status wait_for_arrays(const moxie_plan *plan, mox_ranks_side *side, moxie_error *error)
+{
+    for (; side->open > 0; side->open--)
+        MOX_TRY(mox_comm_wait(plan->ranks->comm, side->requests[side->open - 1], error));
+    return MOXIE_OK;
+}
+
+/* Where all ranks have all tokens, nothing was dispatched; with a fixed capacity it came with the message. */
 static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
     if (side->open == 0)
         return MOXIE_OK;
-    for (; side->open > 0; side->open--)
-        MOX_TRY(mox_comm_wait(run->plan->ranks->comm, side->requests[side->open - 1], error));
+    MOX_TRY(wait_for_arrays(run->plan, side, error));
     return mox_exchange_check_rows(run, error);
+}
+
+/* The message and the rows of a fixed capacity, both at once. A rank that refuses its run takes part in both, so a
+ * failure here breaks nothing. */
+static moxie_status dispatch_fixed(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
+    MOX_TRY(mox_exchange_announce(run, &side->announced, error));
+    if (sharded)
+        MOX_TRY(start_dispatch(run, side, error));
+    MOX_TRY(mox_comm_wait(x->comm, side->announced, error));
+    MOX_TRY(wait_for_arrays(run->plan, side, error));
+    MOX_TRY(mox_exchange_compare(run, error));
+    return sharded ? mox_exchange_check_rows(run, error) : MOXIE_OK;
+}
+
+/* The rows of a run that is refused: any, from and to memory of the plan. */
+static void dispatch_refusal(const moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    char *next = x->refusal;
+    dispatched arrays[MOX_DISPATCHED];
+    mox_ranks_side *side = &x->sides[0];
+    if (next == NULL)
+        return;
+    mox_ranks_use(x, 0);
+    for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
+        const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
+        arrays[i] = (dispatched) { next, next + block, bytes };
+        next += block * (1 + (uint64_t)x->count);
+    }
+    for (int32_t r = 0; r < x->count; r++) {
+        x->counts.rows[r] = x->counts.from_rows[r] = x->capacity;
+        x->counts.at[r] = 0;
+        x->counts.from[r] = r * x->capacity;
+    }
+    side->open = 0;
+    if (start_arrays(plan, arrays, side, NULL) == MOXIE_OK)
+        wait_for_arrays(plan, side, NULL);
 }
 
 /* ---- the experts of this rank ------------------------------------------------------------------------ */
@@ -86,8 +147,8 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     for (int64_t i = 0; i < passes || (x->one_chunk && i == 0); i++) {
         MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), error));
         MOX_TRY(mox_run_pass(&run, false, error));
-        int64_t *order = at(own, x->space.order);
-        const int64_t count = order_of(&run, order);
+        int64_t *order = x->capacity > 0 ? run.permutation.position : at(own, x->space.order);
+        const int64_t count = x->capacity > 0 ? run.tokens * plan->config.top_k : order_of(&run, order);
         mox_run_tp_own_columns(&run);
         MOX_TRY(mox_run_scatter(&run, order, count, cols, results, error));
         results += count * cols;
@@ -184,6 +245,8 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     mox_exchange_send(run, &chunk);
     if (!sharded)
         mox_exchange_take(run, number);
+    if (x->capacity > 0)
+        return dispatch_fixed(run, &x->sides[number % 2], error);
     MOX_TRY(mox_exchange_agree(run, number, chunks, error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
@@ -219,9 +282,21 @@ static moxie_status run_chunks(mox_run *run, int64_t chunks, moxie_error *error)
     return MOXIE_OK;
 }
 
+static moxie_status check_capacity(const mox_run *run, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t own = mox_exchange_own_tokens(run);
+    MOX_FAIL_IF(x->capacity > 0 && own > x->capacity, MOXIE_ERR_ARGUMENT, error,
+                "rank %d has %lld tokens, but the exchange has room for %lld of each rank: raise "
+                "options.exchange_capacity, or make a plan without it for such batches",
+                (int)x->rank, (long long)own, (long long)x->capacity);
+    return MOXIE_OK;
+}
+
 static moxie_status route(mox_run *run, moxie_error *error)
 {
     MOX_TRY(mox_exchange_check_scale(run, error));
+    MOX_TRY(check_capacity(run, error));
     if (run->args.tokens == 0)
         return MOXIE_OK;
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
@@ -232,6 +307,7 @@ moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status)
 {
     plan->ranks->calls++;
     mox_exchange_tell_failure(plan, status);
+    dispatch_refusal(plan);
     return status;
 }
 

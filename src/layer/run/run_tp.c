@@ -128,7 +128,7 @@ moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes
     const mox_ranks *x = run->plan->ranks;
     mox_comm_request request;
     *passes = mox_ceil_div(rows, run->plan->pass_tokens);
-    if (!run->plan->experts[MOX_ROUTED].shape.cut || x->groups == 1)
+    if (!run->plan->experts[MOX_ROUTED].shape.cut || x->groups == 1 || x->capacity > 0)
         return MOXIE_OK;
     MOX_TRY(mox_comm_start_allreduce(x->comm, passes, 1, MOXIE_COMM_MAX_I64, &request, error));
     return mox_comm_wait(x->comm, request, error);
