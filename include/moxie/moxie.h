@@ -528,6 +528,10 @@ typedef struct moxie_layer_config {
      * and all ranks of a group pass it the same tokens. */
     int32_t tp_size, tp_rank;
     const moxie_slot_map *slot_map; /* of ep_size ranks; NULL: ep_map's. moxie_layer_create copies it */
+    /* 1: each routed expert's result is rounded to dtype, BF16 or F16, before its routing weight multiplies it; after
+     * expert_norm. So ranks return 16-bit rows, and one rank computes the same. The shared expert's is not rounded. Not
+     * for the cuda back end. 0: results are f32. */
+    int32_t round_results;
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
 

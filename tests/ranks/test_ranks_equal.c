@@ -89,7 +89,7 @@ static void random_layers(void **state)
         const moxie_token_layout layout = (moxie_token_layout)(seed % 3);
         const bool sharded = layout == MOXIE_TOKENS_SHARDED;
         const test_layer_limits limits = {
-            .tokens = -1, .features = seed % 2 == 0, .no_parallel = true, .plain_routing = sharded
+            .tokens = -1, .features = seed % 2 == 0, .no_parallel = true, .plain_routing = sharded, .rounds = true
         };
         test_rng rng = { seed };
         test_layer layer;

@@ -209,6 +209,27 @@ static void print_exchanges(const explain_ranks *r)
     cli_table_free(&table);
 }
 
+/* What a rank sends to every other, however many tokens it has. */
+static void find_fixed(const explain_ranks *r, uint64_t bytes[2])
+{
+    const uint64_t capacity = (uint64_t)r->options->capacity;
+    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
+    bytes[0] = sharded ? capacity * r->exchange[0].row_bytes : 0;
+    bytes[1] = capacity * (uint64_t)r->config.top_k * r->exchange[2].row_bytes / (uint64_t)r->placement.tp;
+}
+
+static void print_fixed(const explain_ranks *r)
+{
+    uint64_t bytes[2];
+    char text[2][16];
+    find_fixed(r, bytes);
+    if (r->options->capacity > 0)
+        printf(
+            "\nwith room for %lld %s of each rank and no counts, a rank sends every other %s of rows and about %s of "
+            "results\n",
+            CLI_COUNT(r->options->capacity, "token"), cli_bytes(text[0], bytes[0]), cli_bytes(text[1], bytes[1]));
+}
+
 void explain_ranks_print(const explain_ranks *r)
 {
     static const char *const headings[] = { ">rank", ">experts", "gate and up rows", "down rows", "which experts" };
@@ -229,6 +250,7 @@ void explain_ranks_print(const explain_ranks *r)
     cli_table_print(&table);
     cli_table_free(&table);
     print_exchanges(r);
+    print_fixed(r);
 }
 
 json_t *explain_ranks_json(const explain_ranks *r)
@@ -252,7 +274,11 @@ json_t *explain_ranks_json(const explain_ranks *r)
                                  "rows", e->rows, "bytes", e->rows * (double)e->row_bytes, "most_bytes",
                                  (json_int_t)((uint64_t)e->most * e->row_bytes)));
     }
-    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o}", "count", (int)r->placement.ranks, "ep", (int)r->placement.ep,
-                    "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name), "tokens_as",
-                    cli_tokens_as(r->options->tokens_as), "ranks", ranks, "exchange_per_token", exchanges);
+    uint64_t fixed[2];
+    find_fixed(r, fixed);
+    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:I, s:I, s:I}", "count", (int)r->placement.ranks, "ep",
+                    (int)r->placement.ep, "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name),
+                    "tokens_as", cli_tokens_as(r->options->tokens_as), "ranks", ranks, "exchange_per_token", exchanges,
+                    "exchange_capacity", (json_int_t)r->options->capacity, "fixed_dispatch_bytes", (json_int_t)fixed[0],
+                    "fixed_return_bytes", (json_int_t)fixed[1]);
 }

@@ -32,7 +32,12 @@ uint64_t mox_exchange_dispatch_bytes(const moxie_layer_config *c, bool codes)
     return bytes;
 }
 
+moxie_dtype mox_exchange_result_dtype(const moxie_layer_config *c)
+{
+    return c->round_results ? c->dtype : MOXIE_F32;
+}
+
 uint64_t mox_exchange_result_bytes(const moxie_layer_config *c)
 {
-    return (uint64_t)c->hidden * sizeof(float);
+    return (uint64_t)(c->hidden * mox_dtype_bytes(mox_exchange_result_dtype(c)));
 }

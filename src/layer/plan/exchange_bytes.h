@@ -3,7 +3,7 @@
  * exchange_bytes.h - what the rows that ranks exchange consist of, and their bytes.
  *
  *     dispatch   row of x: hidden state, or codes and scales | ids [K] i32 | weights [K] f32, where they multiply x
- *     return     the result of a choice, [H] f32
+ *     return     the result of a choice, [H] f32, or 16-bit where the layer rounds results
  *
  * In the flow: configuration -> [exchange_bytes] -> plan_ranks.c, run_ranks.c.
  */
@@ -22,6 +22,8 @@ int mox_exchange_arrays(const moxie_layer_config *config);
 uint64_t mox_exchange_array_bytes(const moxie_layer_config *config, bool codes, int array);
 /* The same of all arrays together. */
 uint64_t mox_exchange_dispatch_bytes(const moxie_layer_config *config, bool codes);
+/* The type of results on their way. */
+moxie_dtype mox_exchange_result_dtype(const moxie_layer_config *config);
 uint64_t mox_exchange_result_bytes(const moxie_layer_config *config);
 
 #endif

@@ -155,6 +155,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "a13 (a hash of its fields)", quant_hash(&c->a13));
     add(list, "a2 (a hash of its fields)", quant_hash(&c->a2));
     add(list, "activation.kind", c->activation.kind);
+    add(list, "round_results", c->round_results);
     add(list, "routing.on_input", c->routing.on_input);
     add(list, "routing.zero_experts", c->routing.zero_experts);
     add(list, "shared.intermediate", c->shared.intermediate);

@@ -189,7 +189,7 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     if (x == NULL)
         return;
     mox_plan_ranks_set_row(plan);
-    const int64_t results = plan->config.top_k * plan->config.hidden * (int64_t)sizeof(float);
+    const int64_t results = plan->config.top_k * (int64_t)mox_exchange_result_bytes(&plan->config);
     const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
     const int64_t own = mox_max_i64(max_own(plan), 1);
     int64_t limit = mox_max_i64(MOX_EXCHANGE_BYTES / token, 1);
@@ -277,13 +277,14 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         return;
     const moxie_layer_config *config = &plan->config;
     const int64_t tokens = x->chunk_tokens, k = config->top_k, h = config->hidden;
+    const int64_t result = mox_dtype_bytes(mox_exchange_result_dtype(config));
     mox_ranks_space *s = &x->sides[0].space;
     s->order = carve(c, plan->pass_tokens, k, sizeof(int64_t));
-    s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], sizeof(float));
+    s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], result);
     const int64_t returned = tokens * k * (x->capacity > 0 ? x->groups : 1);
-    s->returned = carve(c, returned, h, sizeof(float));
+    s->returned = carve(c, returned, h, result);
     if (x->tp_size > 1)
-        s->whole = carve(c, returned, h, sizeof(float));
+        s->whole = carve(c, returned, h, result);
     if (x->coded)
         carve_codes(plan, s, c);
     if (x->layout == MOXIE_TOKENS_REPLICATED)
@@ -346,7 +347,8 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                  (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));
     }
-    const long long choice = h * 4, token = choice * (long long)plan->config.top_k;
+    const long long choice = (long long)mox_exchange_result_bytes(&plan->config),
+                    token = choice * (long long)plan->config.top_k;
     if (x->capacity > 0)
         snprintf(text, sizeof text, "%lld bytes to each of %d ranks: %lld tokens of %lld bytes", token * x->capacity,
                  (int)x->count, (long long)x->capacity, token);

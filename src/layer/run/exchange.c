@@ -200,41 +200,48 @@ static int64_t next_result(const mox_ranks *x, int32_t r, int64_t top_k, int64_t
     return x->capacity > 0 ? (x->counts.next_row[r] - 1) * top_k + j : x->counts.next_pair[r]++;
 }
 
+/* Begins the rows of own token t, and sets where its results come to. Sends nothing where all ranks have all tokens. */
+static void send_token(const mox_run *run, const mox_chunk *chunk, const row_buffers *b, int64_t t)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t k = run->plan->config.top_k;
+    const bool sends = x->layout == MOXIE_TOKENS_SHARDED;
+    int64_t *next_row = x->counts.next_row;
+    int64_t *position = (int64_t *)(run->space + x->space.position) + (t - chunk->first) * k;
+    int32_t groups[MOXIE_MAX_TOP_K];
+    choose_groups(run, x->rank, t, groups);
+    for (int64_t j = 0; j < k; j++) {
+        const int32_t r = groups[j] * x->tp_size;
+        position[j] = -1;
+        if (groups[j] < 0)
+            continue;
+        const bool begins = begins_row(groups, j);
+        if (begins && sends)
+            begin_row(run, b, next_row[r], t, x->coded ? t - chunk->first : t);
+        next_row[r] += begins;
+        position[j] = next_result(x, r, k, j);
+        if (sends)
+            b->ids[(next_row[r] - 1) * k + j] = run->ids[t * k + j];
+    }
+}
+
 void mox_exchange_send(const mox_run *run, const mox_chunk *chunk)
 {
     const mox_ranks *x = run->plan->ranks;
     const mox_ranks_counts *n = &x->counts;
-    const int64_t k = run->plan->config.top_k;
-    const bool sends = x->layout == MOXIE_TOKENS_SHARDED;
     const row_buffers b = buffers(run, true);
-    int64_t *position = (int64_t *)(run->space + x->space.position);
-    int32_t groups[MOXIE_MAX_TOP_K];
     if (x->capacity == 0)
         count_rows(run, chunk);
-    const int64_t rows = x->capacity > 0 ? place_fixed(x, k) : place_rows(x);
-    for (int64_t t = chunk->first; t < chunk->first + chunk->tokens; t++) {
-        choose_groups(run, x->rank, t, groups);
-        for (int64_t j = 0; j < k; j++) {
-            const int32_t r = groups[j] * x->tp_size;
-            position[(t - chunk->first) * k + j] = -1;
-            if (groups[j] < 0)
-                continue;
-            if (begins_row(groups, j)) {
-                if (sends)
-                    begin_row(run, &b, n->next_row[r], t, x->coded ? t - chunk->first : t);
-                n->next_row[r]++;
-            }
-            position[(t - chunk->first) * k + j] = next_result(x, r, k, j);
-            if (sends)
-                b.ids[(n->next_row[r] - 1) * k + j] = run->ids[t * k + j];
-        }
-    }
-    for (int32_t r = 0; sends && x->capacity > 0 && r < x->count; r += x->tp_size)
+    const int64_t rows = x->capacity > 0 ? place_fixed(x, run->plan->config.top_k) : place_rows(x);
+    for (int64_t t = chunk->first; t < chunk->first + chunk->tokens; t++)
+        send_token(run, chunk, &b, t);
+    if (x->layout != MOXIE_TOKENS_SHARDED)
+        return;
+    for (int32_t r = 0; x->capacity > 0 && r < x->count; r += x->tp_size)
         pad_rows(run, &b, n->next_row[r], n->at[r] + x->capacity);
-    if (sends && x->coded)
-        mox_exchange_quantize(run, chunk);
-    if (sends)
-        copy_rows(run, &b, x->coded ? run->space + x->space.coded : run->args.hidden, rows);
+    if (x->coded)
+        mox_exchange_quantize(run, chunk->first, chunk->tokens);
+    copy_rows(run, &b, x->coded ? run->space + x->space.coded : run->args.hidden, rows);
 }
 
 /* ---- all tokens -------------------------------------------------------------------------------------- */

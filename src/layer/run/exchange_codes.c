@@ -29,10 +29,10 @@ static void quantize_token(void *context, int64_t token, int32_t worker)
     mox_act_row_store(&c->a13, codes, scales, c->hidden, run->space + x->space.coded + token * x->row_bytes);
 }
 
-void mox_exchange_quantize(const mox_run *run, const mox_chunk *chunk)
+void mox_exchange_quantize(const mox_run *run, int64_t first, int64_t tokens)
 {
-    quantize_job job = { run, chunk->first };
-    mox_parallel(run->queue.executor, chunk->tokens, quantize_token, &job);
+    quantize_job job = { run, first };
+    mox_parallel(run->queue.executor, tokens, quantize_token, &job);
 }
 
 moxie_status mox_exchange_check_scale(const mox_run *run, moxie_error *error)

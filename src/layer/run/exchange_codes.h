@@ -9,10 +9,10 @@
 #ifndef MOX_LAYER_EXCHANGE_CODES_H
 #define MOX_LAYER_EXCHANGE_CODES_H
 
-#include "layer/run/exchange.h"
+#include "layer/run/run_state.h"
 
-/* Fills the buffer `coded`, a row for each token of the chunk. */
-void mox_exchange_quantize(const mox_run *run, const mox_chunk *chunk);
+/* Fills the buffer `coded`: a row for each of `tokens` own tokens from `first` on. */
+void mox_exchange_quantize(const mox_run *run, int64_t first, int64_t tokens);
 /* An update of an expert may have changed the static scale that the plans of all ranks agreed on. */
 moxie_status mox_exchange_check_scale(const mox_run *run, moxie_error *error);
 

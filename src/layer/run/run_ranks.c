@@ -135,7 +135,8 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     const mox_ranks *x = plan->ranks;
     const int64_t cols = x->col[x->tp_rank + 1] - x->col[x->tp_rank];
     const int64_t rows = x->counts.from[x->count - 1] + x->counts.from_rows[x->count - 1];
-    float *results = at(own, x->space.results);
+    const moxie_dtype dtype = mox_exchange_result_dtype(&plan->config);
+    char *results = at(own, x->space.results);
     mox_run run = *own;
     run.args.tokens = rows;
     run.args.hidden = at(own, x->space.recv_x);
@@ -150,8 +151,8 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
         int64_t *order = x->capacity > 0 ? run.permutation.position : at(own, x->space.order);
         const int64_t count = x->capacity > 0 ? run.tokens * plan->config.top_k : order_of(&run, order);
         mox_run_tp_own_columns(&run);
-        MOX_TRY(mox_run_scatter(&run, order, count, cols, results, error));
-        results += count * cols;
+        MOX_TRY(mox_run_scatter(&run, order, count, cols, dtype, results, error));
+        results += count * cols * mox_dtype_bytes(dtype);
     }
     return MOXIE_OK;
 }
@@ -177,7 +178,8 @@ static moxie_status start_return(const mox_run *run, moxie_comm_rows *rows, mox_
     }
     *rows = (moxie_comm_rows) { .send = at(run, x->space.results),
                                 .recv = at(run, x->space.returned),
-                                .row_bytes = (uint64_t)x->unit * sizeof(float),
+                                .row_bytes = (uint64_t)(x->unit *
+                                                        mox_dtype_bytes(mox_exchange_result_dtype(&run->plan->config))),
                                 .send_rows = n->out,
                                 .send_at = n->out_at,
                                 .recv_rows = n->in,
@@ -202,8 +204,10 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     const mox_ranks *x = run->plan->ranks;
     if (run->tokens == 0)
         return MOXIE_OK;
-    const float *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
-    mox_combine_args args = mox_run_combine_args(run, rows, at(run, x->space.position));
+    const void *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
+    const bool rounded = run->plan->config.round_results != 0;
+    mox_combine_args args = mox_run_combine_args(run, rounded ? NULL : rows, at(run, x->space.position));
+    args.y16 = rounded ? rows : NULL;
     args.out = output_of(run);
     return mox_run_combine(run, &args, error);
 }

@@ -31,6 +31,11 @@ mox_row_norm_args mox_run_norm_args(const moxie_row_norm *norm, const float *wei
                                  .factor = norm->factor != 0 ? norm->factor : 1 };
 }
 
+moxie_dtype mox_run_rounds_to(const mox_run *run)
+{
+    return run->plan->config.round_results ? run->plan->config.dtype : MOXIE_DTYPE_NONE;
+}
+
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)
 {
     return run->probe == NULL ? MOXIE_OK : run->probe->after(run->probe->user, run, stage, pass, error);

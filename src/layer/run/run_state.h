@@ -94,6 +94,8 @@ const void *mox_run_hidden(const mox_run *run);
 bool mox_run_has_row_per_pair(const mox_run *run);
 /* The arguments of a norm of rows of `cols` numbers; x, x_dtype, out and the number of rows are the caller's to set. */
 mox_row_norm_args mox_run_norm_args(const moxie_row_norm *norm, const float *weight, int64_t cols);
+/* The type that routed experts' results are rounded to; NONE: they are not. */
+moxie_dtype mox_run_rounds_to(const mox_run *run);
 /* Calls the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
 
