@@ -670,10 +670,10 @@ typedef struct moxie_options {
      * make the same calls in the same order, with one max_tokens. Plans may share a comm; they run one at a time. */
     struct moxie_comm *comm;
     int32_t token_layout; /* moxie_token_layout; read with a comm */
-    /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own; else its part of them). Ranks
-     * then tell each other no counts: every message has room for so many, and there is one exchange each way. For
-     * few tokens. A rank with more fails with MOXIE_ERR_ARGUMENT, the others with MOXIE_ERR_MISMATCH. The same on all
-     * ranks. 0: counts, and batches of any size. */
+    /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own, else its part of them). Then
+     * ranks exchange no counts: every message has room for so many, and there is one exchange each way. For few tokens.
+     * A rank with more fails with MOXIE_ERR_ARGUMENT, the others with MOXIE_ERR_MISMATCH. The same on all ranks.
+     * 0: counts, and batches of any size. */
     int64_t exchange_capacity;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
