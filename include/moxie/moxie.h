@@ -529,6 +529,10 @@ typedef struct moxie_layer_config {
      * and all ranks of a group pass it the same tokens. */
     int32_t tp_size, tp_rank;
     const moxie_slot_map *slot_map; /* of ep_size ranks; NULL: ep_map's. moxie_layer_create copies it */
+    /* 1: each routed expert's result is rounded to dtype, BF16 or F16, before its routing weight multiplies it; after
+     * expert_norm. So ranks return 16-bit rows, and one rank computes the same. The shared expert's is not rounded. Not
+     * for the cuda back end. 0: results are f32. */
+    int32_t round_results;
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
 
@@ -671,6 +675,11 @@ typedef struct moxie_options {
     /* The largest rank of the LoRA adapters that runs may name (moxie_adapters.h), up to MOXIE_MAX_ADAPTER_RANK; 0:
      * runs have none. The workspace grows with it. Back ends ref and cpu, without a comm. */
     int32_t max_adapter_rank;
+    /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own, else its part of them). Then
+     * ranks exchange no counts: every message has room for so many, and there is one exchange each way. For few tokens.
+     * A rank with more fails with MOXIE_ERR_ARGUMENT, the others with MOXIE_ERR_MISMATCH. The same on all ranks.
+     * 0: counts, and batches of any size. */
+    int64_t exchange_capacity;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 

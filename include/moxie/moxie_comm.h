@@ -123,6 +123,12 @@ typedef struct moxie_comm_options {
 MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_comm_options *options,
                                          moxie_comm **out, moxie_error *error);
 
+/* Bytes that ranks on the host exchange for a layer: *dispatch for a token's row, with its choices, to each rank that
+ * computes one of them; *result for the result of a choice. Where W13 reads quantized activations a row is codes and
+ * scales; static scales count as the same for all experts, without which it is hidden states. Thread-safe. */
+MOXIE_API moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t *dispatch, uint64_t *result,
+                                                moxie_error *error);
+
 /* `ranks` comms in this process, out[r] for rank r. One thread uses a comm at a time. Destroy each of them: they share
  * memory that the last one frees. A thread that waits sleeps. Rows are copied once, from the sender's memory to the
  * receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */

@@ -13,6 +13,7 @@
 #include "layer/config/comm_device.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
+#include "layer/plan/exchange_bytes.h"
 
 int moxie_transport_at(int32_t index, moxie_transport_info *out)
 {
@@ -51,6 +52,19 @@ moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_com
         return status;
     }
     return mox_comm_create(&known, deadline_ms, out, error);
+}
+
+moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t *dispatch, uint64_t *result,
+                                      moxie_error *error)
+{
+    moxie_layer_config read;
+    NEED(config);
+    NEED(dispatch);
+    NEED(result);
+    MOX_TRY(mox_config_read(config, &read, error));
+    *dispatch = mox_exchange_dispatch_bytes(&read, mox_exchange_has_codes(&read));
+    *result = mox_exchange_result_bytes(&read);
+    return MOXIE_OK;
 }
 
 moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,

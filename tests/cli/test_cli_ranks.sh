@@ -25,10 +25,18 @@ same --ranks 3 --tokens-as replicated
 same --ranks 2 --ep-map "$tmp/map.json"
 same --ranks 4 --tp 2 --ep-map "$tmp/map.json" --tokens-as replicated
 same --ranks 24
+same --ranks 3 --exchange-capacity 7
+same --ranks 4 --tp 2 --tokens-as replicated --exchange-capacity 6
+same --ranks 3 --threads 2
+expect 2 "rank 0 has 7 tokens, but the exchange has room for 6" "$moxie" run "$tmp/model" --tokens 21 --ranks 3 --exchange-capacity 6
 # Ids and weights that are given; no tokens; a shared expert; a preset.
 "$moxie" run "$tmp/shared" --tokens 9 -o "$tmp/a.safetensors" >/dev/null
 "$moxie" run "$tmp/shared" --tokens 9 --ranks 3 -o "$tmp/b.safetensors" >/dev/null
 cmp "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "other bytes with a shared expert"
+"$moxie" run "$tmp/shared" --tokens 9 --round-results -o "$tmp/c.safetensors" >/dev/null
+"$moxie" run "$tmp/shared" --tokens 9 --round-results --ranks 3 -o "$tmp/d.safetensors" >/dev/null
+cmp "$tmp/c.safetensors" "$tmp/d.safetensors" || fail "other bytes with results of 16 bits"
+cmp -s "$tmp/a.safetensors" "$tmp/c.safetensors" && fail "--round-results changes nothing"
 expect 0 "3 ranks" "$moxie" run "$tmp/model" --tokens 0 --ranks 3
 expect 0 "2 ranks" "$moxie" run --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 8 --tokens 3 --ranks 2
 expect 0 '"tokens_as": "scattered"' "$moxie" run "$tmp/model" --ranks 2 --tp 2 --tokens-as scattered --json
@@ -128,6 +136,10 @@ expect 2 "go together" "$moxie" explain "$tmp/model" --ranks 2 --link-us 1
 expect 2 "--limits goes with --ranks N" "$moxie" explain "$tmp/model" --limits "$limits"
 expect 3 "none" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tmp/none.json"
 expect 3 "holds no limits" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tmp/map.json"
+# Codes of 256 columns and two scales a row, results of 16 bits, and messages of a fixed capacity.
+expect 0 "^dispatch +[0-9]+ " "$moxie" explain "$tmp/shared" --ranks 2 --round-results --exchange-capacity 4
+grep -qE "^return +512 " "$tmp/out" || fail "results are not of 16 bits: $(cat "$tmp/out")"
+grep -q "room for 4 tokens" "$tmp/out" || fail "explain without the capacity: $(cat "$tmp/out")"
 
 # ---- bench --------------------------------------------------------------------------------------------
 expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3

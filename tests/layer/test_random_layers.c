@@ -46,7 +46,8 @@ static void random_layers(void **state)
     (void)state;
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 500 / (test_quick() ? 4 : test_one_in(10, "layers")));
     const uint64_t first = test_seed(20250);
-    const test_layer_limits limits[] = { { .tokens = -1 }, { .tokens = -1, .features = true } };
+    const test_layer_limits limits[] = { { .tokens = -1, .rounds = true },
+                                         { .tokens = -1, .features = true, .rounds = true } };
     moxie_executor *pool = NULL;
     moxie_error error;
     assert_ok(moxie_executor_create(2, &pool, &error), &error);

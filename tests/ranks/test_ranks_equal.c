@@ -40,6 +40,8 @@ static test_ranks_spec any_spec(test_layer *layer, test_rng *rng, moxie_token_la
         spec.options.mode = MOXIE_MODE_EXACT;
     spec.more = spec.chunk > 0 && spec.chunk % 2 == 0 ? 2 : 0;
     test_ranks_cut(&spec, rng, layer->args.tokens);
+    if (test_below(rng, 3) == 0)
+        spec.options.exchange_capacity = test_ranks_own(&spec, layer->args.tokens) + (int64_t)test_below(rng, 3);
     *map = test_ranks_map(layer, rng, spec.tp > 1 ? spec.ranks / spec.tp : spec.ranks);
     if (test_below(rng, 3) == 0)
         spec.map = map;
@@ -48,12 +50,12 @@ static test_ranks_spec any_spec(test_layer *layer, test_rng *rng, moxie_token_la
 
 static void describe(const test_layer *layer, const test_ranks_spec *spec)
 {
-    print_error("%s\n  %d ranks, tp %d, %s, %s, chunks of %lld (+ %lld a rank)\n", layer->text, (int)spec->ranks,
-                (int)spec->tp, layouts[spec->layout],
+    print_error("%s\n  %d ranks, tp %d, %s, %s, chunks of %lld (+ %lld a rank), capacity %lld\n", layer->text,
+                (int)spec->ranks, (int)spec->tp, layouts[spec->layout],
                 spec->map != NULL   ? "slot map"
                 : spec->ep_map == 0 ? "linear"
                                     : "round robin",
-                (long long)spec->chunk, (long long)spec->more);
+                (long long)spec->chunk, (long long)spec->more, (long long)spec->options.exchange_capacity);
 }
 
 /* The first token whose bytes differ. */
@@ -98,7 +100,7 @@ static void random_layers(void **state)
         const moxie_token_layout layout = (moxie_token_layout)(seed % 3);
         const bool sharded = layout == MOXIE_TOKENS_SHARDED;
         const test_layer_limits limits = {
-            .tokens = -1, .features = seed % 2 == 0, .no_parallel = true, .plain_routing = sharded
+            .tokens = -1, .features = seed % 2 == 0, .no_parallel = true, .plain_routing = sharded, .rounds = true
         };
         test_rng rng = { seed };
         test_layer layer;

@@ -374,7 +374,7 @@ static void runs_allocate_nothing(void **state)
 {
     (void)state;
     for (int layout = MOXIE_TOKENS_SHARDED; layout <= MOXIE_TOKENS_SCATTERED; layout++)
-        for (uint64_t seed = 0; seed < 6; seed++) {
+        for (uint64_t seed = 0; seed < 12; seed++) { /* some with codes, a capacity, results of 16 bits */
             test_rank_result results[TEST_MAX_RANKS];
             test_ranks_spec spec = spec_of((moxie_token_layout)layout);
             begin(30 + seed);
@@ -382,6 +382,8 @@ static void runs_allocate_nothing(void **state)
             spec.first[2] = 13;
             spec.runs = 3;
             spec.chunk = seed % 2 == 0 ? 0 : 3;
+            spec.options.exchange_capacity = seed % 3 == 0 ? 13 : 0;
+            layer.config.round_results = seed % 3 == 1 && layer.config.dtype != MOXIE_F32;
             spec.allocations = 1;
             run(&spec, results);
             for (int r = 0; r < 2; r++)

@@ -194,6 +194,7 @@ static void test_random(void **state)
     for (uint64_t seed = 0; seed < configs; seed++) {
         test_layer_limits limits = any_limits;
         limits.features = seed % 2 == 1;
+        limits.rounds = true;
         try_layer(test_seed(26048000) + seed, &limits, sizes[seed % SIZES]);
     }
 }

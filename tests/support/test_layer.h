@@ -31,6 +31,7 @@ typedef struct test_layer_limits {
     bool decoded_acts; /* such weights, and quantized activations that GPUs dequantize to 16 bits, too */
     bool to_fp8;       /* MXFP4 weights and FP8 activations with a scale a row, which GPUs multiply as FP8 */
     bool blocks;       /* weights whose scales GPUs multiply by sums: FP8 of blocks, integers with zero points or f16 */
+    bool rounds;       /* also layers that round their experts' results */
     bool short_groups; /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     bool wide;         /* at most 40 hidden, intermediate a multiple of 128 */
     const test_weight_quant *weight; /* of all experts; NULL: any */

@@ -192,6 +192,17 @@ void test_ranks_cut(test_ranks_spec *spec, test_rng *rng, int64_t tokens)
     spec->first[spec->ranks] = tokens;
 }
 
+int64_t test_ranks_own(const test_ranks_spec *spec, int64_t tokens)
+{
+    int64_t most = 1;
+    for (int32_t r = 0; r < spec->ranks; r++) {
+        const int64_t cut = (r + 1) * tokens / spec->ranks - r * tokens / spec->ranks;
+        const int64_t own = spec->layout == MOXIE_TOKENS_SHARDED ? spec->first[r + 1] - spec->first[r] : cut;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
 /* Rank r's place in the whole output, or memory of its own where every rank gets all. */
 static void *output_of(const test_layer *layer, const test_ranks_spec *spec, int32_t rank, void *output)
 {

@@ -173,9 +173,9 @@ static void add_draw(const counter *c, int draw, sim_traffic *out)
     const moxie_layer_config *whole = &c->sim->whole;
     const sim_link *link = &c->sim->link;
     const int64_t others = c->map.ranks - 1;
-    const double back = 4.0 * (double)whole->hidden;
-    const double row = (double)whole->hidden * (whole->dtype == MOXIE_F32 ? 4 : 2) +
-                       (double)whole->top_k * (whole->routing.on_input ? 8 : 4);
+    uint64_t row_bytes = 0, back_bytes = 0;
+    moxie_exchange_row_bytes(whole, &row_bytes, &back_bytes, NULL); /* a configuration that made a plan */
+    const double row = (double)row_bytes, back = (double)back_bytes;
     double dispatch = 0, give_back = 0, sum = 0;
     int64_t most = 0, rows = 0, returned = 0;
     for (int32_t r = 0; r < c->map.ranks; r++) {

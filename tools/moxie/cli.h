@@ -200,6 +200,7 @@ typedef struct cli_layer_options {
     const char *isa, *device;
     int64_t tokens;
     moxie_dtype dtype;        /* of the hidden states; NONE: the checkpoint's */
+    bool round_results;       /* of experts, to the type of the hidden states */
     bool json;                /* print one JSON object, no progress bar */
     bool allow_unread;        /* load a layer even if it has tensors that moxie does not know */
     bool plans_only;          /* the command runs nothing, so a device may be an architecture */

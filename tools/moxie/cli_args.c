@@ -106,7 +106,16 @@ static const char *parse_device(struct argp_state *state, const cli_layer_option
     return text;
 }
 
-enum { OPT_LAYER = 1024, OPT_ISA, OPT_THREADS, OPT_MODE, OPT_ACTIVATIONS, OPT_DEVICE, OPT_ALLOW_UNREAD };
+enum {
+    OPT_LAYER = 1024,
+    OPT_ISA,
+    OPT_THREADS,
+    OPT_MODE,
+    OPT_ACTIVATIONS,
+    OPT_DEVICE,
+    OPT_ALLOW_UNREAD,
+    OPT_ROUND_RESULTS
+};
 
 static const struct argp_option layer_options[] = {
     { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
@@ -116,6 +125,8 @@ static const struct argp_option layer_options[] = {
     { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
     { "device", OPT_DEVICE, "N", 0,
       "GPU (default 0), for back end cuda; explain: or sm_90, sm_80, sm_100, amx, avx512, ...", 0 },
+    { "round-results", OPT_ROUND_RESULTS, NULL, 0,
+      "round each expert's result to the 16-bit type of the hidden states; ranks return half the bytes", 0 },
     { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "load a layer even if it has tensors that moxie does not know", 0 },
     { "json", 'j', NULL, 0, "print one JSON object", 0 },
     { 0 },
@@ -147,6 +158,7 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
     case OPT_MODE: options->mode = cli_parse_name(state, &cli_modes, arg); return 0;
     case OPT_ACTIVATIONS: options->activations = cli_parse_name(state, &cli_activations, arg); return 0;
     case OPT_DEVICE: options->device = parse_device(state, options, arg); return 0;
+    case OPT_ROUND_RESULTS: options->round_results = true; return 0;
     case OPT_ALLOW_UNREAD: options->allow_unread = true; return 0;
     case ARGP_KEY_END: choose_backend(state, options); return 0;
     case 'j': options->json = true; return 0;

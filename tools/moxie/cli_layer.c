@@ -43,6 +43,7 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
     out->weights = moxie_model_layer_weights(out->loaded);
     if (options->dtype)
         out->config.dtype = options->dtype;
+    out->config.round_results = options->round_results;
     return MOXIE_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OPT_RANKS = 1300, OPT_TP, OPT_EP_MAP, OPT_TOKENS_AS, OPT_COMM };
+enum { OPT_RANKS = 1300, OPT_TP, OPT_EP_MAP, OPT_TOKENS_AS, OPT_COMM, OPT_CAPACITY };
 
 static const char *const kinds[] = { "linear", "round_robin", NULL }; /* in the order of moxie_expert_map_kind */
 static const char *const layouts[] = { "sharded", "replicated", "scattered", NULL }; /* of moxie_token_layout */
@@ -26,6 +26,8 @@ static const struct argp_option ranks_options[] = {
       "the "
       "outputs of a part",
       0 },
+    { "exchange-capacity", OPT_CAPACITY, "N", 0,
+      "messages with room for N tokens of each rank, and no counts before them: for few tokens", 0 },
     { 0 },
 };
 
@@ -83,6 +85,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_TOKENS_AS:
         options->tokens_as = cli_parse_name(state, &layout_names, arg);
         options->lone = "--tokens-as";
+        return 0;
+    case OPT_CAPACITY:
+        options->capacity = cli_parse_int(state, "--exchange-capacity", arg, 1, INT32_MAX);
+        options->lone = "--exchange-capacity";
         return 0;
     case OPT_COMM: options->comm = cli_parse_name(state, &comm_names, arg); return 0;
     case ARGP_KEY_END: check(state, options); return 0;

@@ -22,6 +22,7 @@ static moxie_options options_of(cli_rank *r, cli_progress *progress)
     o.executor = r->executor;
     o.comm = r->comm;
     o.token_layout = r->all->options.tokens_as;
+    o.exchange_capacity = r->all->options.capacity;
     if (r->rank == 0 && progress) {
         o.progress = cli_progress_experts;
         o.progress_user = progress;
@@ -61,15 +62,21 @@ static moxie_status make_rank(cli_rank *r, moxie_error *error)
     return cli_rank_agree(r, status, error);
 }
 
-/* The threads of local ranks: their share of all, and one at least. */
+/* The threads of local ranks: their share of all. Where there is not one for each, all ranks share one pool and take
+ * turns: threads of their own would be more than processors, and the system does not divide those evenly in the time of
+ * a step. */
 static moxie_status make_executors(cli_ranks *all, moxie_error *error)
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_status status = moxie_machine_info(&machine, error);
     const int32_t threads = all->layer->threads > 0 ? all->layer->threads : machine.processors;
+    const bool one_pool = threads < all->here;
     for (int32_t i = 0; i < all->here && status == MOXIE_OK; i++) {
-        const int32_t share = threads / all->here + (i < threads % all->here);
-        status = cli_executor_create(all->layer->command, share > 0 ? share : 1, &all->rank[i].executor, error);
+        const int32_t share = one_pool ? threads : threads / all->here + (i < threads % all->here);
+        if (one_pool && i > 0)
+            all->rank[i].executor = all->rank[0].executor;
+        else
+            status = cli_executor_create(all->layer->command, share, &all->rank[i].executor, error);
     }
     return status;
 }

@@ -137,7 +137,7 @@ static moxie_status open_preset(bench *b, moxie_error *error)
 {
     const bench_arguments *args = b->args;
     moxie_layer_config *config = &b->model.config;
-    moxie_status status = preset_config(&args->preset, args->layer.activations, config, error);
+    moxie_status status = preset_config(&args->preset, &args->layer, config, error);
     if (status != MOXIE_OK)
         return status;
     const int32_t on_input = config->routing.on_input;

@@ -348,10 +348,11 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
     if (args->layer.dir)
         return cli_layer_open(&args->layer, layer, error);
     layer->config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
+    layer->config.round_results = args->layer.round_results;
     if (!args->preset)
         return config_from_flags(args, &layer->config, error);
     const preset_choice choice = { .name = args->preset, .format = args->format };
-    return preset_config(&choice, args->layer.activations, &layer->config, error);
+    return preset_config(&choice, &args->layer, &layer->config, error);
 }
 
 static moxie_status explain(const arguments *args, cli_layer *layer, explain_ranks *ranks, explain_times *times,

@@ -171,7 +171,7 @@ static moxie_status write_results(const char *path, const cli_layer *layer, cons
 /* A preset's layer with made-up weights. */
 static moxie_status open_preset(const run_arguments *args, cli_layer *layer, made_weights *weights, moxie_error *error)
 {
-    moxie_status status = preset_config(&args->preset, args->layer.activations, &layer->config, error);
+    moxie_status status = preset_config(&args->preset, &args->layer, &layer->config, error);
     if (status == MOXIE_OK && args->layer.dtype)
         layer->config.dtype = args->layer.dtype;
     if (status == MOXIE_OK)

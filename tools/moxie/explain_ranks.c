@@ -123,16 +123,17 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     const int64_t others = k < ep - 1 ? k : ep - 1, with_own = k < ep ? k : ep;
     const int64_t most = others * tp > with_own * tp - 1 ? others * tp : with_own * tp - 1;
     const bool sharded = layout == MOXIE_TOKENS_SHARDED, replicated = layout == MOXIE_TOKENS_REPLICATED;
-    double copies, results;
-    const moxie_status status = count_rows(r, &copies, &results, error);
-    r->exchange[0] =
-        (explain_exchange) { "dispatch", (uint64_t)c->hidden * width + (uint64_t)k * (c->routing.on_input ? 8 : 4),
-                             sharded ? copies : 0, sharded ? most : 0 };
+    double copies = 0, results = 0;
+    uint64_t row = 0, result = 0;
+    moxie_status status = moxie_exchange_row_bytes(c, &row, &result, error);
+    if (status == MOXIE_OK)
+        status = count_rows(r, &copies, &results, error);
+    r->exchange[0] = (explain_exchange) { "dispatch", row, sharded ? copies : 0, sharded ? most : 0 };
     const bool sums = r->rank[0].columns != 0;
     r->exchange[1] =
         (explain_exchange) { sums ? "sum" : "act", sums ? (uint64_t)c->hidden * 4 : (uint64_t)c->intermediate * of_act,
                              (double)(k * (tp - 1)), k * (tp - 1) };
-    r->exchange[2] = (explain_exchange) { "return", (uint64_t)c->hidden * 4, results, r->placement.ranks > 1 ? k : 0 };
+    r->exchange[2] = (explain_exchange) { "return", result, results, r->placement.ranks > 1 ? k : 0 };
     r->exchange[3] =
         (explain_exchange) { "gather", (uint64_t)c->hidden * width, replicated ? (double)(r->placement.ranks - 1) : 0,
                              replicated ? r->placement.ranks - 1 : 0 };
@@ -211,6 +212,27 @@ static void print_exchanges(const explain_ranks *r)
     cli_table_free(&table);
 }
 
+/* What a rank sends to every other, however many tokens it has. */
+static void find_fixed(const explain_ranks *r, uint64_t bytes[2])
+{
+    const uint64_t capacity = (uint64_t)r->options->capacity;
+    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
+    bytes[0] = sharded ? capacity * r->exchange[0].row_bytes : 0;
+    bytes[1] = capacity * (uint64_t)r->config.top_k * r->exchange[2].row_bytes / (uint64_t)r->placement.tp;
+}
+
+static void print_fixed(const explain_ranks *r)
+{
+    uint64_t bytes[2];
+    char text[2][16];
+    find_fixed(r, bytes);
+    if (r->options->capacity > 0)
+        printf(
+            "\nwith room for %lld %s of each rank and no counts, a rank sends every other %s of rows and about %s of "
+            "results\n",
+            CLI_COUNT(r->options->capacity, "token"), cli_bytes(text[0], bytes[0]), cli_bytes(text[1], bytes[1]));
+}
+
 void explain_ranks_print(const explain_ranks *r)
 {
     const bool columns = r->rank[0].columns != 0;
@@ -234,6 +256,7 @@ void explain_ranks_print(const explain_ranks *r)
     cli_table_print(&table);
     cli_table_free(&table);
     print_exchanges(r);
+    print_fixed(r);
 }
 
 json_t *explain_ranks_json(const explain_ranks *r)
@@ -260,7 +283,11 @@ json_t *explain_ranks_json(const explain_ranks *r)
                                  "rows", e->rows, "bytes", e->rows * (double)e->row_bytes, "most_bytes",
                                  (json_int_t)((uint64_t)e->most * e->row_bytes)));
     }
-    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o}", "count", (int)r->placement.ranks, "ep", (int)r->placement.ep,
-                    "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name), "tokens_as",
-                    cli_tokens_as(r->options->tokens_as), "ranks", ranks, "exchange_per_token", exchanges);
+    uint64_t fixed[2];
+    find_fixed(r, fixed);
+    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:I, s:I, s:I}", "count", (int)r->placement.ranks, "ep",
+                    (int)r->placement.ep, "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name),
+                    "tokens_as", cli_tokens_as(r->options->tokens_as), "ranks", ranks, "exchange_per_token", exchanges,
+                    "exchange_capacity", (json_int_t)r->options->capacity, "fixed_dispatch_bytes", (json_int_t)fixed[0],
+                    "fixed_return_bytes", (json_int_t)fixed[1]);
 }

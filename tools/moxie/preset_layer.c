@@ -99,13 +99,13 @@ static moxie_status choose_activations(const char *acts_of, int32_t activations,
     return status;
 }
 
-moxie_status preset_config(const preset_choice *choice, int32_t activations, moxie_layer_config *out,
+moxie_status preset_config(const preset_choice *choice, const cli_layer_options *layer, moxie_layer_config *out,
                            moxie_error *error)
 {
     *out = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
     moxie_status status = moxie_preset_config(choice->name, choice->format, out, error);
     if (status == MOXIE_OK)
-        status = choose_activations(choice->acts_of, activations, out, error);
+        status = choose_activations(choice->acts_of, layer->activations, out, error);
     if (status != MOXIE_OK)
         return status;
     if (choice->no_shared && out->shared.intermediate == 0)
@@ -115,5 +115,6 @@ moxie_status preset_config(const preset_choice *choice, int32_t activations, mox
         out->shared = (moxie_shared_config) { 0 };
     if (choice->experts)
         out->experts = choice->experts;
+    out->round_results = layer->round_results;
     return MOXIE_OK;
 }

@@ -20,7 +20,7 @@ void preset_check(struct argp_state *state, const preset_choice *choice, const c
 /* "mxfp4-gptoss": the chosen format, or the preset's first. */
 const char *preset_format(const preset_choice *choice);
 /* The chosen configuration. Arrays that its routing may need (bias, table) are absent. */
-moxie_status preset_config(const preset_choice *choice, int32_t activations, moxie_layer_config *out,
+moxie_status preset_config(const preset_choice *choice, const cli_layer_options *layer, moxie_layer_config *out,
                            moxie_error *error);
 
 #endif

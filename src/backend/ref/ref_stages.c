@@ -6,6 +6,7 @@
 #include "backend/ref/ref_stages.h"
 
 #include "base/sizes.h"
+#include "cpu/combine/combine.h"
 #include "ref/ref.h"
 #include "route/route_rules.h"
 
@@ -181,7 +182,7 @@ static void combine_token(void *context, int64_t t, int32_t worker)
         for (int64_t i = t * args->top_k; i < (t + 1) * args->top_k; i++)
             if (row_of(args, i) >= 0)
                 sum += (args->weights != NULL ? (double)args->weights[i] : 1) *
-                       args->y[row_of(args, i) * args->hidden + n];
+                       mox_combine_y(args, row_of(args, i) * args->hidden + n);
             else if (mox_combine_is_identity(args, i))
                 sum += (double)args->identity_weights[i] *
                        mox_load(args->out_dtype, (const char *)args->identity + (t * args->hidden + n) * bytes);

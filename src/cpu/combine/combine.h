@@ -2,6 +2,7 @@
  *
  * combine.h - family combine: the weighted sum over a token's experts.
  *
+ *     y = round(y)                                                 to a 16-bit type, where the layer says so
  *     acc = 0; for j = 0..K-1 in order: if position[t,j] >= 0: acc = acc + w[t,j] * y[position[t,j]]
  *                                       if the choice is an identity expert: acc = acc + w[t,j] * x[t]
  *     acc = acc + (shared_weight[t] * shared_scale) * shared[t]    when there is a shared expert
@@ -23,6 +24,8 @@ typedef struct mox_combine_kernel {
 } mox_combine_kernel;
 
 const mox_combine_kernel *mox_combine_at(int32_t i);
+/* Number `at` of y, rounded where args say so. Immutable. */
+float mox_combine_y(const mox_combine_args *args, int64_t at);
 
 /* What every kernel of combine.def provides. */
 #define MOX_COMBINE(id, isa, exactness, layout)                                                                        \

@@ -24,6 +24,19 @@ static void add_scaled(float *restrict acc, const float *restrict row, float wei
         acc[i] = acc[i] + weight * row[i];
 }
 
+/* Columns of a row of y; in `buffer` if they must be rounded or widened. */
+static const float *columns_of(const mox_combine_args *args, int64_t row, int64_t first, int64_t count, float *buffer)
+{
+    uint16_t rounded[BLOCK];
+    const int64_t at = row * args->hidden + first;
+    if (args->round_y == MOXIE_DTYPE_NONE)
+        return args->y + at;
+    if (args->y16 == NULL)
+        mox_narrow(args->round_y, args->y + at, rounded, count);
+    mox_widen(args->round_y, args->y16 != NULL ? (const uint16_t *)args->y16 + at : rounded, buffer, count);
+    return buffer;
+}
+
 static void add_identity(const mox_combine_args *args, float *acc, int64_t token, float weight, int64_t first,
                          int64_t count)
 {
@@ -35,12 +48,12 @@ static void add_identity(const mox_combine_args *args, float *acc, int64_t token
 
 static void combine_block(const mox_combine_args *args, int64_t token, int64_t first, int64_t count)
 {
-    float acc[BLOCK] = { 0 };
+    float acc[BLOCK] = { 0 }, y[BLOCK];
     for (int64_t j = 0; j < args->top_k; j++) {
         const int64_t choice = token * args->top_k + j, row = row_of(args, choice);
         if (row >= 0)
-            add_scaled(acc, args->y + row * args->hidden + first, args->weights != NULL ? args->weights[choice] : 1.0f,
-                       count);
+            add_scaled(acc, columns_of(args, row, first, count, y),
+                       args->weights != NULL ? args->weights[choice] : 1.0f, count);
         else if (mox_combine_is_identity(args, choice))
             add_identity(args, acc, token, args->identity_weights[choice], first, count);
     }

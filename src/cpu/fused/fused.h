@@ -102,8 +102,9 @@ typedef struct mox_fused_args {
     mox_fused_phases phases;     /* of cut records one alone, with one part */
     const mox_fused_part *parts; /* [n_parts] */
     int64_t n_parts, tokens;
-    const void *x; /* [tokens, H] of `dtype` */
+    const void *x; /* [tokens, H] of `dtype`, or rows of the first product's codes */
     moxie_dtype dtype;
+    bool coded;                        /* x has rows of codes (quant/act_row.h), which nothing multiplies */
     mox_fused_item *items;             /* [slots of all parts] */
     void *scratch;                     /* [workers] of scratch_bytes, 64-byte aligned */
     uint64_t scratch_bytes;            /* mox_fused_scratch() */

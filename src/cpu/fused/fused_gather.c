@@ -6,11 +6,12 @@
  *     x[t] -> (* row weight, rounded to x's dtype) -> codes, scales -> the row of each pair of t
  *
  * The numbers are those of family quant_act; only the place where they are stored differs. A token is converted once
- * for all its experts, unless its numbers depend on the expert.
+ * for all its experts, unless its numbers depend on the expert. Tokens that came from other ranks are codes already.
  */
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/fused/fused.h"
+#include "quant/act_row.h"
 
 /* Where the rows of a slot begin whose first pair is `first`. */
 static void *rows_of_slot(const mox_fused_product *product, const mox_fused_activations *acts, int64_t first)
@@ -18,19 +19,24 @@ static void *rows_of_slot(const mox_fused_product *product, const mox_fused_acti
     return (uint8_t *)acts->data + (uint64_t)first * product->row_bytes;
 }
 
-/* Quantizes sc->row in place: it becomes the codes, as numbers. Times scales that are IN_VALUE they go to sc->scaled.
- */
-static void quantize(const mox_fused_product *product, float static_scale, const mox_fused_scratch_view *sc)
+/* Decodes sc->codes to sc->row. Times scales that are IN_VALUE they go to sc->scaled. */
+static void decode(const mox_fused_product *product, const mox_fused_scratch_view *sc)
 {
-    const mox_act_quantizer quantizer = { .quant = &product->act, .static_scale = static_scale };
     const int64_t cols = product->cols, group = mox_act_group_cols(&product->act, cols);
-    mox_act_quant_row(&quantizer, sc->row, cols, sc->codes, sc->scales);
     mox_act_quant_values(&product->act, sc->codes, cols, sc->row);
     for (int64_t k = 0; product->scaling == MOX_ACT_IN_VALUE && k < cols; k += group) {
         const int64_t end = mox_min_i64(k + group, cols);
         for (int64_t i = k; i < end; i++)
             sc->scaled[i] = sc->row[i] * sc->scales[k / group];
     }
+}
+
+/* Quantizes sc->row in place: it becomes the codes, as numbers. */
+static void quantize(const mox_fused_product *product, float static_scale, const mox_fused_scratch_view *sc)
+{
+    const mox_act_quantizer quantizer = { .quant = &product->act, .static_scale = static_scale };
+    mox_act_quant_row(&quantizer, sc->row, product->cols, sc->codes, sc->scales);
+    decode(product, sc);
 }
 
 /* Stores the converted row for a traced run. */
@@ -87,11 +93,25 @@ static void read_token(const mox_fused_args *args, const mox_fused_product *prod
         values[k] = mox_round_to(args->dtype, values[k] * *weight);
 }
 
+/* The token's row, converted, in sc->row. `weight`: NULL or what multiplies it. */
+static void convert_token(const mox_fused_args *args, const mox_fused_product *product, int64_t token,
+                          const float *weight, float static_scale, const mox_fused_scratch_view *sc)
+{
+    if (args->coded) {
+        const int64_t bytes = mox_act_row_bytes(&product->act, product->cols);
+        mox_act_row_load(&product->act, (const uint8_t *)args->x + token * bytes, product->cols, sc->codes, sc->scales);
+        decode(product, sc);
+        return;
+    }
+    read_token(args, product, token, weight, sc->row);
+    if (!mox_quant_is_none(&product->act))
+        quantize(product, static_scale, sc);
+}
+
 static void gather_converted(const mox_fused_args *args, const mox_fused_part *part, int64_t token,
                              const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = part->first;
-    const bool quantized = !mox_quant_is_none(&product->act);
     bool ready = false;
     for (int64_t j = 0; j < part->per_token; j++) {
         const int64_t p = pair_of(part, token, j);
@@ -101,9 +121,7 @@ static void gather_converted(const mox_fused_args *args, const mox_fused_part *p
         const float static_scale = part->static_scale13 != NULL ? part->static_scale13[slot] : 0.0f;
         if (!ready || part->by_pair) {
             const float *weight = part->row_weight != NULL ? &part->row_weight[token * part->per_token + j] : NULL;
-            read_token(args, product, token, weight, sc->row);
-            if (quantized)
-                quantize(product, static_scale, sc);
+            convert_token(args, product, token, weight, static_scale, sc);
             ready = true;
         }
         store(product, &part->a13, part->trace13, first, part->offsets[slot + 1] - first, p, static_scale, sc);

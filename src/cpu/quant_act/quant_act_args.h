@@ -6,6 +6,8 @@
 #ifndef MOX_CPU_QUANT_ACT_ARGS_H
 #define MOX_CPU_QUANT_ACT_ARGS_H
 
+#include <stdbool.h>
+
 #include "cpu/activations.h"
 
 typedef struct mox_quant_act_args {
@@ -28,6 +30,7 @@ typedef struct mox_quant_act_args {
     /* device: the kernel may run beside permute (device_launch.cuh). It reads inputs of the run only: x is one, and
      * rows, source, row_weight and row_scale are NULL. Nothing else in the pass has used the memory of `out` before. */
     int32_t early;
+    bool coded;          /* host: rows of x are quantized already (quant/act_row.h); nothing multiplies them */
     uint8_t *codes;      /* host: [workers, cols] scratch; NULL when not quantized */
     float *row_scratch;  /* host: [workers, cols] */
     mox_activations out; /* where the result goes, and in which form */

@@ -179,6 +179,7 @@ static double combined(const mox_check_context *c, int64_t t, int64_t n, double 
     const mox_run *run = c->run;
     const moxie_layer_config *config = &c->checker->plan->config;
     const int64_t top_k = config->top_k, hidden = config->hidden;
+    const mox_combine_args y = { .y = run->y, .round_y = mox_run_rounds_to(run) };
     double sum = 0;
     *magnitude = 0;
     for (int64_t i = t * top_k; i < (t + 1) * top_k; i++) {
@@ -187,7 +188,7 @@ static double combined(const mox_check_context *c, int64_t t, int64_t n, double 
         if (p < 0 && !identity)
             continue;
         const double weight = config->routing.on_input && !identity ? 1 : run->weights[choice];
-        const double term = weight * (identity ? own_state(run, t, n) : (double)run->y[p * hidden + n]);
+        const double term = weight * (identity ? own_state(run, t, n) : (double)mox_combine_y(&y, p * hidden + n));
         sum += term;
         *magnitude += fabs(term);
     }

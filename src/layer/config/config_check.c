@@ -142,6 +142,9 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
     MOX_TRY(check_shared_activation(&c, error));
     MOX_TRY(check_norms(&c, error));
     MOX_TRY(check_parallel(&c, error));
+    MOX_FAIL_IF(c.round_results != 0 && (c.round_results != 1 || c.dtype == MOXIE_F32), MOXIE_ERR_ARGUMENT, error,
+                "round_results is %d with dtype %s: it is 0, or 1 with bf16 or f16, to which results are rounded",
+                (int)c.round_results, mox_dtype_name(c.dtype));
     /* What belongs to a router or a shared expert goes with it: callers take these out by their sizes alone. */
     if (c.router_width == 0)
         c.router_norm = (moxie_row_norm) { 0 };

@@ -23,5 +23,8 @@ moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie
     MOX_FAIL_IF(options->token_layout < MOXIE_TOKENS_SHARDED || options->token_layout > MOXIE_TOKENS_SCATTERED,
                 MOXIE_ERR_ARGUMENT, error, "options.token_layout is %d, which is no layout of moxie_token_layout",
                 (int)options->token_layout);
+    MOX_FAIL_IF(options->exchange_capacity < 0, MOXIE_ERR_ARGUMENT, error,
+                "options.exchange_capacity is %lld tokens; it must be 0 or more",
+                (long long)options->exchange_capacity);
     return MOXIE_OK;
 }

@@ -131,6 +131,17 @@ static void add_static_scale(const moxie_plan *plan, mox_projection p, field_lis
     add(list, "", fallback);
 }
 
+/* What the scale of W13's activations is for all of this rank's experts; ANY: it has none; MANY: they differ. */
+#define MANY (INT64_MIN + 1)
+
+static int64_t one_scale13(const moxie_plan *plan)
+{
+    const mox_static_scale *scale = &plan->layer->static_scale[MOX_W13];
+    if (plan->layer->slots == 0)
+        return ANY;
+    return !scale->uniform ? MANY : scale->needed ? number_of(scale->resolved[0]) : 0;
+}
+
 static void list_fields(const moxie_plan *plan, field_list *list)
 {
     const moxie_layer_config *c = &plan->config;
@@ -145,6 +156,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "a13 (a hash of its fields)", quant_hash(&c->a13));
     add(list, "a2 (a hash of its fields)", quant_hash(&c->a2));
     add(list, "activation.kind", c->activation.kind);
+    add(list, "round_results", c->round_results);
     add(list, "routing.on_input", c->routing.on_input);
     add(list, "routing.zero_experts", c->routing.zero_experts);
     add(list, "shared.intermediate", c->shared.intermediate);
@@ -155,6 +167,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "expert_norm (a hash of its fields)", norm_hash(&c->expert_norm));
     add(list, "max_tokens", plan->max_tokens);
     add(list, "token_layout", plan->ranks->layout);
+    add(list, "exchange_capacity", plan->ranks->capacity);
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
     add(list, "how tensor parallel ranks cut W2", plan->tp_cut);
@@ -168,6 +181,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     list->same = list->count;
     for (int p = MOX_W13; p <= MOX_W2; p++)
         add_static_scale(plan, (mox_projection)p, list);
+    add(list, "", plan->ranks->coded ? one_scale13(plan) : MANY);
     add(list, "", plan->ranks->chunk_tokens);
 }
 
@@ -233,6 +247,21 @@ static void set_smallest_chunk(moxie_plan *plan, const field_list *own, const in
         mox_plan_ranks_limit_chunk(plan, value_of(all, r, own->count - 1));
 }
 
+/* One row serves all experts of all ranks only if they quantize it with one scale. */
+static void set_codes(moxie_plan *plan, const field_list *own, const int64_t *all, int32_t ranks)
+{
+    mox_ranks *x = plan->ranks;
+    int64_t one = ANY;
+    for (int32_t r = 0; r < ranks; r++) {
+        const int64_t theirs = value_of(all, r, own->count - 2);
+        if (theirs == MANY || (theirs != ANY && one != ANY && theirs != one))
+            x->coded = false;
+        one = theirs != ANY ? theirs : one;
+    }
+    x->static_scale = one != ANY && one != MANY ? float_of(one) : 0;
+    mox_plan_ranks_set_row(plan);
+}
+
 moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error)
 {
     field_list own = { .count = 0 };
@@ -260,6 +289,7 @@ moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_stat
         met = compare(plan, &own, recv, ranks, rank, &other);
     if (met == MOXIE_OK && status == MOXIE_OK) {
         set_smallest_chunk(plan, &own, recv, ranks);
+        set_codes(plan, &own, recv, ranks);
         plan->ranks->number = (int64_t)mox_comm_operations(comm);
     }
     if (status == MOXIE_OK && met != MOXIE_OK) {

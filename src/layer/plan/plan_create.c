@@ -79,6 +79,7 @@ static void set_pass(moxie_plan *plan)
     const int64_t max_tokens = mox_plan_max_pass(plan);
     if (routed->fused)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
+    tokens = mox_max_i64(tokens, mox_plan_ranks_min_pass(plan));
     if (plan->backend->on_device)
         tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
     plan->pass_limit = tokens;
@@ -218,12 +219,14 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = mox_tp_add_step(plan, error);
     if (status == MOXIE_OK)
-        status = mox_plan_ranks_add_steps(plan, error);
+        status = mox_plan_ranks_allocate_refusal(plan, error);
     if (read.comm != NULL && layer != NULL) {
         status = mox_plan_ranks_agree(plan, read.comm, status, error);
         if (status == MOXIE_OK)
             status = mox_workspace_assign(plan, error);
     }
+    if (status == MOXIE_OK)
+        status = mox_plan_ranks_add_steps(plan, error);
     if (status != MOXIE_OK) {
         mox_plan_destroy(plan);
         return status;

@@ -8,6 +8,7 @@
 
 #include "base/sizes.h"
 #include "layer/config/tp_slice.h"
+#include "layer/plan/exchange_bytes.h"
 #include "layer/plan/exchange_message.h"
 #include "layer/plan/plan_tp.h"
 
@@ -95,6 +96,11 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
                 "a plan of the %s back end cannot gather activations of tensor parallel ranks yet: use the cpu back "
                 "end, or tp_size 1",
                 plan->backend->name);
+    MOX_FAIL_IF(
+        x->capacity > 0, MOXIE_ERR_UNSUPPORTED, error,
+        "options.exchange_capacity is %lld, but a plan of the %s back end exchanges counts: use the cpu back end, "
+        "or exchange_capacity 0",
+        (long long)x->capacity, plan->backend->name);
     MOX_FAIL_IF(device >= 0 && device != plan->device.ordinal, MOXIE_ERR_MISMATCH, error,
                 "the plan runs on CUDA device %d, but options.comm is of device %d: make the comm for the device of "
                 "the plan",
@@ -112,6 +118,13 @@ static void set_columns(const moxie_layer_config *c, mox_ranks *x)
         x->col[r] = rows.first;
         x->unit = mox_common_divisor(x->unit, rows.count);
     }
+}
+
+/* The oracle's own quantizer runs where the rows are. Static scales may differ: mox_plan_ranks_agree() sees. */
+static bool can_send_codes(const moxie_plan *plan)
+{
+    return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host &&
+           mox_exchange_has_codes(&plan->config);
 }
 
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error)
@@ -139,6 +152,8 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
+    x->coded = can_send_codes(plan);
+    x->capacity = options->exchange_capacity;
     MOX_TRY(set_staged(plan, x, error));
     return place(c, x, error);
 }
@@ -159,17 +174,19 @@ void mox_plan_ranks_destroy(const moxie_plan *plan)
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
 
+/* Of a token, in all arrays. */
 static int64_t row_bytes(const moxie_plan *plan)
 {
-    const moxie_layer_config *c = &plan->config;
-    const int64_t choice = (int64_t)sizeof(int32_t) + (c->routing.on_input ? (int64_t)sizeof(float) : 0);
-    return c->hidden * mox_dtype_bytes(c->dtype) + c->top_k * choice;
+    return (int64_t)mox_exchange_dispatch_bytes(&plan->config, plan->ranks->coded);
 }
 
 /* Copies of a token's row that leave a rank. */
 static int64_t max_copies(const moxie_plan *plan)
 {
-    return plan->ranks->layout == MOXIE_TOKENS_SHARDED ? mox_min_i64(plan->config.top_k, plan->ranks->groups) : 0;
+    const mox_ranks *x = plan->ranks;
+    if (x->layout != MOXIE_TOKENS_SHARDED)
+        return 0;
+    return x->capacity > 0 ? x->groups : mox_min_i64(plan->config.top_k, x->groups);
 }
 
 /* Tokens that one rank owns. */
@@ -177,6 +194,12 @@ static int64_t max_own(const moxie_plan *plan)
 {
     return plan->ranks->layout == MOXIE_TOKENS_SHARDED ? plan->max_tokens
                                                        : mox_ceil_div(plan->max_tokens, plan->ranks->count);
+}
+
+void mox_plan_ranks_set_row(moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    x->row_bytes = (int64_t)mox_exchange_array_bytes(&plan->config, x->coded, 0);
 }
 
 int64_t mox_plan_max_pass(const moxie_plan *plan)
@@ -191,15 +214,39 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     mox_ranks *x = plan->ranks;
     if (x == NULL)
         return;
-    const int64_t results = plan->config.top_k * plan->config.hidden * (int64_t)sizeof(float);
+    mox_plan_ranks_set_row(plan);
+    const int64_t results = plan->config.top_k * (int64_t)mox_exchange_result_bytes(&plan->config);
     const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
     const int64_t own = mox_max_i64(max_own(plan), 1);
     int64_t limit = mox_max_i64(MOX_EXCHANGE_BYTES / token, 1);
     if (mox_plan_ranks_test_chunk > 0)
         limit = mox_min_i64(limit, mox_plan_ranks_test_chunk + x->rank * mox_plan_ranks_test_more);
+    if (x->capacity > 0)
+        x->capacity = mox_min_i64(x->capacity, own);
     x->one_chunk = one_chunk;
-    x->chunk_tokens = one_chunk ? own : mox_min_i64(own, limit);
+    x->chunk_tokens = x->capacity > 0 ? x->capacity : one_chunk ? own : mox_min_i64(own, limit);
     x->max_rows = x->count * x->chunk_tokens;
+}
+
+int64_t mox_plan_ranks_min_pass(const moxie_plan *plan)
+{
+    return plan->ranks != NULL ? plan->ranks->capacity : 0;
+}
+
+/* Also room for hidden states, which may have to travel instead of codes. */
+moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *error)
+{
+    mox_ranks *x = plan->ranks;
+    const moxie_layer_config *c = &plan->config;
+    if (x == NULL || plan->layer == NULL || x->capacity == 0 || x->layout != MOXIE_TOKENS_SHARDED)
+        return MOXIE_OK;
+    const uint64_t codes = mox_exchange_dispatch_bytes(c, true), plain = mox_exchange_dispatch_bytes(c, false);
+    const uint64_t row = x->coded && codes > plain ? codes : plain;
+    x->refusal = mox_arena_calloc(&x->arena, (uint64_t)(x->capacity * (1 + x->count)), row);
+    MOX_FAIL_IF(x->refusal == NULL, MOXIE_ERR_MEMORY, error,
+                "no memory for an exchange of %lld tokens of each rank: lower options.exchange_capacity",
+                (long long)x->capacity);
+    return MOXIE_OK;
 }
 
 void mox_plan_ranks_fit_chunk(moxie_plan *plan)
@@ -242,9 +289,8 @@ static void carve_numbers(const moxie_plan *plan, mox_ranks_space *s, mox_carver
 static void carve_rows(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
 {
     const mox_ranks *x = plan->ranks;
-    const int64_t h = plan->config.hidden, element = mox_dtype_bytes(plan->config.dtype);
-    s->send_x = carve(c, x->chunk_tokens * max_copies(plan), h, element);
-    s->recv_x = carve(c, x->max_rows, h, element);
+    s->send_x = carve(c, x->chunk_tokens * max_copies(plan), x->row_bytes, 1);
+    s->recv_x = carve(c, x->max_rows, x->row_bytes, 1);
 }
 
 /* Buffers that both sides share. */
@@ -253,13 +299,25 @@ static void carve_shared(const moxie_plan *plan, mox_ranks_space *s, mox_carver 
     const mox_ranks *x = plan->ranks;
     const moxie_layer_config *config = &plan->config;
     const int64_t tokens = x->chunk_tokens, k = config->top_k, h = config->hidden;
+    const int64_t result = mox_dtype_bytes(mox_exchange_result_dtype(config));
     s->order = carve(c, plan->pass_tokens, k, sizeof(int64_t));
-    s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], sizeof(float));
-    s->returned = carve(c, tokens * k, h, sizeof(float));
+    s->results = carve(c, x->max_rows * k, x->col[x->tp_rank + 1] - x->col[x->tp_rank], result);
+    const int64_t returned = tokens * k * (x->capacity > 0 ? x->groups : 1);
+    s->returned = carve(c, returned, h, result);
     if (x->tp_size > 1)
-        s->whole = carve(c, tokens * k, h, sizeof(float));
+        s->whole = carve(c, returned, h, result);
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
+}
+
+/* A worker's scratch: the row as f32, its codes and its scales. */
+static void carve_codes(const moxie_plan *plan, mox_ranks_space *s, mox_carver *c)
+{
+    mox_ranks *x = plan->ranks;
+    const int64_t h = plan->config.hidden, floats = h + mox_scale_cols(&plan->config.a13, h);
+    x->code_scratch_bytes = (uint64_t)(mox_ceil_div(floats * (int64_t)sizeof(float) + h, 64) * 64);
+    s->coded = carve(c, x->chunk_tokens, x->row_bytes, 1);
+    s->code_scratch = carve(c, plan->executor.workers, (int64_t)x->code_scratch_bytes, 1);
 }
 
 void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
@@ -268,18 +326,15 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
     if (x == NULL)
         return;
     mox_ranks_space *one = &x->sides[0].space, *two = &x->sides[1].space;
-    const bool chunks = max_own(plan) > x->chunk_tokens;
-    mox_ranks_space numbers = { 0 }, shared = { 0 };
+    const bool chunks = x->capacity == 0 && max_own(plan) > x->chunk_tokens;
+    mox_ranks_space numbers = { 0 };
     carve_numbers(plan, one, c);
     if (chunks)
         carve_numbers(plan, &numbers, c);
     x->number_bytes = c->used;
-    carve_shared(plan, &shared, c);
-    one->order = shared.order;
-    one->results = shared.results;
-    one->returned = shared.returned;
-    one->whole = shared.whole;
-    one->output = shared.output;
+    carve_shared(plan, one, c);
+    if (x->coded)
+        carve_codes(plan, one, c);
     carve_rows(plan, one, c);
     *two = *one;
     if (chunks) {
@@ -341,37 +396,59 @@ static const char *way_of(const moxie_plan *plan)
     return plan->ranks->staged
                ? ", through pinned memory of the host, which waits for the device before each exchange"
                : ", from device to device; the host waits for the choices of experts, and until rows came";
-}
 
-moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
-{
-    const mox_ranks *x = plan->ranks;
-    char text[320];
-    if (x == NULL)
-        return MOXIE_OK;
-    const char *way = way_of(plan);
-    const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
-    if (x->layout == MOXIE_TOKENS_SHARDED) {
-        snprintf(text, sizeof text,
-                 "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks%s",
-                 (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, way);
-        MOX_TRY(add_step(plan, "dispatch", text, error));
+    static const char *what_travels(const moxie_plan *plan)
+    {
+        const bool one_scale = mox_act_quant_needs_static_scale(&plan->config.a13);
+        if (!plan->ranks->coded)
+            return "hidden states";
+        if (one_scale && plan->layer == NULL)
+            return "codes and scales, quantized once, if all experts have one static scale";
+        return "codes and scales, quantized once";
     }
-    if (plan->tp_cut == MOX_TP_SUMS) {
-        snprintf(text, sizeof text,
-                 "%lld bytes a choice from each of the %d tensor parallel ranks of a group to the others", h * 4,
-                 (int)x->tp_size);
-        MOX_TRY(add_step(plan, "sum", text, error));
-    } else if (x->tp_size > 1) {
-        snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
-                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
-        MOX_TRY(add_step(plan, "act", text, error));
+
+    moxie_status mox_plan_ranks_add_steps(moxie_plan * plan, moxie_error * error)
+    {
+        const mox_ranks *x = plan->ranks;
+        char text[320];
+        if (x == NULL)
+            return MOXIE_OK;
+        const char *way = way_of(plan);
+        const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
+        if (x->layout == MOXIE_TOKENS_SHARDED) {
+            if (x->capacity > 0)
+                snprintf(text, sizeof text,
+                         "%lld bytes to each of %d ranks: a capacity of %lld tokens, %lld bytes each; no counts; %s%s",
+                         (long long)(row_bytes(plan) * x->capacity), (int)x->count, (long long)x->capacity,
+                         (long long)row_bytes(plan), what_travels(plan), way);
+            else
+                snprintf(text, sizeof text,
+                         "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s",
+                         (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan), way);
+            MOX_TRY(add_step(plan, "dispatch", text, error));
+        }
+        if (plan->tp_cut == MOX_TP_SUMS) {
+            snprintf(text, sizeof text,
+                     "%lld bytes a choice from each of the %d tensor parallel ranks of a group to the others", h * 4,
+                     (int)x->tp_size);
+            MOX_TRY(add_step(plan, "sum", text, error));
+        } else if (x->tp_size > 1) {
+            snprintf(
+                text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
+                (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+            MOX_TRY(add_step(plan, "act", text, error));
+        }
+        const long long choice = (long long)mox_exchange_result_bytes(&plan->config),
+                        token = choice * (long long)plan->config.top_k;
+        if (x->capacity > 0)
+            snprintf(text, sizeof text, "%lld bytes to each of %d ranks: %lld tokens of %lld bytes%s",
+                     token * x->capacity, (int)x->count, (long long)x->capacity, token, way);
+        else
+            snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", choice, token,
+                     way);
+        MOX_TRY(add_step(plan, "return", text, error));
+        if (x->layout != MOXIE_TOKENS_REPLICATED)
+            return MOXIE_OK;
+        snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
+        return add_step(plan, "gather", text, error);
     }
-    snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", h * 4,
-             h * 4 * (long long)plan->config.top_k, way);
-    MOX_TRY(add_step(plan, "return", text, error));
-    if (x->layout != MOXIE_TOKENS_REPLICATED)
-        return MOXIE_OK;
-    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
-    return add_step(plan, "gather", text, error);
-}

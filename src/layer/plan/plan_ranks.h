@@ -24,6 +24,12 @@ extern int64_t mox_plan_ranks_test_chunk;
 extern int64_t mox_plan_ranks_test_more;
 /* Chooses the size of a chunk. `one_chunk`: a scale covers the whole batch, so it must not be cut. */
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk);
+/* The bytes of a row of x, after x->coded is known. */
+void mox_plan_ranks_set_row(moxie_plan *plan);
+/* Tokens that a pass must have room for: all that a rank owns, where messages have a fixed capacity. */
+int64_t mox_plan_ranks_min_pass(const moxie_plan *plan);
+/* With a fixed capacity: memory to take part in the exchange of a run that is refused. The chunk is known. */
+moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *error);
 /* The shared expert computes own tokens of a chunk in one pass, so a chunk is at most a pass. */
 void mox_plan_ranks_fit_chunk(moxie_plan *plan);
 void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens);
@@ -36,7 +42,7 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error);
 
 /* Compares the plans of all ranks. Collective: `status` says whether this rank's plan could be made so far, and a rank
  * whose plan could not must take part. MOXIE_ERR_MISMATCH names the rank, what differs, and both values. All
- * get the smallest chunk of all, so the caller assigns the workspace again. */
+ * get the smallest chunk of all, and learn whether codes can travel, so the caller assigns the workspace again. */
 moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error);
 
 #endif

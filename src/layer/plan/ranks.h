@@ -11,10 +11,18 @@
  * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
  *
  *     own tokens        position [C, K]    row of `returned` for each choice, or -1
- *     dispatch, out     send_x [C min(K, groups), H], send_ids, send_weights [.., K]
- *     dispatch, in      recv_x [R C, H], recv_ids, recv_weights [R C, K]
+ *     dispatch, out     coded [C], send_x [C min(K, groups)], send_ids, send_weights [.., K]
+ *     dispatch, in      recv_x [R C], recv_ids, recv_weights [R C, K]
  *     return, out       results [R C K, cols of this rank]
  *     return, in        returned [C K, H]; with tp_size > 1 in blocks of columns, which `whole` puts together
+ *
+ * A row of x is a hidden state. Where W13 reads quantized activations, it is the codes and scales of one instead, which
+ * its owner makes once for all ranks (quant/act_row.h); `coded` has those of own tokens.
+ *
+ * With a fixed capacity a batch is one chunk, C is the capacity, and all messages have room for the worst case:
+ *
+ *     send_x [groups C]    C rows for each group; those that are not used have no choices (ids -1)
+ *     results [R C K], returned [groups C K]    the result of choice j of row i at i K + j; zeros where it has none
  *
  * In the flow: options.comm -> plan_ranks.c -> [plan] -> run_ranks.c.
  */
@@ -24,6 +32,7 @@
 #include "base/memory.h"
 #include "comm/comm.h"
 #include "cuda/cuda_table.h"
+#include "layer/plan/exchange_bytes.h"
 
 /* What the buffers of a chunk may take together. A chunk reads all local weights once, so it should be large; but its
  * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
@@ -43,7 +52,8 @@ typedef struct mox_ranks_counts {
 
 /* Byte offsets in the workspace. */
 typedef struct mox_ranks_space {
-    uint64_t position, token; /* [C, K]; [rows] token of each row that is sent or taken */
+    uint64_t position, token;     /* [C, K]; [rows] token of each row that is sent or taken */
+    uint64_t coded, code_scratch; /* [C] rows; [workers] of code_scratch_bytes */
     uint64_t send_x, send_ids, send_weights, recv_x, recv_ids, recv_weights;
     uint64_t order; /* [pass pairs] rows of y in the order of `results` */
     uint64_t results, returned, whole;
@@ -53,8 +63,6 @@ typedef struct mox_ranks_space {
     uint64_t shared_offsets; /* [2] */
 } mox_ranks_space;
 
-#define MOX_DISPATCHED 3 /* arrays that a dispatch sends: hidden rows, ids, weights */
-
 /* What a chunk needs from its dispatch on. There are two, since the next chunk is dispatched before this one is
  * computed. */
 typedef struct mox_ranks_side {
@@ -62,7 +70,8 @@ typedef struct mox_ranks_side {
     mox_ranks_counts counts;
     moxie_comm_rows rows[MOX_DISPATCHED];
     mox_comm_request requests[MOX_DISPATCHED];
-    int32_t open; /* requests that are under way */
+    int32_t open;               /* of these requests, those that are under way */
+    mox_comm_request announced; /* with a capacity: the message that goes with the rows */
 } mox_ranks_side;
 
 typedef struct mox_ranks {
@@ -76,7 +85,13 @@ typedef struct mox_ranks {
     int64_t *col;           /* [tp_size + 1] first column of y on each rank of a group */
     int64_t unit;           /* columns that divide the widths of all ranks */
     int64_t chunk_tokens;   /* of one rank */
-    int64_t max_rows;       /* that come to one rank in a chunk */
+    int64_t capacity;       /* 0, or chunk_tokens: no counts are exchanged */
+    void *refusal;          /* with a capacity: rows to send and receive for a run whose arguments are wrong */
+    bool coded;             /* rows are codes and scales */
+    float static_scale;     /* of W13's activations, the same for all experts of all ranks, where codes need one */
+    int64_t row_bytes;      /* of a row of x */
+    uint64_t code_scratch_bytes;
+    int64_t max_rows; /* that come to one rank in a chunk */
     mox_ranks_side sides[2];
     mox_ranks_space space; /* of the present chunk's side */
     mox_ranks_counts counts;

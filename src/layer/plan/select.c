@@ -252,8 +252,10 @@ static moxie_status choose_topk(selector *s, const mox_kernel **out)
     return choose(s, MOX_FAMILY_topk, "", &problem, routing, out);
 }
 
-static const char *identity_remark(const moxie_layer_config *c, bool has_comm)
+static const char *combine_remark(const moxie_layer_config *c, bool has_comm)
 {
+    if (c->round_results)
+        return "each expert's result is rounded to the 16-bit type first";
     if (c->routing.zero_experts == 0 || c->routing.zero_kind != MOXIE_ZERO_IDENTITY)
         return "";
     return mox_config_adds_identity(c, has_comm) ? "identity experts add weight times the hidden state"
@@ -287,7 +289,7 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
                                layouts != NULL ? layouts[MOX_SHARED_EXPERT] : NULL, &out->experts[MOX_SHARED_EXPERT]));
     if (shared && c->shared.has_gate)
         MOX_TRY(choose(s, MOX_FAMILY_dense, "shared gate", NULL, "", &out->shared_gate));
-    return choose(s, MOX_FAMILY_combine, "", NULL, identity_remark(c, s->has_comm), &out->combine);
+    return choose(s, MOX_FAMILY_combine, "", NULL, combine_remark(c, s->has_comm), &out->combine);
 }
 
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
@@ -304,6 +306,10 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };
+    MOX_FAIL_IF(config->round_results && s.backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
+                "round_results is 1, and the %s back end keeps experts' results in f32: use the cpu back end, or set "
+                "round_results to 0",
+                s.backend->name);
     MOX_TRY(mox_isa_from_name(options->isa, &s.target.isa, error));
     MOX_TRY(choose_all(&s, layouts, &all));
     *out = all;

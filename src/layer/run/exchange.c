@@ -6,6 +6,7 @@
 
 #include "base/executor.h"
 #include "base/sizes.h"
+#include "layer/run/exchange_codes.h"
 
 /* ---- who owns which token ---------------------------------------------------------------------------- */
 
@@ -28,11 +29,15 @@ mox_chunk mox_exchange_chunk(const mox_run *run, int32_t rank, int64_t number)
     return (mox_chunk) { number, first, mox_min_i64(size, end - first) };
 }
 
+int64_t mox_exchange_own_tokens(const mox_run *run)
+{
+    const int32_t rank = run->plan->ranks->rank;
+    return end_token(run, rank) - first_token(run, rank);
+}
+
 int64_t mox_exchange_chunks(const mox_run *run)
 {
-    const mox_ranks *x = run->plan->ranks;
-    const int64_t tokens = end_token(run, x->rank) - first_token(run, x->rank);
-    return mox_max_i64(mox_ceil_div(tokens, x->chunk_tokens), 1);
+    return mox_max_i64(mox_ceil_div(mox_exchange_own_tokens(run), run->plan->ranks->chunk_tokens), 1);
 }
 
 /* ---- who computes which choice ----------------------------------------------------------------------- */
@@ -69,7 +74,7 @@ static bool begins_row(const int32_t *groups, int64_t j)
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
 
-/* Rows that are made of own tokens, and the token of each. */
+/* Rows that are made of own tokens, and what each is a copy of; -1: of nothing. */
 typedef struct row_buffers {
     char *x;
     int64_t *token;
@@ -89,10 +94,11 @@ static row_buffers buffers(const mox_run *run, bool send)
     };
 }
 
-static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int64_t t)
+/* `from`: the number of token t among the rows that are copied. */
+static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int64_t t, int64_t from)
 {
     const int64_t k = run->plan->config.top_k;
-    b->token[row] = t;
+    b->token[row] = from;
     for (int64_t j = 0; j < k; j++) {
         b->ids[row * k + j] = -1;
         if (b->weights != NULL)
@@ -100,11 +106,21 @@ static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int
     }
 }
 
+/* Rows that a fixed capacity leaves unused. */
+static void pad_rows(const mox_run *run, const row_buffers *b, int64_t first, int64_t end)
+{
+    const int64_t k = run->plan->config.top_k;
+    for (int64_t row = first; row < end; row++)
+        b->token[row] = -1;
+    for (int64_t i = first * k; i < end * k; i++)
+        b->ids[i] = -1;
+}
+
 enum { ROWS_PER_TASK = 16 };
 
 typedef struct row_copy {
-    const mox_run *run;
     const row_buffers *buffers;
+    const char *from; /* the row of token 0 */
     int64_t rows;
     size_t bytes;
 } row_copy;
@@ -115,16 +131,16 @@ static void copy_some(void *context, int64_t task, int32_t worker)
     const int64_t first = task * ROWS_PER_TASK, end = mox_min_i64(first + ROWS_PER_TASK, c->rows);
     (void)worker;
     for (int64_t row = first; row < end; row++)
-        memcpy(c->buffers->x + (size_t)row * c->bytes,
-               (const char *)c->run->args.hidden + (size_t)c->buffers->token[row] * c->bytes, c->bytes);
+        if (c->buffers->token[row] >= 0)
+            memcpy(c->buffers->x + (size_t)row * c->bytes, c->from + (size_t)c->buffers->token[row] * c->bytes,
+                   c->bytes);
 }
 
-static void copy_hidden(const mox_run *run, const row_buffers *b, int64_t rows)
+static void copy_rows(const mox_run *run, const row_buffers *b, const char *from, int64_t rows)
 {
-    const moxie_layer_config *c = &run->plan->config;
     if (run->plan->backend->on_device) /* mox_ranks_gather_hidden does it */
         return;
-    row_copy copy = { run, b, rows, (size_t)(c->hidden * mox_dtype_bytes(c->dtype)) };
+    row_copy copy = { b, from, rows, (size_t)run->plan->ranks->row_bytes };
     mox_parallel(run->queue.executor, mox_ceil_div(rows, ROWS_PER_TASK), copy_some, &copy);
 }
 
@@ -166,31 +182,68 @@ static int64_t place_rows(const mox_ranks *x)
     return row;
 }
 
+/* The same with a fixed capacity: every group has room for all own tokens. */
+static int64_t place_fixed(const mox_ranks *x, int64_t top_k)
+{
+    const mox_ranks_counts *n = &x->counts;
+    for (int32_t r = 0; r < x->count; r++) {
+        const int32_t group = r / x->tp_size;
+        n->rows[r] = x->capacity;
+        n->pairs[r] = x->capacity * top_k;
+        n->at[r] = n->next_row[r] = group * x->capacity;
+        n->pairs_at[r] = n->at[r] * top_k;
+    }
+    return x->groups * x->capacity;
+}
+
+/* Where the result of choice j comes to, whose row for rank r was the last to begin. */
+static int64_t next_result(const mox_ranks *x, int32_t r, int64_t top_k, int64_t j)
+{
+    return x->capacity > 0 ? (x->counts.next_row[r] - 1) * top_k + j : x->counts.next_pair[r]++;
+}
+
+/* Begins the rows of own token t, and sets where its results come to. Sends nothing where all ranks have all tokens. */
+static void send_token(const mox_run *run, const mox_chunk *chunk, const row_buffers *b, int64_t t)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t k = run->plan->config.top_k;
+    const bool sends = x->layout == MOXIE_TOKENS_SHARDED;
+    int64_t *next_row = x->counts.next_row;
+    int64_t *position = (int64_t *)(run->space + x->space.position) + (t - chunk->first) * k;
+    int32_t groups[MOXIE_MAX_TOP_K];
+    choose_groups(run, x->rank, t, groups);
+    for (int64_t j = 0; j < k; j++) {
+        const int32_t r = groups[j] * x->tp_size;
+        position[j] = -1;
+        if (groups[j] < 0)
+            continue;
+        const bool begins = begins_row(groups, j);
+        if (begins && sends)
+            begin_row(run, b, next_row[r], t, x->coded ? t - chunk->first : t);
+        next_row[r] += begins;
+        position[j] = next_result(x, r, k, j);
+        if (sends)
+            b->ids[(next_row[r] - 1) * k + j] = run->ids[t * k + j];
+    }
+}
+
 void mox_exchange_send(const mox_run *run, const mox_chunk *chunk)
 {
     const mox_ranks *x = run->plan->ranks;
     const mox_ranks_counts *n = &x->counts;
-    const int64_t k = run->plan->config.top_k;
-    const bool sends = x->layout == MOXIE_TOKENS_SHARDED;
     const row_buffers b = buffers(run, true);
-    int64_t *position = (int64_t *)(run->space + x->space.position);
-    int32_t groups[MOXIE_MAX_TOP_K];
-    count_rows(run, chunk);
-    const int64_t rows = place_rows(x);
-    for (int64_t t = chunk->first; t < chunk->first + chunk->tokens; t++) {
-        choose_groups(run, x->rank, t, groups);
-        for (int64_t j = 0; j < k; j++) {
-            const int32_t r = groups[j] * x->tp_size;
-            position[(t - chunk->first) * k + j] = groups[j] >= 0 ? n->next_pair[r]++ : -1;
-            if (groups[j] < 0 || !sends)
-                continue;
-            if (begins_row(groups, j))
-                begin_row(run, &b, n->next_row[r]++, t);
-            b.ids[(n->next_row[r] - 1) * k + j] = run->ids[t * k + j];
-        }
-    }
-    if (sends)
-        copy_hidden(run, &b, rows);
+    if (x->capacity == 0)
+        count_rows(run, chunk);
+    const int64_t rows = x->capacity > 0 ? place_fixed(x, run->plan->config.top_k) : place_rows(x);
+    for (int64_t t = chunk->first; t < chunk->first + chunk->tokens; t++)
+        send_token(run, chunk, &b, t);
+    if (x->layout != MOXIE_TOKENS_SHARDED)
+        return;
+    for (int32_t r = 0; x->capacity > 0 && r < x->count; r += x->tp_size)
+        pad_rows(run, &b, n->next_row[r], n->at[r] + x->capacity);
+    if (x->coded)
+        mox_exchange_quantize(run, chunk->first, chunk->tokens);
+    copy_rows(run, &b, x->coded ? run->space + x->space.coded : run->args.hidden, rows);
 }
 
 /* ---- all tokens -------------------------------------------------------------------------------------- */
@@ -213,12 +266,17 @@ void mox_exchange_take(const mox_run *run, int64_t number)
                 if (groups[j] != x->group)
                     continue;
                 if (begins_row(groups, j))
-                    begin_row(run, &b, rows++, t);
+                    begin_row(run, &b, rows++, t, t);
                 b.ids[(rows - 1) * k + j] = run->ids[t * k + j];
                 n->from_pairs[s]++;
             }
         }
+        if (x->capacity > 0) {
+            pad_rows(run, &b, rows, n->from[s] + x->capacity);
+            rows = n->from[s] + x->capacity;
+            n->from_pairs[s] = x->capacity * k;
+        }
         n->from_rows[s] = rows - n->from[s];
     }
-    copy_hidden(run, &b, rows);
+    copy_rows(run, &b, run->args.hidden, rows);
 }

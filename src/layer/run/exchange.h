@@ -11,6 +11,9 @@
  * come back in the order of rows, then choices: group 0's before group 1's. `position` is where each choice's result
  * will be.
  *
+ * With a fixed capacity a group's rows begin at group * capacity, and choice j of row i comes back as result i K + j
+ * (plan/ranks.h).
+ *
  * Where a group must be chosen (replicas), the token's own rank is the best; else tokens take turns. The choice changes
  * no bit.
  *
@@ -28,6 +31,8 @@ typedef struct mox_chunk {
 
 /* Chunk `number` of the tokens that `rank` owns. Another rank's are known only where all ranks have all tokens. */
 mox_chunk mox_exchange_chunk(const mox_run *run, int32_t rank, int64_t number);
+/* The tokens that this rank owns. */
+int64_t mox_exchange_own_tokens(const mox_run *run);
 /* The chunks that this rank's own tokens need, at least one. */
 int64_t mox_exchange_chunks(const mox_run *run);
 

@@ -43,7 +43,7 @@ static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
     for (int64_t i = 0; i < passes; i++) {
         MOX_TRY(mox_run_begin_pass(run, mox_min_i64(i * run->plan->pass_tokens, run->args.tokens), error));
         MOX_TRY(mox_run_pass(run, false, error));
-        MOX_TRY(mox_run_scatter(run, run->permutation.position, run->tokens * c->top_k, c->hidden,
+        MOX_TRY(mox_run_scatter(run, run->permutation.position, run->tokens * c->top_k, c->hidden, MOXIE_F32,
                                 rows + run->first * c->top_k * c->hidden, error));
     }
     return MOXIE_OK;

@@ -180,6 +180,7 @@ static moxie_status quantize13(const mox_run *run, const mox_expert_pass *pass, 
     args.source = pass->source;
     args.row_weight = pass->row_weight;
     args.early = is_early(pass);
+    args.coded = run->coded;
     MOX_FAIL_IF(pass->experts->form[MOX_W13].reads_hidden && (uintptr_t)pass->x % 16 != 0, MOXIE_ERR_ARGUMENT, error,
                 "hidden is %p; on a device this plan reads it 16 bytes at a time: align it to 16 bytes", pass->x);
     return quantize(run, pass, MOX_W13, &args, error);

@@ -169,6 +169,7 @@ static mox_fused_args args_of(const mox_run *run, const mox_fused_part *parts, i
                               .tokens = run->tokens,
                               .x = mox_run_hidden(run),
                               .dtype = plan->config.dtype,
+                              .coded = run->coded,
                               .items = at(run, plan->space.fused_items),
                               .scratch = at(run, plan->space.fused_scratch),
                               .scratch_bytes = plan->space.fused_scratch_bytes,

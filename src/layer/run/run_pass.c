@@ -79,6 +79,7 @@ mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const 
                                 .experts = c->experts,
                                 .weights = c->routing.on_input ? NULL : run->weights + first * c->top_k,
                                 .y = y,
+                                .round_y = mox_run_rounds_to(run),
                                 .shared = run->shared_y,
                                 .shared_weight = run->shared_weight,
                                 .shared_scale = c->shared.scale,
@@ -163,8 +164,8 @@ moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
     return combined ? mox_run_probe(run, MOX_STAGE_COMBINE, NULL, error) : mox_run_combine(run, &args, error);
 }
 
-moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols, float *rows,
-                             moxie_error *error)
+moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols,
+                             moxie_dtype dtype, void *rows, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const mox_combine_args args = { .tokens = count,
@@ -172,8 +173,9 @@ moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_
                                     .hidden = cols,
                                     .position = position,
                                     .y = run->y,
+                                    .round_y = mox_run_rounds_to(run),
                                     .out = rows,
-                                    .out_dtype = MOXIE_F32 };
+                                    .out_dtype = dtype };
     return plan->backend->combine(&run->queue, plan->kernels.combine, &args, error);
 }
 

@@ -21,10 +21,10 @@ moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error)
 moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error);
 /* The shared expert of tokens [first, first + tokens) up to shared_y; no pass need have begun. */
 moxie_status mox_run_shared(mox_run *run, moxie_error *error);
-/* rows[i] = y[position[i]], or zeros where that is -1, for i < count, rows of `cols` numbers: a combine with one expert
- * a token and no weights. */
-moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols, float *rows,
-                             moxie_error *error);
+/* rows[i] = y[position[i]], or zeros where that is -1, for i < count, rows of `cols` numbers of type `dtype`: a combine
+ * with one expert a token and no weights. Results that the layer rounds are rounded. */
+moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols,
+                             moxie_dtype dtype, void *rows, moxie_error *error);
 
 /* Arguments of combine for the present pass. Rows of y are found by `position`; NULL: they are in the order [T,K]. */
 mox_combine_args mox_run_combine_args(const mox_run *run, const float *y, const int64_t *position);

@@ -6,6 +6,7 @@
 
 #include "base/sizes.h"
 #include "layer/run/exchange_agree.h"
+#include "layer/run/exchange_codes.h"
 #include "layer/run/ranks_device.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
@@ -18,46 +19,107 @@ static void *at(const mox_run *run, uint64_t offset)
 
 /* ---- dispatch ---------------------------------------------------------------------------------------- */
 
-static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+/* An array of a dispatch: its rows in memory, and their size. `run`: they may be on its device; NULL: on the host. */
+typedef struct dispatched {
+    void *send, *recv;
+    uint64_t bytes;
+    const mox_run *run;
+} dispatched;
+
+static uint64_t row_bytes(const moxie_plan *plan, int array)
 {
-    const mox_ranks *x = run->plan->ranks;
+    return mox_exchange_array_bytes(&plan->config, plan->ranks->coded, array);
+}
+
+static moxie_status start_arrays(const moxie_plan *plan, const dispatched *arrays, mox_ranks_side *side,
+                                 moxie_error *error)
+{
+    const mox_ranks *x = plan->ranks;
     const mox_ranks_counts *n = &x->counts;
-    const mox_ranks_space *s = &x->space;
-    const moxie_layer_config *c = &run->plan->config;
-    const uint64_t k = (uint64_t)c->top_k;
-    const struct {
-        const mox_run *run;
-        uint64_t send, recv, bytes;
-    } arrays[MOX_DISPATCHED] = { { mox_ranks_rows_of(run), s->send_x, s->recv_x,
-                                   (uint64_t)(c->hidden * mox_dtype_bytes(c->dtype)) },
-                                 { run->host, s->send_ids, s->recv_ids, k * sizeof(int32_t) },
-                                 { run->host, s->send_weights, s->recv_weights, k * sizeof(float) } };
-    const int count = c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
-    for (int i = 0; i < count; i++) {
-        side->rows[i] = (moxie_comm_rows) { .send = at(arrays[i].run, arrays[i].send),
-                                            .recv = at(arrays[i].run, arrays[i].recv),
+    for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
+        side->rows[i] = (moxie_comm_rows) { .send = arrays[i].send,
+                                            .recv = arrays[i].recv,
                                             .row_bytes = arrays[i].bytes,
                                             .send_rows = n->rows,
                                             .send_at = n->at,
                                             .recv_rows = n->from_rows,
                                             .recv_at = n->from };
-        if (i == 0)
-            mox_ranks_mark(run, &side->rows[i]);
+        if (arrays[i].run != NULL)
+            mox_ranks_mark(arrays[i].run, &side->rows[i]);
         MOX_TRY(mox_comm_start_alltoallv(x->comm, &side->rows[i], &side->requests[i], error));
         side->open = i + 1;
     }
     return MOXIE_OK;
 }
 
-/* Where all ranks have all tokens, nothing was dispatched. */
+static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_ranks_space *s = &plan->ranks->space;
+    const mox_run *rows = mox_ranks_rows_of(run);
+    const dispatched arrays[MOX_DISPATCHED] = {
+        { at(rows, s->send_x), at(rows, s->recv_x), row_bytes(plan, 0), run },
+        { at(run->host, s->send_ids), at(run->host, s->recv_ids), row_bytes(plan, 1), NULL },
+        { at(run->host, s->send_weights), at(run->host, s->recv_weights), row_bytes(plan, 2), NULL },
+    };
+    return start_arrays(plan, arrays, side, error);
+}
+
+static moxie_status wait_for_arrays(const moxie_plan *plan, mox_ranks_side *side, moxie_error *error)
+{
+    for (; side->open > 0; side->open--)
+        MOX_TRY(mox_comm_wait(plan->ranks->comm, side->requests[side->open - 1], error));
+    return MOXIE_OK;
+}
+
+/* Where all ranks have all tokens, nothing was dispatched; with a fixed capacity it came with the message. */
 static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
     const bool came = side->open > 0;
-    for (; side->open > 0; side->open--)
-        MOX_TRY(mox_comm_wait(run->plan->ranks->comm, side->requests[side->open - 1], error));
+    MOX_TRY(wait_for_arrays(run->plan, side, error));
     if (came)
         MOX_TRY(mox_exchange_check_rows(run->host, error));
     return mox_ranks_upload_received(run, error);
+}
+
+/* The message and the rows of a fixed capacity, both at once. A rank that refuses its run takes part in both, so a
+ * failure here breaks nothing. */
+static moxie_status dispatch_fixed(const mox_run *run, mox_ranks_side *side, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
+    MOX_TRY(mox_exchange_announce(run, &side->announced, error));
+    if (sharded)
+        MOX_TRY(start_dispatch(run, side, error));
+    MOX_TRY(mox_comm_wait(x->comm, side->announced, error));
+    MOX_TRY(wait_for_arrays(run->plan, side, error));
+    MOX_TRY(mox_exchange_compare(run, error));
+    return sharded ? mox_exchange_check_rows(run, error) : MOXIE_OK;
+}
+
+/* The rows of a run that is refused: any, from and to memory of the plan. */
+static void dispatch_refusal(const moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    char *next = x->refusal;
+    dispatched arrays[MOX_DISPATCHED];
+    mox_ranks_side *side = &x->sides[0];
+    if (next == NULL)
+        return;
+    mox_ranks_use(x, 0);
+    for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
+        const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
+        arrays[i] = (dispatched) { next, next + block, bytes, NULL };
+        next += block * (1 + (uint64_t)x->count);
+    }
+    for (int32_t r = 0; r < x->count; r++) {
+        x->counts.rows[r] = x->counts.from_rows[r] = x->capacity;
+        x->counts.at[r] = 0;
+        x->counts.from[r] = r * x->capacity;
+    }
+    side->open = 0;
+    if (start_arrays(plan, arrays, side, NULL) == MOXIE_OK)
+        wait_for_arrays(plan, side, NULL);
 }
 
 /* ---- the experts of this rank ------------------------------------------------------------------------ */
@@ -82,10 +144,12 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     const mox_ranks *x = plan->ranks;
     const int64_t cols = x->col[x->tp_rank + 1] - x->col[x->tp_rank];
     const int64_t rows = x->counts.from[x->count - 1] + x->counts.from_rows[x->count - 1];
-    float *results = at(own, x->space.results);
+    const moxie_dtype dtype = mox_exchange_result_dtype(&plan->config);
+    char *results = at(own, x->space.results);
     mox_run run = *own;
     run.args.tokens = rows;
     run.args.hidden = at(own, x->space.recv_x);
+    run.coded = x->coded;
     run.ids = at(own, x->space.recv_ids);
     run.weights = plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
     int64_t passes, done = 0, count;
@@ -93,11 +157,14 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     for (int64_t i = 0; i < passes || (x->one_chunk && i == 0); i++) {
         MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), error));
         MOX_TRY(mox_run_pass(&run, false, error));
-        int64_t *order = at(own, x->space.order);
-        MOX_TRY(set_order(&run, done, order, &count, error));
+        int64_t *order = x->capacity > 0 ? run.permutation.position : at(own, x->space.order);
+        if (x->capacity > 0)
+            count = run.tokens * plan->config.top_k;
+        else
+            MOX_TRY(set_order(&run, done, order, &count, error));
         mox_run_tp_own_columns(&run);
-        MOX_TRY(mox_run_scatter(&run, order, count, cols, results, error));
-        results += count * cols;
+        MOX_TRY(mox_run_scatter(&run, order, count, cols, dtype, results, error));
+        results += count * cols * mox_dtype_bytes(dtype);
         done += count;
     }
     return MOXIE_OK;
@@ -122,11 +189,11 @@ static moxie_status start_return(const mox_run *run, moxie_comm_rows *rows, mox_
         n->in[r] = n->pairs[r] * ((col[1] - col[0]) / x->unit);
         n->in_at[r] = n->pairs_at[r] * (run->plan->config.hidden / x->unit) + n->pairs[r] * (col[0] / x->unit);
     }
-    const uint64_t bytes = (uint64_t)(sent * x->unit) * sizeof(float);
-    MOX_TRY(mox_ranks_download(run, x->space.results, bytes, error));
+    const uint64_t unit_bytes = (uint64_t)(x->unit * mox_dtype_bytes(mox_exchange_result_dtype(&run->plan->config)));
+    MOX_TRY(mox_ranks_download(run, x->space.results, (uint64_t)sent * unit_bytes, error));
     *rows = (moxie_comm_rows) { .send = at(mox_ranks_rows_of(run), x->space.results),
                                 .recv = at(mox_ranks_rows_of(run), x->space.returned),
-                                .row_bytes = (uint64_t)x->unit * sizeof(float),
+                                .row_bytes = unit_bytes,
                                 .send_rows = n->out,
                                 .send_at = n->out_at,
                                 .recv_rows = n->in,
@@ -163,8 +230,10 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     const mox_ranks *x = run->plan->ranks;
     if (run->tokens == 0)
         return MOXIE_OK;
-    const float *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
-    mox_combine_args args = mox_run_combine_args(run, rows, at(run, x->space.position));
+    const void *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
+    const bool rounded = run->plan->config.round_results != 0;
+    mox_combine_args args = mox_run_combine_args(run, rounded ? NULL : rows, at(run, x->space.position));
+    args.y16 = rounded ? rows : NULL;
     args.out = output_of(run);
     return mox_run_combine(run, &args, error);
 }
@@ -218,6 +287,8 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     mox_exchange_send(run->host, &chunk);
     if (!sharded)
         mox_exchange_take(run->host, number);
+    if (x->capacity > 0)
+        return dispatch_fixed(run, &x->sides[number % 2], error);
     MOX_TRY(or_break(x, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
     MOX_TRY(or_break(x, mox_ranks_wait(run, error), error));
@@ -255,8 +326,21 @@ static moxie_status run_chunks(mox_run *run, int64_t chunks, moxie_error *error)
     return MOXIE_OK;
 }
 
+static moxie_status check_capacity(const mox_run *run, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t own = mox_exchange_own_tokens(run);
+    MOX_FAIL_IF(x->capacity > 0 && own > x->capacity, MOXIE_ERR_ARGUMENT, error,
+                "rank %d has %lld tokens, but the exchange has room for %lld of each rank: raise "
+                "options.exchange_capacity, or make a plan without it for such batches",
+                (int)x->rank, (long long)own, (long long)x->capacity);
+    return MOXIE_OK;
+}
+
 static moxie_status route(mox_run *run, moxie_error *error)
 {
+    MOX_TRY(mox_exchange_check_scale(run, error));
+    MOX_TRY(check_capacity(run, error));
     if (run->args.tokens == 0)
         return MOXIE_OK;
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
@@ -267,6 +351,7 @@ moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status)
 {
     plan->ranks->calls++;
     mox_exchange_tell_failure(plan, status);
+    dispatch_refusal(plan);
     return status;
 }
 

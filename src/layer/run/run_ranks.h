@@ -6,8 +6,10 @@
  *     each chunk: counts -> dispatch -> passes over the rows that came (run_pass.h) -> return
  *                 -> shared expert of own tokens -> combine of own tokens -> [gather]
  *
- * Each result travels to its token's rank as one f32 row, unweighted. There the same combine as on one rank adds them
- * in slot order. So the output bytes are those of one rank.
+ * Each result travels to its token's rank as one row, unweighted: f32, or 16-bit where the layer rounds results. There
+ * the same combine as on one rank adds them in slot order. So the output bytes are those of one rank.
+ *
+ * With a fixed capacity (ranks.h) there are no counts: the message goes with the rows, and all rows have their places.
  */
 #ifndef MOX_LAYER_RUN_RANKS_H
 #define MOX_LAYER_RUN_RANKS_H

@@ -12,7 +12,8 @@ const void *mox_run_router_input(const mox_run *run)
 const void *mox_run_hidden(const mox_run *run)
 {
     const moxie_layer_config *c = &run->plan->config;
-    return (const char *)run->args.hidden + run->first * c->hidden * mox_dtype_bytes(c->dtype);
+    const int64_t bytes = run->coded ? run->plan->ranks->row_bytes : c->hidden * mox_dtype_bytes(c->dtype);
+    return (const char *)run->args.hidden + run->first * bytes;
 }
 
 bool mox_run_has_row_per_pair(const mox_run *run)
@@ -28,6 +29,11 @@ mox_row_norm_args mox_run_norm_args(const moxie_row_norm *norm, const float *wei
                                  .weight_first = norm->kind == MOXIE_ROW_NORM_RMS_WEIGHTED,
                                  .eps = norm->eps,
                                  .factor = norm->factor != 0 ? norm->factor : 1 };
+}
+
+moxie_dtype mox_run_rounds_to(const mox_run *run)
+{
+    return run->plan->config.round_results ? run->plan->config.dtype : MOXIE_DTYPE_NONE;
 }
 
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error)

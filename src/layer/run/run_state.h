@@ -68,6 +68,7 @@ typedef struct mox_run {
     mox_queue queue;
     moxie_run_args args;
     char *space;            /* the workspace */
+    bool coded;             /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
     const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
     /* whole batch, after routing */
     const float *router_x; /* the router's input after its norm; NULL: it has none */
@@ -101,13 +102,15 @@ static inline moxie_status mox_run_back(const mox_run *run, mox_phase before, mo
 
 /* The router's input, [T, router_width] of config.dtype. */
 const void *mox_run_router_input(const mox_run *run);
-/* Hidden states of the pass, [tokens, H]. */
+/* Hidden states of the pass, [tokens, H], or the rows of codes that came in their place. */
 const void *mox_run_hidden(const mox_run *run);
 /* Whether W13's activations have one row a pair, because the numbers in a row depend on the expert: routing weights
  * multiply the input, or static scales differ. Else all experts of a token read one row. */
 bool mox_run_has_row_per_pair(const mox_run *run);
 /* The arguments of a norm of rows of `cols` numbers; x, x_dtype, out and the number of rows are the caller's to set. */
 mox_row_norm_args mox_run_norm_args(const moxie_row_norm *norm, const float *weight, int64_t cols);
+/* The type that routed experts' results are rounded to; NONE: they are not. */
+moxie_dtype mox_run_rounds_to(const mox_run *run);
 /* Calls the probe, if there is one. */
 moxie_status mox_run_probe(const mox_run *run, mox_stage stage, const mox_expert_pass *pass, moxie_error *error);
 

@@ -129,7 +129,7 @@ moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes
     const mox_ranks *x = run->plan->ranks;
     mox_comm_request request;
     *passes = mox_ceil_div(rows, run->plan->pass_tokens);
-    if (run->plan->tp_cut == MOX_TP_WHOLE || x->groups == 1)
+    if (run->plan->tp_cut == MOX_TP_WHOLE || x->groups == 1 || x->capacity > 0)
         return MOXIE_OK;
     MOX_TRY(mox_comm_start_allreduce(x->comm, passes, 1, MOXIE_COMM_MAX_I64, &request, error));
     return mox_comm_wait(x->comm, request, error);
@@ -228,8 +228,9 @@ moxie_status mox_run_tp_sum(mox_run *run, moxie_error *error)
 /* ---- y -------------------------------------------------------------------------------------------- */
 
 typedef struct column_copy {
-    const float *from;
-    float *to;
+    const char *from;
+    char *to;
+    int64_t element;                                    /* bytes of a column */
     int64_t from_cols, to_cols, first, to_first, count; /* columns [first, first + count) of each row */
 } column_copy;
 
@@ -237,8 +238,8 @@ static void copy_columns(void *context, int64_t row, int32_t worker)
 {
     (void)worker;
     const column_copy *c = context;
-    memcpy(c->to + row * c->to_cols + c->to_first, c->from + row * c->from_cols + c->first,
-           (size_t)c->count * sizeof *c->to);
+    memcpy(c->to + (row * c->to_cols + c->to_first) * c->element,
+           c->from + (row * c->from_cols + c->first) * c->element, (size_t)(c->count * c->element));
 }
 
 void mox_run_tp_own_columns(mox_run *run)
@@ -248,8 +249,9 @@ void mox_run_tp_own_columns(mox_run *run)
         return;
     const mox_tp_rows own = mox_tp_columns(plan, MOX_W2, plan->config.tp_rank);
     float *mine = MOX_RUN_AT(run, float, tp_y);
-    column_copy copy = { .from = run->y,
-                         .to = mine,
+    column_copy copy = { .from = (const char *)run->y,
+                         .to = (char *)mine,
+                         .element = sizeof *mine,
                          .from_cols = plan->config.hidden,
                          .to_cols = own.count,
                          .first = own.first,
@@ -260,17 +262,19 @@ void mox_run_tp_own_columns(mox_run *run)
 }
 
 /* The results of group g are in one block of columns for each of its ranks. */
-const float *mox_run_tp_join(const mox_run *run)
+const void *mox_run_tp_join(const mox_run *run)
 {
     const mox_ranks *x = run->plan->ranks;
     const int64_t hidden = run->plan->config.hidden;
-    const float *returned = (const float *)(run->space + x->space.returned);
-    float *whole = (float *)(run->space + x->space.whole);
+    const int64_t element = mox_dtype_bytes(mox_exchange_result_dtype(&run->plan->config));
+    const char *returned = run->space + x->space.returned;
+    char *whole = run->space + x->space.whole;
     for (int32_t r = 0; r < x->count; r++) {
         const int64_t *col = &x->col[r % x->tp_size], pairs = x->counts.pairs[r];
         const int64_t at = x->counts.pairs_at[r] * hidden;
-        column_copy copy = { .from = returned + at + pairs * col[0],
-                             .to = whole + at,
+        column_copy copy = { .from = returned + (at + pairs * col[0]) * element,
+                             .to = whole + at * element,
+                             .element = element,
                              .from_cols = col[1] - col[0],
                              .to_cols = hidden,
                              .to_first = col[0],

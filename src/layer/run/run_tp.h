@@ -38,6 +38,6 @@ moxie_status mox_run_tp_sum(mox_run *run, moxie_error *error);
 void mox_run_tp_own_columns(mox_run *run);
 
 /* Puts the columns that came back from all ranks of each group beside each other: [pairs of own tokens, H]. */
-const float *mox_run_tp_join(const mox_run *run);
+const void *mox_run_tp_join(const mox_run *run);
 
 #endif

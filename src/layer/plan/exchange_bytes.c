@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * exchange_bytes.c - the bytes of the rows that ranks exchange (exchange_bytes.h).
+ */
+#include "layer/plan/exchange_bytes.h"
+
+#include "quant/act_row.h"
+
+bool mox_exchange_has_codes(const moxie_layer_config *c)
+{
+    return !mox_quant_is_none(&c->a13) && !mox_act_quant_needs_amax(&c->a13) && !c->routing.on_input;
+}
+
+int mox_exchange_arrays(const moxie_layer_config *c)
+{
+    return c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
+}
+
+uint64_t mox_exchange_array_bytes(const moxie_layer_config *c, bool codes, int array)
+{
+    const int64_t x = codes ? mox_act_row_bytes(&c->a13, c->hidden) : c->hidden * mox_dtype_bytes(c->dtype);
+    const uint64_t k = (uint64_t)c->top_k;
+    const uint64_t bytes[MOX_DISPATCHED] = { (uint64_t)x, k * sizeof(int32_t), k * sizeof(float) };
+    return bytes[array];
+}
+
+uint64_t mox_exchange_dispatch_bytes(const moxie_layer_config *c, bool codes)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < mox_exchange_arrays(c); i++)
+        bytes += mox_exchange_array_bytes(c, codes, i);
+    return bytes;
+}
+
+moxie_dtype mox_exchange_result_dtype(const moxie_layer_config *c)
+{
+    return c->round_results ? c->dtype : MOXIE_F32;
+}
+
+uint64_t mox_exchange_result_bytes(const moxie_layer_config *c)
+{
+    return (uint64_t)(c->hidden * mox_dtype_bytes(mox_exchange_result_dtype(c)));
+}
