@@ -26,7 +26,6 @@ typedef struct cli_ranks_options {
     int32_t tokens_as; /* moxie_token_layout */
     int32_t comm;      /* CLI_COMM_LOCAL, ... */
     int64_t capacity;  /* tokens that a rank owns at most, and no counts; 0: not given */
-    int32_t comm;      /* CLI_COMM_LOCAL, CLI_COMM_MPI */
     const char *lone;  /* an option that was given and needs --ranks */
 } cli_ranks_options;
 
