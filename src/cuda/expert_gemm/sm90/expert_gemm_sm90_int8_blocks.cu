@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_int8_blocks.cu - instantiates sm90_kernel.cuh for 8-bit integers in groups, whose sums are multiplied
- * by scales, and tokens of bf16. Each element has a file: files compile in parallel.
+ * expert_gemm_sm90_int8_blocks.cu - instantiates sm90_kernel.cuh for 8-bit integers in groups, whose sums are
+ * multiplied by scales, and tokens of bf16. Each element has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 
