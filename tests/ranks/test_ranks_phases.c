@@ -67,7 +67,7 @@ static void test_clock(void **state)
 
 /* ---- one rank ------------------------------------------------------------------------------------- */
 
-/* Runs all tasks here, in order, on behalf of the last worker first: so it is that worker who does what workers share. */
+/* Runs all tasks here, in order, for the last worker first: it does what workers share. */
 static void run_backwards(void *self, int64_t tasks, moxie_task_fn fn, void *context)
 {
     (void)self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_tp.c - the gathers between the ranks of a tensor parallel group (run_tp.h).
+ * run_tp.c - the gathers and sums between the ranks of a tensor parallel group (run_tp.h).
  *
  *     mine [pairs, cols_r] f32 -> pieces of 16 columns [pairs, pieces_r] -> to every rank of the group
  *     from rank q: pieces [pairs, pieces_q] -> columns [first_q, first_q + cols_q) of out [pairs, cols] f32
