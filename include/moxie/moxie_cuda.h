@@ -69,9 +69,9 @@ MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *ou
  * the layer's device the calling thread's current one. One-thread-at-a-time per plan; plans of one layer may run on
  * several streams at once, each with its own workspace.
  *
- * With options.comm the host decides which row goes where. So the call waits for the device, and for other ranks, and no
- * graph can capture it. It returns when the last operation is enqueued; use one stream for all runs of the plan. Pinned
- * memory comes with the plan. */
+ * With options.comm the host decides which row goes where. So the call waits for the device, and for other ranks, and
+ * no graph can capture it. It returns when the last operation is enqueued; use one stream for all runs of the plan.
+ * Pinned memory comes with the plan. */
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
 
