@@ -37,6 +37,8 @@ def test_runs_do_not_leak(checkpoint):
     x, out = states(1, 64), states(1, 64)
     assert grows(lambda: plan.run(x, out=out), 10_000) < 1 << 20
     assert grows(lambda: plan.run(x), 10_000) < 1 << 20
+    buffer = memoryview(x.tobytes()).cast("H", (1, 64))
+    assert grows(lambda: plan.run(buffer), 10_000) < 1 << 20  # the result is a moxie.Array
 
     def refused():
         with pytest.raises(moxie.ArgumentError):
