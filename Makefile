@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A thin front: everything real is in CMakeLists.txt and scripts/.
 #   make install PREFIX=/usr DESTDIR=/tmp/package
-.PHONY: all demo test clean install uninstall format
+.PHONY: all demo test clean install uninstall format wheel
 PREFIX ?= /usr/local
 BUILD = build/lib
 
@@ -26,8 +26,13 @@ install: all
 uninstall:
 	@scripts/uninstall $(BUILD) "$(PREFIX)" "$(DESTDIR)"
 
+# dist/*.whl and the sdist, for Python; needs pip and PyPI.
+wheel:
+	@scripts/setup wheel
+	@scripts/wheel
+
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 
 clean:
-	rm -rf build demo
+	rm -rf build demo dist

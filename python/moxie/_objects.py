@@ -5,6 +5,11 @@ from __future__ import annotations
 
 from . import _moxie
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .config import LayerConfig
+    from .records import LayerInfo
+
 
 class Model(_moxie.Model):
     """Model(path, tensors=None, *, mmap=True, activations="checkpoint", experts_only=False, allow_unread=False)
@@ -21,7 +26,7 @@ class Model(_moxie.Model):
     """
 
     @property
-    def layers(self) -> list:
+    def layers(self) -> list[LayerInfo]:
         """Its MoE layers: a list of LayerInfo. LayerInfo.layer is the number for load() and layer()."""
         return [self.describe(i) for i in range(self.info.n_layers)]
 
@@ -92,7 +97,7 @@ class Layer(_moxie.Layer):
     _options: dict = {}
 
     @classmethod
-    def from_weights(cls, weights, config=None, *, progress=None, **options) -> Layer:
+    def from_weights(cls, weights: _moxie.Weights, config: LayerConfig | None = None, *, progress=None, **options) -> Layer:
         """A prepared layer. config: None for that of the weights, or a changed copy of it (another rank, say)."""
         layer = cls(weights.config if config is None else config, **options)
         layer._options = options
@@ -100,12 +105,12 @@ class Layer(_moxie.Layer):
         return layer
 
     @classmethod
-    def from_model(cls, model, number=None, **options) -> Layer:
+    def from_model(cls, model, number: int | None = None, **options) -> Layer:
         """A prepared layer of a Model or of a directory; number: in the tensors' names, None for the first MoE layer."""
         return (model if isinstance(model, _moxie.Model) else Model(model)).layer(number, **options)
 
     @classmethod
-    def from_arrays(cls, config, *, progress=None, **arguments) -> Layer:
+    def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
         names = ("backend", "mode", "isa", "max_tokens", "threads", "device")
         options = {name: arguments.pop(name) for name in names if name in arguments}
@@ -165,7 +170,7 @@ def _remark(step) -> str:
     return f"rejected: {step.reason}" + (f"; to get it: {step.remedy}" if step.remedy else "")
 
 
-def explain(config, **options) -> Plan:
+def explain(config: LayerConfig | str, **options) -> Plan:
     """The plan that a LayerConfig (or a preset's name) would get, without weights; options as for Plan."""
     if isinstance(config, str):
         config = _moxie.preset_config(config)

@@ -253,13 +253,22 @@ PyObject *mpy_call_output(mpy_call *c, mpy_operand id, PyObject *like)
 
 /* ---- workspace ------------------------------------------------------------------------------ */
 
+/* Memory for runs of a plan on a GPU with arrays on the host. The library only asks that it is there: it copies arrays
+ * into device memory of its own. */
+static int host_workspace(mpy_call *c)
+{
+    c->plan->host_workspace = mpy_plan_workspace(c->plan->workspace_bytes);
+    c->args.workspace = c->plan->host_workspace;
+    return c->args.workspace == NULL ? -1 : 0;
+}
+
 int mpy_call_workspace(mpy_call *c, PyObject *like)
 {
     mpy_plan *plan = c->plan;
     c->args.workspace_bytes = plan->workspace_bytes;
     c->args.workspace = plan->host_workspace;
     if (!c->on_device)
-        return 0; /* moxie_plan_run makes its own on a device */
+        return plan->host_workspace != NULL ? 0 : host_workspace(c);
     if (plan->gpu_workspace == NULL) {
         PyObject *make_bytes = mpy_import("moxie._arrays", "device_bytes");
         plan->gpu_workspace = make_bytes == NULL ? NULL

@@ -220,6 +220,8 @@ struct mpy_plan {
     PyObject *gpu_workspace; /* an array of the caller's, or one made in the first run */
     void *lock;              /* one run at a time */
 };
+/* Host memory for runs; NULL with an exception when there is none. */
+void *mpy_plan_workspace(uint64_t bytes);
 /* Methods of Plan that run it (py_run.c). */
 PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *mpy_plan_route(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);

@@ -13,6 +13,14 @@
 
 PyObject *mpy_plan_type;
 
+void *mpy_plan_workspace(uint64_t bytes)
+{
+    void *memory = aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256 + 256);
+    if (memory == NULL)
+        PyErr_NoMemory();
+    return memory;
+}
+
 static int make_lock(mpy_plan *self)
 {
     pthread_mutex_t *lock = malloc(sizeof *lock);
@@ -44,12 +52,8 @@ static int create(mpy_plan *self, const mpy_options *options)
     }
     if (self->on_gpu)
         return make_lock(self);
-    self->host_workspace = aligned_alloc(64, (size_t)(self->workspace_bytes + 63) / 64 * 64 + 64);
-    if (self->host_workspace == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    return make_lock(self);
+    self->host_workspace = mpy_plan_workspace(self->workspace_bytes);
+    return self->host_workspace == NULL ? -1 : make_lock(self);
 }
 
 static int explain(mpy_plan *self, PyObject *config, const mpy_options *options)

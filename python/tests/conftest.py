@@ -66,7 +66,7 @@ def model(checkpoint):
 
 @pytest.fixture(scope="session")
 def layer(model):
-    return model.layer(0, threads=2, max_tokens=64)
+    return model.layer(0, threads=1, max_tokens=64)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ def test_bits_are_those_of_the_tool(checkpoint, tmp_path, preset, format):
     number = model.layers[0].layer
     x = states(5)
     write_safetensors(tmp_path / "in.safetensors", {"hidden_states": ("BF16", x)})
-    done = subprocess.run([_tool.path(), "run", directory, "--layer", str(number), "--input", tmp_path / "in.safetensors",
+    done = subprocess.run([_tool.path(), "run", directory, "--layer", str(number), "--threads", "1", "--input", tmp_path / "in.safetensors",
                            "-o", tmp_path / "out.safetensors"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     want = read_safetensors(tmp_path / "out.safetensors")

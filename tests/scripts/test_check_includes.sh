@@ -6,7 +6,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 export GIT_CEILING_DIRECTORIES="$tmp" # a repository further up is not this tree's
 mkdir "$tmp/tree" "$tmp/tree/scripts"
-cp -R include src tools examples tests fuzz bench "$tmp/tree/"
+cp -R include src tools examples python tests fuzz bench "$tmp/tree/"
 cp scripts/check-includes "$tmp/tree/scripts/"
 cd "$tmp/tree"
 scripts/check-includes >"$tmp/out" 2>&1 || { echo "the tree breaks the law:"; cat "$tmp/out"; exit 1; }
