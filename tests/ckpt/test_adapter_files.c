@@ -16,8 +16,7 @@ enum { MAX_TENSORS = 64 };
 
 typedef struct fixture {
     moxie_tensor_file *golden;
-    char *dir;
-    char adapter[600];
+    char *dir, *adapter;
 } fixture;
 
 static void write_text(const char *dir, const char *name, const char *text)
@@ -57,7 +56,8 @@ static void open_golden(fixture *f, const char *name)
     snprintf(path, sizeof path, "tests/golden/%s.safetensors", name);
     assert_ok(moxie_tensor_file_open(path, 0, &f->golden, &error), &error);
     f->dir = test_tmpdir();
-    snprintf(f->adapter, sizeof f->adapter, "%s/adapter", f->dir);
+    f->adapter = malloc(strlen(f->dir) + sizeof "/adapter");
+    sprintf(f->adapter, "%s/adapter", f->dir);
     assert_int_equal(mkdir(f->adapter, 0700), 0);
     write_text(f->dir, "config.json", moxie_tensor_file_metadata(f->golden, "config"));
     write_tensors(f, "model/", f->dir, "model.safetensors");
@@ -68,7 +68,7 @@ static void open_golden(fixture *f, const char *name)
 static void close_golden(fixture *f)
 {
     moxie_tensor_file_close(f->golden);
-    test_rmdir(f->adapter);
+    test_rmdir(f->adapter); /* frees the path, too */
     test_rmdir(f->dir);
 }
 
