@@ -51,6 +51,7 @@ cat >"$tmp/main.c" <<'END'
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_lint.h>
 #include <moxie/moxie_parallel.h>
+#include <moxie/moxie_adapters.h>
 #include <moxie/moxie_comm.h>
 #include <stdio.h>
 int main(void)

@@ -8,6 +8,7 @@
  * Weights and hidden states are f32, so only the roundings of fp32 sums are between the two.
  */
 #include <moxie/moxie_adapters.h>
+#include <moxie/moxie_comm.h>
 
 #include "plain_layer.h"
 
@@ -291,6 +292,13 @@ static void run_refusals(void **state)
     options.max_adapter_rank = 8, options.backend = MOXIE_BACKEND_CUDA, options.device = "sm_90";
     assert_int_equal(moxie_plan_explain(&f->p.config, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "adapters"));
+    moxie_comm *comm = NULL;
+    assert_ok(moxie_comm_local_create(1, NULL, &comm, &error), &error);
+    options = (moxie_options)MOXIE_OPTIONS_INIT;
+    options.max_adapter_rank = 8, options.comm = comm;
+    assert_int_equal(moxie_plan_explain(&f->p.config, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "ranks"));
+    moxie_comm_destroy(comm);
     f->args.tokens = 0;
     assert_ok(moxie_plan_run(f->plan, &f->args, &error), &error);
     end(f);

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include <moxie/moxie_adapters.h>
+
 typedef struct arguments {
     cli_layer_options layer;
     const char *preset, *format, *scheme, *routing;
@@ -37,6 +39,7 @@ enum {
     OPT_DTYPE,
     OPT_BIAS, /* options from OPT_EXPERTS on describe a layer by hand */
     OPT_BACKEND,
+    OPT_ADAPTER_RANK,
     OPT_TOKENS
 };
 
@@ -56,6 +59,7 @@ static const struct argp_option options[] = {
     { "dtype", OPT_DTYPE, "NAME", 0, "of hidden states: bf16 (default), f16, f32", 2 },
     { "bias", OPT_BIAS, NULL, 0, "both products have a bias", 2 },
     { "backend", OPT_BACKEND, "NAME", 0, "auto (default), ref, cpu or cuda", 3 },
+    { "adapter-rank", OPT_ADAPTER_RANK, "R", 0, "tokens may have LoRA adapters, up to rank R (default 0: none)", 3 },
     { "tokens", OPT_TOKENS, "LIST", 0,
       "batch sizes: the plan is for the largest (default 4096), launches on a GPU are printed for each", 3 },
     { 0 },
@@ -142,6 +146,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_PRESET: args->preset = parse_listed(state, &cli_presets, arg); return 0;
     case OPT_FORMAT: args->format = parse_listed(state, &cli_formats, arg); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
+    case OPT_ADAPTER_RANK:
+        args->layer.max_adapter_rank = (int32_t)cli_parse_int(state, "--adapter-rank", arg, 0, MOXIE_MAX_ADAPTER_RANK);
+        return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case ARGP_KEY_END:
         check_source(state, args);
@@ -364,6 +371,7 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     plan_options.isa = args->layer.isa;
     plan_options.device = args->layer.device;
     plan_options.max_tokens = cli_largest_size(&args->tokens);
+    plan_options.max_adapter_rank = args->layer.max_adapter_rank;
     moxie_status status = find_config(args, layer, error);
     moxie_layer_config config = layer->config;
     config.tp_size = args->ranks.tp;

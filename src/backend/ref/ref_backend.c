@@ -127,6 +127,6 @@ const mox_backend mox_backend_ref = {
     .product_scratch = product_scratch,
     .permute_scratch = mox_host_permute_scratch,
     MOX_BACKEND_OPERATIONS,
-    .lora = lora,
     .copy = mox_host_copy,
+    .lora = lora,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * adapter_config.c - reads PEFT's adapter_config.json (adapter_files.h). A setting that changes what an adapter computes
- * is read or refused; one that only says how it was trained is ignored.
+ * adapter_config.c - reads PEFT's adapter_config.json (adapter_files.h). A setting that changes what an adapter
+ * computes is read or refused; one that only says how it was trained is ignored.
  */
 #include <math.h>
 #include <string.h>

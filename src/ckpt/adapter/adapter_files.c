@@ -188,6 +188,10 @@ static bool is_empty(const found *f)
 static moxie_status read_pair(reader *r, const found *f, pair *out)
 {
     if (f->single[0] != NULL || f->single[1] != NULL) {
+        for (int i = 0; i < 2; i++)
+            if (f->whole[i] != NULL)
+                return refuse(r, MOXIE_ERR_FORMAT, f->whole[i]->name,
+                              "single experts have tensors of its projection, too");
         MOX_TRY(check_singles(r, f));
         MOX_TRY(gather(r, f->single[0], &out->a));
         return gather(r, f->single[1], &out->b);
