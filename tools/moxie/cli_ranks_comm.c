@@ -163,13 +163,13 @@ void cli_ranks_end(cli_ranks *ranks)
         cli_rank *r = &ranks->rank[i];
         moxie_plan_destroy(r->plan);
         moxie_layer_destroy(r->layer);
+        moxie_executor_destroy(r->own_executor);
         moxie_comm_destroy(r->comm);
         free(r->workspace);
         free(r->output);
     }
-    for (int32_t i = 0; i < ranks->here; i++) /* all have the first one's, or each its own */
-        if (i == 0 || ranks->rank[i].executor != ranks->rank[0].executor)
-            moxie_executor_destroy(ranks->rank[i].executor);
+    cli_ranks_pool_destroy(ranks->pool);
+    moxie_executor_destroy(ranks->shared_executor);
     free(ranks->rank);
     cli_placement_free(&ranks->placement);
     if (ranks->mpi && !ranks->broken)
