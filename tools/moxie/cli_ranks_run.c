@@ -59,8 +59,8 @@ static moxie_status make_rank(cli_rank *r, moxie_error *error)
     return cli_rank_agree(r, status, error);
 }
 
-/* One pool for all ranks, of the executor of the layer beside them if that has as many threads: idle threads of a second
- * one would spin for a while after its last loop. */
+/* One pool for all ranks, of the executor of the layer beside them if that has as many threads: those of a second one
+ * would spin for a while after its last loop. */
 static moxie_status share_executor(cli_ranks *all, int32_t threads, moxie_error *error)
 {
     moxie_executor *own = all->source->executor;
