@@ -64,8 +64,8 @@ MOXIE_API const char *moxie_parallel_predicate_at(int32_t i);
 /* How tokens and results travel in moxie.
  *     LOCAL       not at all: there is one device
  *     SHARDED     a token's row goes to each rank that has one of its experts; each choice's result comes back
- *     CAPACITY    the same with fixed room instead of counts, for small batches; until a plan has it, SHARDED runs: the
- *                 results are the same bytes
+ *     CAPACITY    the same with fixed room instead of counts, for small batches: options.exchange_capacity. The results
+ *                 are the same bytes
  *     REPLICATED  every rank has all rows; each choice's result goes to the token's owner, whose sums all ranks get */
 typedef enum moxie_exchange {
     MOXIE_EXCHANGE_LOCAL = 0,

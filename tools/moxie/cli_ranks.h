@@ -5,6 +5,7 @@
  *     cli_ranks.c        options; which experts and rows a rank has       --ranks, --tp, --ep-map, --tokens-as, --comm
  *     cli_ranks_comm.c   a comm and a thread for each rank; what failed
  *     cli_ranks_run.c    layers, plans and runs of all ranks
+ *     cli_ranks_pool.c   threads that all ranks share, where there is not one for each
  *     explain_ranks.c, diff_ranks.c, bench_ranks.c    what commands make of it
  *
  * Local ranks are threads of this process, and share its processors. With --comm mpi each process is a rank, which
@@ -16,6 +17,7 @@
 #include <pthread.h>
 
 #include "balance.h"
+#include "cli_ranks_pool.h"
 
 enum { CLI_COMM_LOCAL, CLI_COMM_MPI, CLI_COMM_NCCL };
 
@@ -89,6 +91,8 @@ typedef struct cli_ranks {
     bool broken, mpi;    /* mpi: MPI was started */
     cli_rank *rank;      /* [here] */
     const cli_batch *batch;
+    cli_ranks_pool *pool;            /* that all ranks share; NULL: each has an executor of its own */
+    moxie_executor *shared_executor; /* the pool's, where it is not the layer's */
     int64_t max_tokens;
     double prepare_seconds;
 } cli_ranks;
@@ -99,7 +103,7 @@ struct cli_rank {
     moxie_comm *comm;
     moxie_comm *below; /* with NCCL: the local comm or that of MPI, by which ranks found each other; or NULL */
     char device[12];   /* the number of its CUDA device; "": the one of --device */
-    moxie_executor *executor;
+    moxie_executor *executor, *own_executor; /* own: to destroy; NULL: it is shared */
     moxie_layer *layer;
     moxie_plan *plan;
     void *workspace, *output; /* output: of a rank whose outputs nobody reads */

@@ -204,20 +204,18 @@ void cli_ranks_release(cli_ranks *ranks)
         cli_rank *r = &ranks->rank[i];
         moxie_plan_destroy(r->plan);
         moxie_layer_destroy(r->layer);
+        moxie_executor_destroy(r->own_executor);
         free(r->workspace);
         free(r->output);
-        if (i > 0 && r->executor != ranks->rank[0].executor) /* all have the first one's, or each its own */
-            moxie_executor_destroy(r->executor);
-    }
-    if (ranks->here > 0)
-        moxie_executor_destroy(ranks->rank[0].executor);
-    for (int32_t i = 0; i < ranks->here; i++) {
-        cli_rank *r = &ranks->rank[i];
         r->plan = NULL;
         r->layer = NULL;
-        r->executor = NULL;
+        r->executor = r->own_executor = NULL;
         r->workspace = r->output = NULL;
     }
+    cli_ranks_pool_destroy(ranks->pool);
+    moxie_executor_destroy(ranks->shared_executor);
+    ranks->pool = NULL;
+    ranks->shared_executor = NULL;
     cli_placement_free(&ranks->placement);
     ranks->placement = (cli_placement) { .ranks = 0 };
 }

@@ -62,21 +62,33 @@ static moxie_status make_rank(cli_rank *r, moxie_error *error)
     return cli_rank_agree(r, status, error);
 }
 
-/* The threads of local ranks: their share of all. Where there is not one for each, all ranks share one pool and take
- * turns: threads of their own would be more than processors, and the system does not divide those evenly in the time of
- * a step. */
+/* One pool for all ranks, of the executor of the layer beside them if that has as many threads: those of a second one
+ * would spin for a while after its last loop. */
+static moxie_status share_executor(cli_ranks *all, int32_t threads, moxie_error *error)
+{
+    moxie_executor *own = all->source->executor;
+    moxie_status status = MOXIE_OK;
+    if (!own || own->workers != threads)
+        status = cli_executor_create(all->layer->command, threads, &all->shared_executor, error);
+    if (status == MOXIE_OK)
+        status = cli_ranks_pool_create(all->shared_executor ? all->shared_executor : own, &all->pool, error);
+    for (int32_t i = 0; i < all->here && status == MOXIE_OK; i++)
+        all->rank[i].executor = cli_ranks_pool_executor(all->pool);
+    return status;
+}
+
+/* The threads of local ranks: their share of all; one pool where there is not one for each. */
 static moxie_status make_executors(cli_ranks *all, moxie_error *error)
 {
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_status status = moxie_machine_info(&machine, error);
     const int32_t threads = all->layer->threads > 0 ? all->layer->threads : machine.processors;
-    const bool one_pool = threads < all->here;
+    if (status == MOXIE_OK && threads < all->here)
+        return share_executor(all, threads, error);
     for (int32_t i = 0; i < all->here && status == MOXIE_OK; i++) {
-        const int32_t share = one_pool ? threads : threads / all->here + (i < threads % all->here);
-        if (one_pool && i > 0)
-            all->rank[i].executor = all->rank[0].executor;
-        else
-            status = cli_executor_create(all->layer->command, share, &all->rank[i].executor, error);
+        const int32_t share = threads / all->here + (i < threads % all->here);
+        status = cli_executor_create(all->layer->command, share, &all->rank[i].own_executor, error);
+        all->rank[i].executor = all->rank[i].own_executor;
     }
     return status;
 }

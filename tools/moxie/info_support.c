@@ -282,6 +282,11 @@ static void shared_activation(moxie_layer_config *c)
     c->shared_activation = (moxie_activation) { .kind = MOXIE_ACT_SILU, .gate_limit = 7, .up_limit = 7 };
 }
 
+static void round_results(moxie_layer_config *c)
+{
+    c->round_results = 1;
+}
+
 static const struct {
     const char *name;
     void (*set)(moxie_layer_config *config); /* turns a plain layer into one with the feature */
@@ -305,6 +310,7 @@ static const struct {
     { "so many choices in each group", choices_by_group },
     { "norm of the router's input", router_norm },
     { "norm of experts' results", expert_norm },
+    { "results of 16 bits", round_results },
     { "expert parallel", expert_parallel },
 };
 
