@@ -643,6 +643,24 @@ typedef enum moxie_token_layout {
     MOXIE_TOKENS_SCATTERED = 2
 } moxie_token_layout;
 
+/* What a run with a comm does when another rank is dead, has left, or is late past the deadline.
+ *     NONE         it fails with MOXIE_ERR_TIMEOUT, and the comm is broken
+ *     KEEP         it ends with MOXIE_OK without the results of that rank: a choice whose result is lost counts zero.
+ *                  moxie_plan_losses (moxie_comm.h) counts these choices
+ *     RENORMALIZE  the same, but in a token with lost choices the others' weights w become w s / k; s is the sum of
+ *                  the weights of all its choices, k that of the others, both in slot order in fp32; w where k is 0
+ * Every rank decides from what it has received when its own deadline ends, so ranks may lose different choices. A rank
+ * counts as lost from the chunk of the batch on in which it is missed, and in later runs too, until plans are made with
+ * a new comm; experts of which another rank has a replica are computed there, where tokens are SHARDED. Tokens of a lost
+ * rank are not computed; where tokens are REPLICATED, their outputs are zero. A scale that covers the whole batch covers
+ * the tokens of the ranks that are left. A transport without mask() (moxie_comm.h) loses all other ranks at once.
+ * All ranks must choose the same. */
+typedef enum moxie_degraded {
+    MOXIE_DEGRADED_NONE = 0,
+    MOXIE_DEGRADED_KEEP = 1,
+    MOXIE_DEGRADED_RENORMALIZE = 2
+} moxie_degraded;
+
 /* Wherever a function takes `moxie_options *`, NULL means all defaults. */
 typedef struct moxie_options {
     uint32_t struct_size;
@@ -666,6 +684,9 @@ typedef struct moxie_options {
      * make the same calls in the same order, with one max_tokens. Plans may share a comm; they run one at a time. */
     struct moxie_comm *comm;
     int32_t token_layout; /* moxie_token_layout; read with a comm */
+    /* moxie_degraded; read with a comm. MOXIE_ERR_UNSUPPORTED with tp_size > 1, where a group of ranks cannot compute
+     * without one of them, and RENORMALIZE with weights on the input (routing.on_input). */
+    int32_t degraded;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 

@@ -84,6 +84,12 @@ typedef struct moxie_transport {
     void (*destroy)(void *self); /* frees `self`; no request is open */
     /* May be NULL: then the comm polls. Sleeps until `request` may have come further, at most `ms` milliseconds. */
     void (*wait)(void *self, int64_t request, int32_t ms);
+    /* May be NULL: then a degraded run (moxie_degraded) ends with what this rank has, without any other one. From now
+     * on this rank exchanges nothing with `rank`: open and later operations count its rows as exchanged, touch no
+     * memory for them, and leave its values out of sums. It is called after a failure too, which it mends. The ranks
+     * that are left may be told of it, or call it on their own. MOXIE_ERR_TIMEOUT: `rank` is alive and waits for
+     * another one, so it may still come. Any other failure: this rank cannot go on. */
+    moxie_status (*mask)(void *self, int32_t rank, moxie_error *error);
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
 
@@ -154,6 +160,20 @@ MOXIE_API void moxie_comm_destroy(moxie_comm *comm);
 MOXIE_API int32_t moxie_comm_ranks(const moxie_comm *comm);
 MOXIE_API int32_t moxie_comm_rank(const moxie_comm *comm);
 MOXIE_API const char *moxie_comm_name(const moxie_comm *comm);
+
+/* 1: this comm gave up on `rank`, or broke because of it; 0: it did not, or nobody knows who is to blame. Immutable. */
+MOXIE_API int32_t moxie_comm_lost(const moxie_comm *comm, int32_t rank);
+
+/* What the last run of a plan with options.degraded went without. */
+typedef struct moxie_losses {
+    uint32_t struct_size;
+    int32_t ranks;  /* that this rank has lost so far; moxie_comm_lost says which */
+    int64_t slots;  /* choices of this rank's own tokens whose results are lost, so they counted zero */
+    int64_t tokens; /* REPLICATED: tokens of lost ranks, whose outputs are zero */
+} moxie_losses;
+#define MOXIE_LOSSES_INIT MOXIE_INIT(moxie_losses)
+/* All zero for a plan without a comm or before its first run. Immutable. */
+MOXIE_API moxie_status moxie_plan_losses(const moxie_plan *plan, moxie_losses *out, moxie_error *error);
 
 /* The transport's operations, each to its end. Memory is the caller's, not touched after the call. Failures:
  *

@@ -11,6 +11,7 @@
 #include "comm/transport_list.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
+#include "layer/plan/plan_ranks.h"
 
 int moxie_transport_at(int32_t index, moxie_transport_info *out)
 {
@@ -153,4 +154,21 @@ moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error)
     NEED(comm);
     MOX_TRY(mox_comm_start_barrier(comm, &request, error));
     return mox_comm_wait(comm, request, error);
+}
+
+int32_t moxie_comm_lost(const moxie_comm *comm, int32_t rank)
+{
+    return comm && rank >= 0 && rank < mox_comm_ranks(comm) && mox_comm_is_lost(comm, rank);
+}
+
+moxie_status moxie_plan_losses(const moxie_plan *plan, moxie_losses *out, moxie_error *error)
+{
+    moxie_losses found = MOXIE_LOSSES_INIT;
+    NEED(plan);
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_losses), error));
+    if (plan->ranks)
+        mox_plan_ranks_losses(plan->ranks, &found);
+    mox_struct_write(&found, out, MOX_STRUCT(moxie_losses));
+    return MOXIE_OK;
 }

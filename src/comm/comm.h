@@ -17,6 +17,8 @@
 #ifndef MOX_COMM_COMM_H
 #define MOX_COMM_COMM_H
 
+#include <stdbool.h>
+
 #include "comm/operation.h"
 
 enum { MOX_COMM_DEADLINE = 30000 }; /* ms; the default */
@@ -34,6 +36,14 @@ int32_t mox_comm_rank(const moxie_comm *comm);
 const char *mox_comm_name(const moxie_comm *comm);
 /* Operations started so far: the same number on all ranks at the same place of their programs. */
 uint64_t mox_comm_operations(const moxie_comm *comm);
+
+/* While it is set, a dead or late rank breaks nothing: the comm loses it, and operations end without it. A lost rank's
+ * rows are not written. A transport without mask() loses all others at once, and this rank copies its own rows. */
+void mox_comm_set_degraded(moxie_comm *comm, bool degraded);
+/* Whether this rank has lost `rank`, or the comm broke because of it. Ranks may have lost different ones. */
+bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank);
+/* How many. */
+int32_t mox_comm_losses(const moxie_comm *comm);
 
 /* A number below MOX_COMM_OPEN, valid until the request is done. */
 typedef int32_t mox_comm_request;

@@ -79,6 +79,43 @@ void mox_mpi_cancel(void *self)
     give_up(t);
 }
 
+/* ---- mask --------------------------------------------------------------------------------------------- */
+
+/* Of one rank's messages: receives are withdrawn, sends are left to MPI. A receive that has begun may still write, so
+ * this waits a moment for it. */
+static void drop_messages(mox_mpi_transport *t, mox_mpi_operation *o, int32_t rank)
+{
+    const double until = mox_mpi_now() + cancel_seconds;
+    for (int32_t i = 0; i < o->n; i++)
+        if (o->messages[i].peer == rank && !o->messages[i].done && o->messages[i].receive)
+            withdraw(&o->requests[i]);
+    for (int32_t i = 0; i < o->n; i++) {
+        mox_mpi_message *m = &o->messages[i];
+        if (m->peer != rank || m->done)
+            continue;
+        for (uint32_t round = 0; m->receive && !mox_mpi_all_done(1, &o->requests[i]) && mox_mpi_now() < until; round++)
+            pause_for(round);
+        if (o->requests[i] != MPI_REQUEST_NULL)
+            (void)MPI_Request_free(&o->requests[i]);
+        m->done = true;
+        o->left--;
+    }
+}
+
+moxie_status mox_mpi_mask(void *self, int32_t rank, moxie_error *error)
+{
+    mox_mpi_transport *t = self;
+    mox_mpi_other *other = &t->others[rank];
+    MOX_FAIL_IF(t->cancelled, MOXIE_ERR_UNSUPPORTED, error, "rank %d was cancelled", t->rank);
+    MOX_FAIL_IF(!other->gone && !mox_mpi_is_silent(t, rank), MOXIE_ERR_TIMEOUT, error, "rank %d waits itself", rank);
+    other->masked = true;
+    t->culprit = -1;
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        if (t->open[i].used)
+            drop_messages(t, &t->open[i], rank);
+    return MOXIE_OK;
+}
+
 /* ---- destroy ------------------------------------------------------------------------------------------ */
 
 /* Tells the others, waits for them a moment, and frees the communicator if all of them have come. */

@@ -57,6 +57,16 @@ static uint64_t parts_of(const mox_mpi_message *message, uint64_t part)
     return message->bytes == 0 ? 1 : (message->bytes - 1) / part + 1;
 }
 
+/* Takes out the messages of masked ranks. */
+static void leave_out(const mox_mpi_transport *t, mox_mpi_operation *operation)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < operation->n; i++)
+        if (!t->others[operation->messages[i].peer].masked)
+            operation->messages[kept++] = operation->messages[i];
+    operation->n = kept;
+}
+
 /* Replaces messages that are longer than a part by their parts, in order. From the last on, since the list grows. */
 static moxie_status split(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
@@ -87,6 +97,7 @@ static moxie_status split(mox_mpi_transport *t, mox_mpi_operation *operation, mo
 moxie_status mox_mpi_post(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
     const int tag = 1 + (int)(operation->number % MOX_MPI_TAGS);
+    leave_out(t, operation);
     MOX_TRY(split(t, operation, error));
     for (int32_t i = 0; i < operation->n; i++)
         operation->requests[i] = MPI_REQUEST_NULL;
@@ -151,8 +162,10 @@ moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, mo
         if (m->done)
             continue;
         const int code = MPI_Test(&operation->requests[i], &done, &status);
-        if (code != MPI_SUCCESS)
+        if (code != MPI_SUCCESS) {
+            t->culprit = t->culprit >= 0 ? t->culprit : m->peer;
             return mox_mpi_failed(t, code, m->receive ? "a receive" : "a send", m->peer, error);
+        }
         if (!done)
             continue;
         m->done = true;

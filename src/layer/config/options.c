@@ -42,6 +42,8 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
     MOX_FAIL_IF(o.max_tokens < 0 || o.max_tokens > MAX_MAX_TOKENS, MOXIE_ERR_ARGUMENT, error,
                 "options.max_tokens is %lld; it must be from 0 (meaning %d) to %d", (long long)o.max_tokens,
                 DEFAULT_MAX_TOKENS, MAX_MAX_TOKENS);
+    MOX_FAIL_IF(o.degraded < MOXIE_DEGRADED_NONE || o.degraded > MOXIE_DEGRADED_RENORMALIZE, MOXIE_ERR_ARGUMENT, error,
+                "options.degraded is %d, which is no way of moxie_degraded", (int)o.degraded);
     if (o.max_tokens == 0)
         o.max_tokens = DEFAULT_MAX_TOKENS;
     if (o.executor == NULL)

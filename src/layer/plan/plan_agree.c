@@ -18,7 +18,7 @@ typedef struct field {
 /* A rank that no value disturbs. */
 #define ANY INT64_MIN
 
-enum { MAX_FIELDS = 32 };
+enum { MAX_FIELDS = 40 };
 
 typedef struct field_list {
     field items[MAX_FIELDS];
@@ -156,6 +156,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "token_layout", plan->ranks->layout);
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
+    add(list, "degraded", plan->ranks->degraded);
     add(list, "slot_map.generation", plan->ranks->generation);
     add(list, "the experts' placement (a hash of it)", placement_hash(plan));
     add(list, "the order of summation of w13's kernel", sum_of(plan, MOX_W13));

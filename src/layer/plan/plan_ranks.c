@@ -73,6 +73,18 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
     return counts && x->first_replica != NULL && x->col != NULL;
 }
 
+static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)
+{
+    MOX_FAIL_IF(degraded != MOXIE_DEGRADED_NONE && mox_config_tp_ranks(c) > 1, MOXIE_ERR_UNSUPPORTED, error,
+                "options.degraded is set, but tp_size is %d, and ranks that share an expert cannot compute it without "
+                "one of them: set it to 0, or tp_size to 1",
+                (int)c->tp_size);
+    MOX_FAIL_IF(degraded == MOXIE_DEGRADED_RENORMALIZE && c->routing.on_input, MOXIE_ERR_UNSUPPORTED, error,
+                "options.degraded is MOXIE_DEGRADED_RENORMALIZE, but weights multiply the experts' input, and what is "
+                "computed cannot be weighted anew: use MOXIE_DEGRADED_KEEP");
+    return MOXIE_OK;
+}
+
 /* A rank without the shared expert's record cannot add it for its own tokens. */
 static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
 {
@@ -112,6 +124,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
         return MOXIE_OK;
     MOX_TRY(mox_config_check_comm(c, options, error));
     MOX_TRY(check_layer(plan, error));
+    MOX_TRY(check_degraded(c, options->degraded, error));
     mox_ranks *x = plan->ranks = mox_calloc(1, sizeof *x);
     MOX_FAIL_IF(x == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
     x->comm = options->comm;
@@ -122,6 +135,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->tp_size = mox_config_tp_ranks(c);
     x->tp_rank = c->tp_rank;
     x->layout = (moxie_token_layout)options->token_layout;
+    x->degraded = (moxie_degraded)options->degraded;
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
@@ -134,6 +148,13 @@ void mox_plan_ranks_destroy(mox_ranks *ranks)
         return;
     mox_arena_free(&ranks->arena);
     mox_free(ranks);
+}
+
+void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out)
+{
+    out->ranks = mox_comm_losses(ranks->comm);
+    out->slots = ranks->lost_slots;
+    out->tokens = ranks->lost_tokens;
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
@@ -233,6 +254,8 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         s->whole = carve(c, tokens * k, h, sizeof(float));
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
+    if (x->degraded == MOXIE_DEGRADED_RENORMALIZE)
+        s->kept = carve(c, tokens, k, sizeof(float));
     carve_side(plan, s, c);
     x->sides[1].space = *s;
     if (max_own(plan) > tokens)

@@ -15,6 +15,8 @@
  * max_tokens. */
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error);
 void mox_plan_ranks_destroy(mox_ranks *ranks);
+/* All but struct_size. */
+void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out);
 
 /* The most tokens of a pass: of the batch, or rows that come from all ranks. */
 int64_t mox_plan_max_pass(const moxie_plan *plan);

@@ -47,6 +47,7 @@ typedef struct mox_ranks_space {
     uint64_t order; /* [pass pairs] rows of y in the order of `results` */
     uint64_t results, returned, whole;
     uint64_t output; /* [C, H] outputs that all ranks get */
+    uint64_t kept;   /* [C, K] weights of choices that are left, when others are lost */
 } mox_ranks_space;
 
 #define MOX_DISPATCHED 3 /* arrays that a dispatch sends: hidden rows, ids, weights */
@@ -76,7 +77,9 @@ typedef struct mox_ranks {
     mox_ranks_side sides[2];
     mox_ranks_space space; /* of the present chunk's side */
     mox_ranks_counts counts;
-    bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
+    moxie_degraded degraded;
+    int64_t lost_slots, lost_tokens; /* of the last run */
+    bool one_chunk;                  /* a scale covers the whole batch: every rank takes part in it, also without rows */
     int64_t calls;  /* runs so far: all ranks must be at the same one */
     mox_arena arena;
 } mox_ranks;

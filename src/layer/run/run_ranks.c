@@ -6,6 +6,7 @@
 
 #include "base/sizes.h"
 #include "layer/run/exchange_agree.h"
+#include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
 #include "layer/run/run_tp.h"
@@ -47,11 +48,11 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
 /* Where all ranks have all tokens, nothing was dispatched. */
 static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
-    if (side->open == 0)
-        return MOXIE_OK;
+    const bool came = side->open > 0;
     for (; side->open > 0; side->open--)
         MOX_TRY(mox_comm_wait(run->plan->ranks->comm, side->requests[side->open - 1], error));
-    return mox_exchange_check_rows(run, error);
+    mox_run_drop_rows(run);
+    return came ? mox_exchange_check_rows(run, error) : MOXIE_OK;
 }
 
 /* ---- the experts of this rank ------------------------------------------------------------------------ */
@@ -142,6 +143,7 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     const float *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
     mox_combine_args args = mox_run_combine_args(run, rows, at(run, x->space.position));
     args.out = output_of(run);
+    mox_run_drop_results(run, &args);
     return mox_run_combine(run, &args, error);
 }
 
@@ -167,7 +169,9 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
                                    .recv_rows = n->in,
                                    .recv_at = n->in_at };
     MOX_TRY(mox_comm_start_allgatherv(x->comm, &rows, &request, error));
-    return mox_comm_wait(x->comm, request, error);
+    MOX_TRY(mox_comm_wait(x->comm, request, error));
+    mox_run_drop_outputs(run, chunk);
+    return MOXIE_OK;
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
@@ -243,12 +247,14 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     run->own = run;
     x->calls++;
     x->sides[0].open = x->sides[1].open = 0;
+    mox_run_degraded_begin(run->plan);
     status = begin_chunk(run, 0, &chunks, &reason);
     if (status == MOXIE_OK) {
         status = run_chunks(run, chunks, &reason);
         if (status != MOXIE_OK) /* other ranks wait for this one, and rows may be under way to the workspace */
             mox_comm_break(x->comm, &reason);
     }
+    mox_run_degraded_end(run->plan);
     if (status != MOXIE_OK && error != NULL)
         *error = reason;
     return status;
