@@ -129,6 +129,14 @@ MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const
 MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,
                                                moxie_error *error);
 
+/* After a failure: a comm of the ranks of `comm` without the `count` ones of `dead`, for the calling rank, which is not
+ * among them. Ranks keep their order. `comm` is one of moxie_comm_local_create, or of this call; destroy it as ever,
+ * before or after. Each rank that is left calls this once, with the same list: another list is MOXIE_ERR_MISMATCH, with
+ * both. It does not wait for the others; a rank that never calls is late in the new comm. Thread-safe. */
+MOXIE_API moxie_status moxie_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count,
+                                                const moxie_comm_options *options, moxie_comm **out,
+                                                moxie_error *error);
+
 /* A comm over MPI. libmoxie does not link MPI: it opens libmoxie_openmpi.so or libmoxie_mpich.so, the one that fits the
  * MPI library in this process; the environment variable MOXIE_MPI_LIBRARY names another file. `communicator` points to
  * an MPI_Comm, or is NULL for MPI_COMM_WORLD; it is duplicated, which takes at most deadline_ms. MPI must be

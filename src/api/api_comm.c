@@ -63,6 +63,17 @@ moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *op
     return mox_comm_local_create(ranks, deadline_ms, out, error);
 }
 
+moxie_status moxie_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count,
+                                      const moxie_comm_options *options, moxie_comm **out, moxie_error *error)
+{
+    int32_t deadline_ms;
+    NEED(comm);
+    NEED(out);
+    MOX_FAIL_IF(count > 0 && dead == NULL, MOXIE_ERR_ARGUMENT, error, "dead is NULL");
+    MOX_TRY(read_options(options, &deadline_ms, error));
+    return mox_comm_local_without(comm, dead, count, deadline_ms, out, error);
+}
+
 moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options, moxie_comm **out,
                                    moxie_error *error)
 {

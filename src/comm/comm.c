@@ -104,6 +104,14 @@ out:
     return status;
 }
 
+moxie_status mox_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count, int32_t deadline_ms,
+                                    moxie_comm **out, moxie_error *error)
+{
+    moxie_transport transport;
+    MOX_TRY(mox_local_without(&comm->transport, dead, count, &transport, error));
+    return mox_comm_create(&transport, deadline_ms, out, error);
+}
+
 void mox_comm_destroy(moxie_comm *comm)
 {
     if (!comm)

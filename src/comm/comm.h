@@ -28,6 +28,8 @@ moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_
                              moxie_error *error);
 /* out[ranks]. */
 moxie_status mox_comm_local_create(int32_t ranks, int32_t deadline_ms, moxie_comm **out, moxie_error *error);
+moxie_status mox_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count, int32_t deadline_ms,
+                                    moxie_comm **out, moxie_error *error);
 /* Gives up what is open. NULL is fine. */
 void mox_comm_destroy(moxie_comm *comm);
 

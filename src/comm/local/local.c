@@ -264,6 +264,7 @@ static void free_group(mox_local_group *group)
     for (int32_t r = 0; r < group->ranks; r++)
         pthread_cond_destroy(&group->rank[r].changed);
     pthread_mutex_destroy(&group->lock);
+    mox_local_drop_next(group);
     mox_free(group->masked);
     mox_free(group->ops);
     mox_free(group->flags);

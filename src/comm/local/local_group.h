@@ -70,6 +70,9 @@ typedef struct mox_local_group {
     uint8_t *flags;
     mox_local_op **ops;
     bool *masked; /* [ranks, ranks] */
+    /* The ranks that are left after a failure, once one of them has asked. */
+    moxie_transport *next; /* [ranks] by rank here; struct_size 0: dead, or taken; NULL: nobody asked yet */
+    bool *dead;            /* [ranks] */
 } mox_local_group;
 
 /* All of these with the lock held. */
@@ -95,6 +98,9 @@ int32_t mox_local_late(const mox_local_rank *rank, const mox_local_op *op);
 /* The table's mask(), and what a rank does in an operation about a rank that it masked. */
 moxie_status mox_local_mask(void *self, int32_t other, moxie_error *error);
 void mox_local_leave_out(mox_local_rank *rank, mox_local_op *op, int32_t other);
+
+/* Gives up transports of the next group that nobody took. */
+void mox_local_drop_next(mox_local_group *group);
 
 /* Sets left and peers of an operation just started. */
 void mox_local_pairs_begin(mox_local_rank *rank, mox_local_op *op);

@@ -42,11 +42,15 @@ int32_t mox_local_late(const mox_local_rank *rank, const mox_local_op *op)
 {
     const mox_local_rank *all = rank->group->rank;
     const int32_t ranks = rank->group->ranks;
+    const mox_local_rank *asks = rank;
     int32_t lowest = -1;
     for (int32_t step = 0; op && step < ranks; step++) {
         int32_t late = silent_of(rank, op, true), next = -1;
         late = late >= 0 ? late : silent_of(rank, op, false);
-        if (late >= 0)
+        const int32_t culprit = late >= 0 && all[late].gone ? all[late].culprit : -1;
+        if (culprit >= 0 && culprit != asks->rank && !asks->masked[culprit])
+            return culprit;
+        if (late >= 0 && late != asks->rank)
             return late;
         for (int32_t r = ranks - 1; r >= 0; r--)
             if (r != rank->rank && needs(rank, op, r) && (next < 0 || all[r].started <= all[next].started))
