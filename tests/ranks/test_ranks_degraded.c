@@ -140,7 +140,7 @@ static void run_plan(rank_thread *self, moxie_plan *plan)
     self->losses = (moxie_losses)MOXIE_LOSSES_INIT;
     moxie_plan_losses(plan, &self->losses, NULL);
     self->lost = moxie_comm_lost(self->comm, t->lost) == 1;
-    if (self->rank != t->lost) {
+    if (self->rank != t->lost || t->kind == LATE) {
         char *second = malloc(test_layer_output_bytes(&t->layer) + 1);
         self->losses_again = self->losses;
         args.output = second + first * row_bytes(t);
@@ -277,7 +277,8 @@ static void check_tokens(trial *t, const rank_thread *self, int64_t first, int64
     for (int64_t i = first; i < end; i++) {
         const bool whole = same_row(t, self->output, t->whole, i), smaller = same_row(t, self->output, less, i);
         if (!whole && !smaller)
-            fail_msg("rank %d: token %lld is neither whole nor without the choices of rank %d: %s", (int)self->rank,
+            fail_msg("rank %d (%d lost): token %lld is neither whole nor without the choices of rank %d (fault %d at call %lld): %s",
+                     (int)self->rank, (int)self->losses.ranks,
                      (long long)i, (int)t->lost, t->layer.text);
         if (absent && !smaller)
             fail_msg("rank %d: token %lld has results of rank %d, which never came", (int)self->rank, (long long)i,

@@ -205,6 +205,7 @@ static int32_t local_late(void *self, int64_t request)
     mox_local_rank *rank = self;
     pthread_mutex_lock(&rank->group->lock);
     const int32_t late = mox_local_late(rank, &rank->ops[request]);
+    rank->culprit = late;
     pthread_mutex_unlock(&rank->group->lock);
     return late;
 }
@@ -241,15 +242,8 @@ static void local_cancel(void *self)
 {
     mox_local_rank *rank = self;
     pthread_mutex_lock(&rank->group->lock);
-    if (!rank->gone) {
-        const mox_local_op *oldest = NULL;
-        for (int i = 0; i < MOX_COMM_OPEN; i++)
-            if (rank->ops[i].left > 0 && (!oldest || rank->ops[i].number < oldest->number))
-                oldest = &rank->ops[i];
-        if (oldest && rank->culprit < 0)
-            rank->culprit = mox_local_late(rank, oldest);
+    if (!rank->gone)
         go(rank);
-    }
     for (int i = 0; i < MOX_COMM_OPEN; i++) {
         while (rank->ops[i].busy > 0)
             pthread_cond_wait(&rank->changed, &rank->group->lock);

@@ -51,7 +51,7 @@ typedef struct mox_local_rank {
     struct mox_local_group *group;
     int32_t rank;
     bool gone;         /* cancelled or destroyed */
-    int32_t culprit;   /* whom it waited for when it went, or -1 */
+    int32_t culprit;   /* whom it last blamed for being late or gone, or -1 */
     bool woken;        /* something happened since the last wait */
     bool waiting;      /* its thread is in wait() */
     bool masks;        /* it goes on without some ranks */

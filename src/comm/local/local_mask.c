@@ -84,13 +84,13 @@ moxie_status mox_local_mask(void *self, int32_t other, moxie_error *error)
     mox_local_rank *target = &group->rank[other];
     moxie_status status = MOXIE_OK;
     pthread_mutex_lock(&group->lock);
+    rank->culprit = -1;
     if (rank->gone) {
         status = mox_fail(MOXIE_ERR_UNSUPPORTED, error, "the other ranks went on without rank %d", rank->rank);
     } else if (target->waiting && !target->gone) {
         status = mox_fail(MOXIE_ERR_TIMEOUT, error, "rank %d waits itself", other);
     } else {
         rank->masked[other] = rank->masks = true;
-        rank->culprit = -1;
         target->gone = true;
         for (int32_t r = 0; r < group->ranks; r++)
             mox_local_wake(&group->rank[r]);

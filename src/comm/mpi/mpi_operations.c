@@ -284,10 +284,10 @@ static void mpi_wait(void *self, int64_t request, int32_t ms)
 
 static int32_t mpi_late(void *self, int64_t request)
 {
-    const mox_mpi_transport *t = self;
-    if (t->culprit >= 0 && !t->others[t->culprit].masked)
-        return t->culprit;
-    return mox_mpi_late(t, &t->open[request]);
+    mox_mpi_transport *t = self;
+    if (t->culprit < 0 || t->others[t->culprit].masked)
+        t->culprit = mox_mpi_late(t, &t->open[request]);
+    return t->culprit;
 }
 
 void mox_mpi_operations(moxie_transport *table)

@@ -89,7 +89,7 @@ typedef struct mox_mpi_transport {
     int32_t ranks, rank;
     mox_mpi_options host;
     uint64_t operations; /* started */
-    int32_t culprit;     /* named by another rank that gave up, or whose message failed; or -1 */
+    int32_t culprit;     /* whom it last blamed for being late, gone, or for a failed message; or -1 */
     bool cancelled;
     mox_mpi_telling waits, ends; /* this rank's notices */
     mox_mpi_notice heard;        /* where the next one arrives */
