@@ -77,7 +77,8 @@ typedef struct moxie_transport {
     moxie_status (*barrier)(void *self, int64_t *request, moxie_error *error);
     /* Works on open requests without blocking. *done: 1 when `request` is done; then its number is free again. */
     moxie_status (*progress)(void *self, int64_t request, int32_t *done, moxie_error *error);
-    /* The lowest rank that `request` still waits for, or -1 when that is unknown. */
+    /* The lowest rank that `request` still waits for, or -1 when that is unknown. Also called for a request that failed
+     * with MOXIE_ERR_TIMEOUT: which rank is to blame. */
     int32_t (*late)(void *self, int64_t request);
     /* Gives up all open requests: then it touches none of their memory. Other ranks that wait for this one fail. */
     void (*cancel)(void *self);
@@ -200,6 +201,49 @@ MOXIE_API moxie_status moxie_comm_reduce_scatter(moxie_comm *comm, const moxie_c
 MOXIE_API moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
                                             moxie_error *error);
 MOXIE_API moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Moving experts between runs                                                                 */
+/* ------------------------------------------------------------------------------------------- */
+
+/* Moves experts of a layer from its present slot map to another one, some with each step, while the layer is used: a
+ * step between two runs, on all ranks. Every rank computes from both maps what moves in a step, so no collective is
+ * needed: a rank that sends and gets nothing does not wait. After each step that changed something the layer has a new
+ * map, whose generation is one higher; plans of the layer use it from their next run on. Outputs have the same bytes
+ * before, between and after the steps. Where nothing changes, nothing moves.
+ *
+ * The layer was created with options.spare_slots, and lies in host memory. */
+typedef struct moxie_mover moxie_mover;
+
+typedef struct moxie_mover_options {
+    uint32_t struct_size;
+    struct moxie_comm *comm;      /* records come from other ranks; not used beside weights */
+    const moxie_weights *weights; /* records come from these views instead, which outlive the mover; or NULL */
+    uint64_t max_bytes; /* of all records that move in a step, on all ranks together; at least one record's. 0: as many
+                         * as there are spare slots for. The same on all ranks */
+} moxie_mover_options;
+#define MOXIE_MOVER_OPTIONS_INIT MOXIE_INIT(moxie_mover_options)
+
+typedef struct moxie_mover_report {
+    uint32_t struct_size;
+    int32_t moves;       /* records that moved in this step, on all ranks together */
+    int32_t left;        /* records that are still to move; 0: the layer has the target's experts */
+    uint64_t bytes;      /* of `moves` */
+    uint64_t own_bytes;  /* of those that came to this rank */
+    uint64_t generation; /* of the layer's map now */
+} moxie_mover_report;
+#define MOXIE_MOVER_REPORT_INIT MOXIE_INIT(moxie_mover_report)
+
+/* `target` is for the ranks and experts of the layer's map; its generation is not read. On each rank it has at most as
+ * many experts as the layer's first map had slots there, and spare_slots - 1 more: MOXIE_ERR_MEMORY otherwise. The map
+ * is not needed afterwards; the layer outlives the mover. A layer has one mover at a time. Thread-safe. */
+MOXIE_API moxie_status moxie_mover_create(moxie_layer *layer, const moxie_slot_map *target,
+                                          const moxie_mover_options *options, moxie_mover **out, moxie_error *error);
+/* One-thread-at-a-time. */
+MOXIE_API void moxie_mover_destroy(moxie_mover *mover);
+/* One step. No plan of the layer may be running. On failure the layer is as it was, and the comm may be broken. Records
+ * of another layout or with a wrong checksum are MOXIE_ERR_MISMATCH. `report` may be NULL. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_mover_step(moxie_mover *mover, moxie_mover_report *report, moxie_error *error);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/plan/plan_ranks.h"
+#include "layer/weights/mover.h"
 
 int moxie_transport_at(int32_t index, moxie_transport_info *out)
 {
@@ -181,5 +182,41 @@ moxie_status moxie_plan_losses(const moxie_plan *plan, moxie_losses *out, moxie_
     if (plan->ranks)
         mox_plan_ranks_losses(plan->ranks, &found);
     mox_struct_write(&found, out, MOX_STRUCT(moxie_losses));
+    return MOXIE_OK;
+}
+
+moxie_status moxie_mover_create(moxie_layer *layer, const moxie_slot_map *target, const moxie_mover_options *options,
+                                moxie_mover **out, moxie_error *error)
+{
+    moxie_slot_map map;
+    moxie_mover_options known;
+    moxie_weights weights;
+    NEED(layer);
+    NEED(target);
+    NEED(options);
+    NEED(out);
+    MOX_TRY(mox_struct_read(target, &map, MOX_STRUCT(moxie_slot_map), error));
+    MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_mover_options), error));
+    if (known.weights) {
+        MOX_TRY(mox_struct_read(known.weights, &weights, MOX_STRUCT(moxie_weights), error));
+        known.weights = &weights;
+    }
+    return mox_mover_create(layer, &map, &known, out, error);
+}
+
+void moxie_mover_destroy(moxie_mover *mover)
+{
+    mox_mover_destroy(mover);
+}
+
+moxie_status moxie_mover_step(moxie_mover *mover, moxie_mover_report *report, moxie_error *error)
+{
+    moxie_mover_report made = MOXIE_MOVER_REPORT_INIT;
+    NEED(mover);
+    if (report)
+        MOX_TRY(mox_struct_check(report, MOX_STRUCT(moxie_mover_report), error));
+    MOX_TRY(mox_mover_step(mover, &made, error));
+    if (report)
+        mox_struct_write(&made, report, MOX_STRUCT(moxie_mover_report));
     return MOXIE_OK;
 }

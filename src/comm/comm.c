@@ -26,10 +26,10 @@
 typedef struct open_request {
     bool used;
     mox_comm_kind kind;
-    int64_t number;     /* the transport's */
-    uint64_t operation; /* counted over all of this rank's, from 1 */
-    int64_t since;      /* ms; when it was first found unfinished; -1: not yet */
-    int32_t extensions; /* deadlines that it waited for a rank which itself waited */
+    int64_t number;       /* the transport's */
+    uint64_t operation;   /* counted over all of this rank's, from 1 */
+    int64_t since;        /* ms; when it was first found unfinished; -1: not yet */
+    int32_t extensions;   /* deadlines that it waited for a rank which itself waited */
     moxie_comm_rows rows; /* of counts: row_bytes is 8 each, and there are no arrays */
 } open_request;
 
@@ -41,7 +41,7 @@ struct moxie_comm {
     bool alone;          /* all others are lost, and the transport is not used any more */
     bool *lost;          /* [ranks] */
     int32_t losses;
-    moxie_error broken;  /* code MOXIE_OK: it is not */
+    moxie_error broken; /* code MOXIE_OK: it is not */
     open_request open[MOX_COMM_OPEN];
 };
 
@@ -408,15 +408,15 @@ moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *
                 "comm: request %d is not open", request);
     open_request *r = &comm->open[request];
     const moxie_transport *t = &comm->transport;
-    const moxie_status status =
-        comm->alone ? MOXIE_OK : t->progress(t->self, r->number, &finished, &reason);
+    const moxie_status status = comm->alone ? MOXIE_OK : t->progress(t->self, r->number, &finished, &reason);
     const int64_t now = now_ms(), waited = r->since < 0 ? 0 : now - r->since;
     const bool late = status == MOXIE_OK && !finished && waited > comm->deadline;
     if ((status != MOXIE_OK || late) && !comm->alone && go_on(comm, r, status))
         return mox_comm_test(comm, request, done, error);
     finished = finished || comm->alone;
     if (status != MOXIE_OK) {
-        lose(comm, t->late(t->self, r->number));
+        if (status == MOXIE_ERR_TIMEOUT)
+            lose(comm, t->late(t->self, r->number));
         reason.code = status;
         return transport_failed(comm, mox_comm_kind_name(r->kind), r->operation, waited, &reason, error);
     }

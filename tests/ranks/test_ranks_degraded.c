@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ranks_degraded.c - runs that lose a rank and end all the same (options.degraded). A rank stops, leaves or is late
- * at some call of its transport; what the others compute is compared with one rank:
+ * test_ranks_degraded.c - runs that lose a rank and end all the same (options.degraded). A rank stops, leaves or is
+ * late at some call of its transport; what the others compute is compared with one rank:
  *
  *     of every token      the bytes of the whole layer, or those of the layer with the lost rank's choices skipped, in
  *                         the second case with weights as they were or renormalized by this test
@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "comm/local/local.h"
 #include "layer/plan/plan_ranks.h"
@@ -28,7 +27,6 @@ typedef struct trial {
     test_layer layer;
     moxie_token_layout layout;
     moxie_degraded degraded;
-    const moxie_slot_map *map;
     fault_kind kind;
     int32_t lost;     /* the faulty rank */
     int64_t calls;    /* of its transport before the fault, from the run on */
@@ -55,18 +53,6 @@ typedef struct rank_thread {
     pthread_t thread;
 } rank_thread;
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static void sleep_ms(int64_t ms)
-{
-    nanosleep(&(struct timespec) { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
-}
-
 static int64_t row_bytes(const trial *t)
 {
     return t->layer.config.hidden * mox_dtype_bytes(t->layer.config.dtype);
@@ -92,13 +78,13 @@ static void stop(test_fault *fault)
 {
     const rank_thread *self = fault->user;
     while (atomic_load(&self->of->ended) < RANKS - 1)
-        sleep_ms(1);
+        test_sleep_ms(1);
 }
 
 static void be_late(test_fault *fault)
 {
     (void)fault;
-    sleep_ms(LATE_BY);
+    test_sleep_ms(LATE_BY);
 }
 
 static void arm(rank_thread *self)
@@ -134,9 +120,9 @@ static void run_plan(rank_thread *self, moxie_plan *plan)
     args.workspace = aligned_alloc(64, args.workspace_bytes);
     memset(args.workspace, 0xa5, args.workspace_bytes);
     arm(self);
-    const int64_t begin = now_ms();
+    const int64_t begin = test_now_ms();
     self->status = moxie_plan_run(plan, &args, &self->error);
-    self->took_ms = now_ms() - begin;
+    self->took_ms = test_now_ms() - begin;
     self->losses = (moxie_losses)MOXIE_LOSSES_INIT;
     moxie_plan_losses(plan, &self->losses, NULL);
     self->lost = moxie_comm_lost(self->comm, t->lost) == 1;
@@ -150,7 +136,7 @@ static void run_plan(rank_thread *self, moxie_plan *plan)
     }
     atomic_fetch_add(&t->ended, self->rank != t->lost);
     while (atomic_load(&t->ended) < RANKS - 1) /* nobody leaves before all have run */
-        sleep_ms(1);
+        test_sleep_ms(1);
     free(args.workspace);
 }
 
@@ -165,7 +151,6 @@ static void *rank_main(void *user)
     moxie_error error = { 0 };
     config.ep_size = RANKS;
     config.ep_rank = self->rank;
-    config.slot_map = t->map;
     options.comm = self->comm;
     options.token_layout = t->layout;
     options.degraded = t->degraded;
@@ -211,8 +196,7 @@ static void run_ranks(trial *t, rank_thread *ranks)
 
 /* ---- what is right ------------------------------------------------------------------------------------- */
 
-/* Whether `holder` has the only copy of an expert that rank `rank` finds: with replicas, nobody knows beforehand who
- * computes it, so the tests with a map ask for less. */
+/* The rank that has an expert; there are no replicas. */
 static int32_t home_of(const trial *t, int32_t expert)
 {
     int32_t slot_of[EXPERTS], count;
@@ -224,7 +208,7 @@ static int32_t home_of(const trial *t, int32_t expert)
     return -1;
 }
 
-/* The output of one rank, without the choices that `keeps` refuses. *lost [T]: how many those are. */
+/* The output of one rank, without the choices that `refuses` names. *lost [T]: how many those are. */
 static char *without(trial *t, bool (*refuses)(const trial *t, int32_t home, int32_t self), int32_t self, int64_t *lost)
 {
     moxie_run_args args = t->layer.args;
@@ -277,9 +261,9 @@ static void check_tokens(trial *t, const rank_thread *self, int64_t first, int64
     for (int64_t i = first; i < end; i++) {
         const bool whole = same_row(t, self->output, t->whole, i), smaller = same_row(t, self->output, less, i);
         if (!whole && !smaller)
-            fail_msg("rank %d (%d lost): token %lld is neither whole nor without the choices of rank %d (fault %d at call %lld): %s",
-                     (int)self->rank, (int)self->losses.ranks,
-                     (long long)i, (int)t->lost, t->layer.text);
+            fail_msg("rank %d (%d lost): token %lld is neither whole nor without the choices of rank %d (fault %d at "
+                     "call %lld): %s",
+                     (int)self->rank, (int)self->losses.ranks, (long long)i, (int)t->lost, t->layer.text);
         if (absent && !smaller)
             fail_msg("rank %d: token %lld has results of rank %d, which never came", (int)self->rank, (long long)i,
                      (int)t->lost);
@@ -318,7 +302,7 @@ static void check_survivor(trial *t, const rank_thread *self)
         assert_int_equal(self->losses_again.ranks, 1);
 }
 
-/* Where all ranks get all outputs: those of the lost rank's tokens are zero, those of others as their owner has them. */
+/* Where all ranks get all outputs: those of the lost rank's tokens are zero, the others as their owner has them. */
 static void check_replicated(trial *t, const rank_thread *ranks, const rank_thread *self)
 {
     int64_t zero = 0, either = 0;

@@ -36,12 +36,6 @@ typedef struct rank_thread {
     pthread_t thread;
 } rank_thread;
 
-#define EXPECT(self, condition, ...)                                                                                   \
-    do {                                                                                                               \
-        if (!(condition) && (self)->failed[0] == 0)                                                                    \
-            snprintf((self)->failed, sizeof(self)->failed, __VA_ARGS__);                                               \
-    } while (0)
-
 /* Without the dead rank, from what its comm says; then a run on the new one. */
 static void recover(rank_thread *self)
 {
@@ -53,14 +47,14 @@ static void recover(rank_thread *self)
     for (int32_t r = 0; r < t->before.ranks; r++)
         if (moxie_comm_lost(self->comm, r))
             dead[count++] = r;
-    EXPECT(self, count == 1 && dead[0] == t->dead, "rank %d finds %d dead ranks", (int)self->rank, (int)count);
+    TEST_EXPECT(self, count == 1 && dead[0] == t->dead, "rank %d finds %d dead ranks", (int)self->rank, (int)count);
     options.deadline_ms = 20000;
     moxie_status status = moxie_comm_local_without(self->comm, &t->dead, 1, &options, &left, &error);
     moxie_comm_destroy(self->comm);
-    EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);
+    TEST_EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);
     if (status == MOXIE_OK)
         status = test_ranks_run_one(&t->layer, &t->after, left, t->recovered, &error);
-    EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);
+    TEST_EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);
     moxie_comm_destroy(left);
 }
 
@@ -71,10 +65,10 @@ static void *rank_main(void *user)
     moxie_error error = { 0 };
     char *output = malloc(test_layer_output_bytes(&t->layer) + 1);
     moxie_status status = test_ranks_run_one(&t->layer, &t->before, self->comm, output, &error);
-    EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);
+    TEST_EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);
     if (self->rank != t->dead) {
         status = test_ranks_run_one(&t->layer, &t->before, self->comm, output, &error);
-        EXPECT(self, status == MOXIE_ERR_TIMEOUT, "rank %d runs with rank %d", (int)self->rank, (int)t->dead);
+        TEST_EXPECT(self, status == MOXIE_ERR_TIMEOUT, "rank %d runs with rank %d", (int)self->rank, (int)t->dead);
         recover(self);
     }
     atomic_fetch_add(&t->ended, self->rank != t->dead);
@@ -111,9 +105,9 @@ static void begin(trial *t, uint64_t seed)
     t->map_after.first_slot = t->first_slot;
     t->map_after.ranks--;
     t->map_after.generation++;
-    assert_ok(moxie_slot_map_without(&t->map, &t->dead, 1, NULL, t->expert_of, t->first_slot, &t->map_after.slots,
-                                     &error),
-              &error);
+    assert_ok(
+        moxie_slot_map_without(&t->map, &t->dead, 1, NULL, t->expert_of, t->first_slot, &t->map_after.slots, &error),
+        &error);
     t->after = t->before;
     t->after.ranks--;
     t->after.map = &t->map_after;

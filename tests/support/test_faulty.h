@@ -15,11 +15,16 @@ typedef struct test_fault {
     int64_t calls_left; /* the hook runs in the call in which this is 0; negative: never. For the rank's own thread */
     void (*hook)(struct test_fault *fault);
     void *user;
+    bool left; /* test_fault_leave was called: every further call fails */
 } test_fault;
 
 /* Takes over `inner`. The fault's memory outlives the transport. */
 moxie_transport test_faulty(moxie_transport inner, test_fault *fault);
 /* A hook: the rank is cancelled. */
 void test_fault_leave(test_fault *fault);
+
+/* Of a clock that only goes on. */
+int64_t test_now_ms(void);
+void test_sleep_ms(int64_t ms);
 
 #endif

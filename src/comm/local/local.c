@@ -183,7 +183,8 @@ static moxie_status local_progress(void *self, int64_t request, int32_t *done, m
     moxie_status status = MOXIE_OK;
     pthread_mutex_lock(&rank->group->lock);
     if (op->left > 0 && rank->gone)
-        status = mox_fail(MOXIE_ERR_TIMEOUT, error, "the other ranks went on without rank %d, which was late", rank->rank);
+        status =
+            mox_fail(MOXIE_ERR_TIMEOUT, error, "the other ranks went on without rank %d, which was late", rank->rank);
     else if (op->left > 0 && rank->fault.code == MOXIE_OK)
         status = work(rank, op, UINT64_MAX, error);
     if (status == MOXIE_OK && rank->fault.code != MOXIE_OK) {

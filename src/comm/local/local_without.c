@@ -87,10 +87,11 @@ moxie_status mox_local_without(const moxie_transport *old, const int32_t *dead, 
 {
     mox_local_rank *rank = old->self;
     bool is_dead[MOXIE_MAX_RANKS] = { false };
-    MOX_FAIL_IF(old->mask != mox_local_mask, MOXIE_ERR_UNSUPPORTED, error,
-                "moxie_comm_local_without: the comm's transport is %s, not local: make a comm of the ranks that are left "
-                "with that transport's own means",
-                old->name);
+    MOX_FAIL_IF(
+        old->mask != mox_local_mask, MOXIE_ERR_UNSUPPORTED, error,
+        "moxie_comm_local_without: the comm's transport is %s, not local: make a comm of the ranks that are left "
+        "with that transport's own means",
+        old->name);
     MOX_TRY(mark_dead(rank, dead, count, is_dead, error));
     pthread_mutex_lock(&rank->group->lock);
     moxie_status status = MOXIE_OK;

@@ -82,7 +82,7 @@ void mox_mpi_cancel(void *self)
 
 /* Of one rank's messages: receives are withdrawn, sends are left to MPI. A receive that has begun may still write, so
  * this waits a moment for it. */
-static void drop_messages(mox_mpi_transport *t, mox_mpi_operation *o, int32_t rank)
+static void drop_messages(mox_mpi_operation *o, int32_t rank)
 {
     const double until = mox_mpi_now() + cancel_seconds;
     for (int32_t i = 0; i < o->n; i++)
@@ -111,7 +111,7 @@ moxie_status mox_mpi_mask(void *self, int32_t rank, moxie_error *error)
     other->masked = true;
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         if (t->open[i].used)
-            drop_messages(t, &t->open[i], rank);
+            drop_messages(&t->open[i], rank);
     return MOXIE_OK;
 }
 

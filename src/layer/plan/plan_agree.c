@@ -239,8 +239,12 @@ moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_stat
             *recv = mox_calloc((uint64_t)ranks * each, sizeof *recv);
     if (status == MOXIE_OK && (send == NULL || recv == NULL))
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to compare the plans of %d ranks", (int)ranks);
-    if (send == NULL || recv == NULL)
+    if (send == NULL || recv == NULL) { /* the others learn at once that this rank does not come */
+        (void)mox_fail(MOXIE_ERR_MEMORY, &other, "rank %d has no memory to compare the plans of %d ranks", (int)rank,
+                       (int)ranks);
+        mox_comm_break(comm, &other);
         goto out;
+    }
     if (status == MOXIE_OK)
         list_fields(plan, &own);
     for (int32_t r = 0; r < ranks; r++) {

@@ -37,12 +37,11 @@ static moxie_status count_replicas(const moxie_layer_config *c, mox_ranks *x, in
 static moxie_status place(const moxie_layer_config *c, mox_ranks *x, moxie_error *error)
 {
     int32_t slot_of[MOXIE_MAX_EXPERTS];
+    for (int64_t e = 0; e <= c->experts; e++)
+        x->first_replica[e] = 0;
     MOX_TRY(count_replicas(c, x, slot_of, false, error));
     for (int64_t e = 0; e < c->experts; e++)
         x->first_replica[e + 1] += x->first_replica[e];
-    x->replica = mox_arena_calloc(&x->arena, (uint64_t)x->first_replica[c->experts] + 1, sizeof *x->replica);
-    MOX_FAIL_IF(x->replica == NULL, MOXIE_ERR_MEMORY, error, "no memory for the places of %lld experts",
-                (long long)c->experts);
     MOX_TRY(count_replicas(c, x, slot_of, true, error));
     for (int64_t e = c->experts; e > 0; e--)
         x->first_replica[e] = x->first_replica[e - 1];
@@ -64,13 +63,30 @@ static bool allocate_counts(mox_ranks *x, mox_ranks_counts *n)
     return ok && n->send != NULL && n->recv != NULL;
 }
 
+void mox_plan_ranks_follow(const moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    const moxie_slot_map *map = plan->layer->config.slot_map;
+    if (map == NULL || x->generation == (int64_t)map->generation)
+        return;
+    x->generation = (int64_t)map->generation;
+    (void)place(&plan->layer->config, x, NULL); /* a map never fails */
+}
+
+/* Replicas of a map that a mover changes: at most one for each slot. */
+static uint64_t max_replicas(const moxie_layer_config *c)
+{
+    return c->slot_map != NULL ? (uint64_t)c->slot_map->slots : (uint64_t)c->experts;
+}
+
 static bool allocate(const moxie_layer_config *c, mox_ranks *x)
 {
+    x->replica = mox_arena_calloc(&x->arena, max_replicas(c) + 1, sizeof *x->replica);
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->col != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL;
 }
 
 static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)

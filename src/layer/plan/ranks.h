@@ -79,7 +79,7 @@ typedef struct mox_ranks {
     mox_ranks_counts counts;
     moxie_degraded degraded;
     int64_t lost_slots, lost_tokens; /* of the last run */
-    bool one_chunk;                  /* a scale covers the whole batch: every rank takes part in it, also without rows */
+    bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
     int64_t calls;  /* runs so far: all ranks must be at the same one */
     mox_arena arena;
 } mox_ranks;

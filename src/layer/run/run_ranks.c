@@ -5,6 +5,7 @@
 #include "layer/run/run_ranks.h"
 
 #include "base/sizes.h"
+#include "layer/plan/plan_ranks.h"
 #include "layer/run/exchange_agree.h"
 #include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
@@ -245,6 +246,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     if (status != MOXIE_OK)
         return mox_run_ranks_refuse(run->plan, status);
     run->own = run;
+    mox_plan_ranks_follow(run->plan);
     x->calls++;
     x->sides[0].open = x->sides[1].open = 0;
     mox_run_degraded_begin(run->plan);
