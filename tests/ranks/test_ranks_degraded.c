@@ -261,9 +261,11 @@ static void check_tokens(trial *t, const rank_thread *self, int64_t first, int64
     for (int64_t i = first; i < end; i++) {
         const bool whole = same_row(t, self->output, t->whole, i), smaller = same_row(t, self->output, less, i);
         if (!whole && !smaller)
-            fail_msg("rank %d (%d lost): token %lld is neither whole nor without the choices of rank %d (fault %d at "
-                     "call %lld): %s",
-                     (int)self->rank, (int)self->losses.ranks, (long long)i, (int)t->lost, t->layer.text);
+            fail_msg(
+                "rank %d (%d lost): token %lld is neither whole nor without the choices of rank %d (fault %d at call "
+                "%lld): %s",
+                (int)self->rank, (int)self->losses.ranks, (long long)i, (int)t->lost, (int)t->kind, (long long)t->calls,
+                t->layer.text);
         if (absent && !smaller)
             fail_msg("rank %d: token %lld has results of rank %d, which never came", (int)self->rank, (long long)i,
                      (int)t->lost);
