@@ -23,7 +23,7 @@
 
 #include "comm/local/local.h"
 
-enum { DEADLINE = 400, LATE_BY = DEADLINE + 500 };
+enum { DEADLINE = 1000, LATE_BY = DEADLINE + 500 };
 
 typedef enum fault_kind { KILLED, STOPPED, LATE, CUT, FAULTS } fault_kind;
 
@@ -125,7 +125,7 @@ static void *rank_main(void *user)
 
 static int64_t trials(void)
 {
-    return test_env("MOXIE_TEST_TRIALS", test_quick() || test_sanitized() ? 6 : 12);
+    return test_env("MOXIE_TEST_TRIALS", test_quick() || test_sanitized() ? 4 : 12);
 }
 
 static void threads(void **state)

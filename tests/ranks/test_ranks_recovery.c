@@ -14,7 +14,7 @@
 
 #include <moxie/moxie_parallel.h>
 
-enum { MAX_SLOTS = 256, DEADLINE = 300 };
+enum { MAX_SLOTS = 256, DEADLINE = 1000 };
 
 typedef struct trial {
     test_layer layer;
@@ -117,7 +117,7 @@ static void begin(trial *t, uint64_t seed)
 static void survivors_go_on(void **state)
 {
     (void)state;
-    const int64_t trials = test_env("MOXIE_TEST_TRIALS", test_quick() || test_sanitized() ? 6 : 20);
+    const int64_t trials = test_env("MOXIE_TEST_TRIALS", test_quick() || test_sanitized() ? 4 : 20);
     const uint64_t first = test_seed(4000);
     for (int64_t i = 0; i < trials; i++) {
         static trial t;
