@@ -648,6 +648,24 @@ typedef enum moxie_token_layout {
     MOXIE_TOKENS_SCATTERED = 2
 } moxie_token_layout;
 
+/* What a run with a comm does when another rank is dead, has left, or is late past the deadline.
+ *     NONE         it fails with MOXIE_ERR_TIMEOUT, and the comm is broken
+ *     KEEP         it ends with MOXIE_OK without the results of that rank: a choice whose result is lost counts zero.
+ *                  moxie_plan_losses (moxie_comm.h) counts these choices
+ *     RENORMALIZE  the same, but in a token with lost choices the others' weights w become w s / k; s is the sum of
+ *                  the weights of all its choices, k that of the others, both in slot order in fp32; w where k is 0
+ * Every rank decides from what it has received when its own deadline ends, so ranks may lose different choices. A rank
+ * counts as lost from the chunk of the batch on in which it is missed, and in later runs too, until plans are made with
+ * a new comm. Where tokens are SHARDED, experts with a replica on another rank are computed there. Tokens of a lost
+ * rank are not computed; where tokens are REPLICATED, their outputs are zero. A scale of the whole batch covers the
+ * tokens of the ranks that are left. A transport without mask() (moxie_comm.h) loses all other ranks at once.
+ * All ranks must choose the same. */
+typedef enum moxie_degraded {
+    MOXIE_DEGRADED_NONE = 0,
+    MOXIE_DEGRADED_KEEP = 1,
+    MOXIE_DEGRADED_RENORMALIZE = 2
+} moxie_degraded;
+
 /* Wherever a function takes `moxie_options *`, NULL means all defaults. */
 typedef struct moxie_options {
     uint32_t struct_size;
@@ -680,6 +698,12 @@ typedef struct moxie_options {
      * A rank with more fails with MOXIE_ERR_ARGUMENT, the others with MOXIE_ERR_MISMATCH. The same on all ranks.
      * 0: counts, and batches of any size. */
     int64_t exchange_capacity;
+    /* moxie_degraded; read with a comm. MOXIE_ERR_UNSUPPORTED with tp_size > 1, where a group of ranks cannot compute
+     * without one of them, and RENORMALIZE with weights on the input (routing.on_input). */
+    int32_t degraded;
+    /* Read by moxie_layer_create: so many slots more than config.slot_map says, for experts that a moxie_mover brings
+     * (moxie_comm.h). The same on all ranks. 0: the layer's experts stay. */
+    int32_t spare_slots;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
@@ -847,7 +871,7 @@ typedef struct moxie_check_report moxie_check_report;
 /* Runs `plan` on `args` and compares every element of every stage with the oracle: double precision, from the inputs
  * that the stage's kernel had, straight from the checkpoint views in `weights` (never from packed records). MOXIE_OK
  * means that it ran; moxie_check_report_worst() says whether it is right. It is slow, and allocates room for every
- * stage. MOXIE_ERR_UNSUPPORTED for a plan with options.comm. One-thread-at-a-time per plan. */
+ * stage. MOXIE_ERR_UNSUPPORTED for a plan with options.comm (docs/ranks.md says why). One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                                         moxie_check_report **out, moxie_error *error);
 /* The largest worst_ratio of all stages: up to 1 every element is within its bound. Immutable. */

@@ -81,7 +81,8 @@ typedef struct moxie_transport {
     moxie_status (*barrier)(void *self, int64_t *request, moxie_error *error);
     /* Works on open requests without blocking. *done: 1 when `request` is done; then its number is free again. */
     moxie_status (*progress)(void *self, int64_t request, int32_t *done, moxie_error *error);
-    /* The lowest rank that `request` still waits for, or -1 when that is unknown. */
+    /* The lowest rank that `request` still waits for, or -1 when that is unknown. Also called for a request that failed
+     * with MOXIE_ERR_TIMEOUT: which rank is to blame. */
     int32_t (*late)(void *self, int64_t request);
     /* Gives up all open requests: then it touches none of their memory. Other ranks that wait for this one fail. */
     void (*cancel)(void *self);
@@ -90,6 +91,12 @@ typedef struct moxie_transport {
     void (*wait)(void *self, int64_t request, int32_t ms);
     /* 0: all memory is the host's. n + 1: alltoallv and allgatherv also take rows that are on CUDA device n. */
     int32_t device;
+    /* May be NULL: then a degraded run (moxie_degraded) ends with what this rank has, without any other one. From now
+     * on this rank exchanges nothing with `rank`: open and later operations count its rows as exchanged, touch no
+     * memory for them, and leave its values out of sums. It is called after a failure too, which it mends. The ranks
+     * that are left may be told of it, or call it on their own. MOXIE_ERR_TIMEOUT: `rank` is alive and waits for
+     * another one, so it may still come. Any other failure: this rank cannot go on. */
+    moxie_status (*mask)(void *self, int32_t rank, moxie_error *error);
 } moxie_transport;
 #define MOXIE_TRANSPORT_INIT MOXIE_INIT(moxie_transport)
 
@@ -134,6 +141,14 @@ MOXIE_API moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config
  * receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
 MOXIE_API moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *options, moxie_comm **out,
                                                moxie_error *error);
+
+/* After a failure: a comm of the ranks of `comm` without the `count` ones of `dead`, for the calling rank, which is not
+ * among them. Ranks keep their order. `comm` is one of moxie_comm_local_create, or of this call; destroy it as ever,
+ * before or after. Each rank that is left calls this once, with the same list: another list is MOXIE_ERR_MISMATCH, with
+ * both. It does not wait for the others; a rank that never calls is late in the new comm. Thread-safe. */
+MOXIE_API moxie_status moxie_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count,
+                                                const moxie_comm_options *options, moxie_comm **out,
+                                                moxie_error *error);
 
 /* A comm over MPI. libmoxie does not link MPI: it opens libmoxie_openmpi.so or libmoxie_mpich.so, the one that fits the
  * MPI library in this process; the environment variable MOXIE_MPI_LIBRARY names another file. `communicator` points to
@@ -194,6 +209,20 @@ MOXIE_API int32_t moxie_comm_ranks(const moxie_comm *comm);
 MOXIE_API int32_t moxie_comm_rank(const moxie_comm *comm);
 MOXIE_API const char *moxie_comm_name(const moxie_comm *comm);
 
+/* 1: this comm gave up on `rank`, or broke because of it; 0: it did not, or nobody knows who is to blame. Immutable. */
+MOXIE_API int32_t moxie_comm_lost(const moxie_comm *comm, int32_t rank);
+
+/* What the last run of a plan with options.degraded went without. */
+typedef struct moxie_losses {
+    uint32_t struct_size;
+    int32_t ranks;  /* that this rank has lost so far; moxie_comm_lost says which */
+    int64_t slots;  /* choices of this rank's own tokens whose results are lost, so they counted zero */
+    int64_t tokens; /* REPLICATED: tokens of lost ranks, whose outputs are zero */
+} moxie_losses;
+#define MOXIE_LOSSES_INIT MOXIE_INIT(moxie_losses)
+/* All zero for a plan without a comm or before its first run. Immutable. */
+MOXIE_API moxie_status moxie_plan_losses(const moxie_plan *plan, moxie_losses *out, moxie_error *error);
+
 /* The transport's operations, each to its end. Memory is the caller's, not touched after the call. Failures:
  *
  *     MOXIE_ERR_TIMEOUT    a rank is dead, has left, or is late past the deadline; the text names it
@@ -211,6 +240,49 @@ MOXIE_API moxie_status moxie_comm_reduce_scatter(moxie_comm *comm, const moxie_c
 MOXIE_API moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
                                             moxie_error *error);
 MOXIE_API moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Moving experts between runs                                                                 */
+/* ------------------------------------------------------------------------------------------- */
+
+/* Moves experts of a layer from its present slot map to another one, some with each step, while the layer is used: a
+ * step between two runs, on all ranks. Every rank computes from both maps what moves in a step, so no collective is
+ * needed: a rank that sends and gets nothing does not wait. After each step that changed something the layer has a new
+ * map, whose generation is one higher; plans of the layer use it from their next run on. Outputs have the same bytes
+ * before, between and after the steps. Where nothing changes, nothing moves.
+ *
+ * The layer was created with options.spare_slots, and lies in host memory. */
+typedef struct moxie_mover moxie_mover;
+
+typedef struct moxie_mover_options {
+    uint32_t struct_size;
+    struct moxie_comm *comm;      /* records come from other ranks; not used beside weights */
+    const moxie_weights *weights; /* records come from these views instead, which outlive the mover; or NULL */
+    uint64_t max_bytes; /* of all records that move in a step, on all ranks together; at least one record's. 0: as many
+                         * as there are spare slots for. The same on all ranks */
+} moxie_mover_options;
+#define MOXIE_MOVER_OPTIONS_INIT MOXIE_INIT(moxie_mover_options)
+
+typedef struct moxie_mover_report {
+    uint32_t struct_size;
+    int32_t moves;       /* records that moved in this step, on all ranks together */
+    int32_t left;        /* records that are still to move; 0: the layer has the target's experts */
+    uint64_t bytes;      /* of `moves` */
+    uint64_t own_bytes;  /* of those that came to this rank */
+    uint64_t generation; /* of the layer's map now */
+} moxie_mover_report;
+#define MOXIE_MOVER_REPORT_INIT MOXIE_INIT(moxie_mover_report)
+
+/* `target` is for the ranks and experts of the layer's map; its generation is not read. On each rank it has at most as
+ * many experts as the layer's first map had slots there, and spare_slots - 1 more: MOXIE_ERR_MEMORY otherwise. The map
+ * is not needed afterwards; the layer outlives the mover. A layer has one mover at a time. Thread-safe. */
+MOXIE_API moxie_status moxie_mover_create(moxie_layer *layer, const moxie_slot_map *target,
+                                          const moxie_mover_options *options, moxie_mover **out, moxie_error *error);
+/* One-thread-at-a-time. */
+MOXIE_API void moxie_mover_destroy(moxie_mover *mover);
+/* One step. No plan of the layer may be running. On failure the layer is as it was, and the comm may be broken. Records
+ * of another layout or with a wrong checksum are MOXIE_ERR_MISMATCH. `report` may be NULL. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_mover_step(moxie_mover *mover, moxie_mover_report *report, moxie_error *error);
 
 #ifdef __cplusplus
 }

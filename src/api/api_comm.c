@@ -14,6 +14,8 @@
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/plan/exchange_bytes.h"
+#include "layer/plan/plan_ranks.h"
+#include "layer/weights/mover.h"
 
 int moxie_transport_at(int32_t index, moxie_transport_info *out)
 {
@@ -76,6 +78,17 @@ moxie_status moxie_comm_local_create(int32_t ranks, const moxie_comm_options *op
                 "moxie_comm_local_create: %d ranks; 1 to %d are possible", ranks, MOXIE_MAX_RANKS);
     MOX_TRY(read_options(options, &deadline_ms, error));
     return mox_comm_local_create(ranks, deadline_ms, out, error);
+}
+
+moxie_status moxie_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count,
+                                      const moxie_comm_options *options, moxie_comm **out, moxie_error *error)
+{
+    int32_t deadline_ms;
+    NEED(comm);
+    NEED(out);
+    MOX_FAIL_IF(count > 0 && dead == NULL, MOXIE_ERR_ARGUMENT, error, "dead is NULL");
+    MOX_TRY(read_options(options, &deadline_ms, error));
+    return mox_comm_local_without(comm, dead, count, deadline_ms, out, error);
 }
 
 moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options, moxie_comm **out,
@@ -203,4 +216,57 @@ moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error)
     NEED(comm);
     MOX_TRY(mox_comm_start_barrier(comm, &request, error));
     return mox_comm_wait(comm, request, error);
+}
+
+int32_t moxie_comm_lost(const moxie_comm *comm, int32_t rank)
+{
+    return comm && rank >= 0 && rank < mox_comm_ranks(comm) && mox_comm_is_lost(comm, rank);
+}
+
+moxie_status moxie_plan_losses(const moxie_plan *plan, moxie_losses *out, moxie_error *error)
+{
+    moxie_losses found = MOXIE_LOSSES_INIT;
+    NEED(plan);
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_losses), error));
+    if (plan->ranks)
+        mox_plan_ranks_losses(plan->ranks, &found);
+    mox_struct_write(&found, out, MOX_STRUCT(moxie_losses));
+    return MOXIE_OK;
+}
+
+moxie_status moxie_mover_create(moxie_layer *layer, const moxie_slot_map *target, const moxie_mover_options *options,
+                                moxie_mover **out, moxie_error *error)
+{
+    moxie_slot_map map;
+    moxie_mover_options known;
+    moxie_weights weights;
+    NEED(layer);
+    NEED(target);
+    NEED(options);
+    NEED(out);
+    MOX_TRY(mox_struct_read(target, &map, MOX_STRUCT(moxie_slot_map), error));
+    MOX_TRY(mox_struct_read(options, &known, MOX_STRUCT(moxie_mover_options), error));
+    if (known.weights) {
+        MOX_TRY(mox_struct_read(known.weights, &weights, MOX_STRUCT(moxie_weights), error));
+        known.weights = &weights;
+    }
+    return mox_mover_create(layer, &map, &known, out, error);
+}
+
+void moxie_mover_destroy(moxie_mover *mover)
+{
+    mox_mover_destroy(mover);
+}
+
+moxie_status moxie_mover_step(moxie_mover *mover, moxie_mover_report *report, moxie_error *error)
+{
+    moxie_mover_report made = MOXIE_MOVER_REPORT_INIT;
+    NEED(mover);
+    if (report)
+        MOX_TRY(mox_struct_check(report, MOX_STRUCT(moxie_mover_report), error));
+    MOX_TRY(mox_mover_step(mover, &made, error));
+    if (report)
+        mox_struct_write(&made, report, MOX_STRUCT(moxie_mover_report));
+    return MOXIE_OK;
 }

@@ -44,6 +44,19 @@ moxie_status moxie_slot_map_check(const moxie_slot_map *map, moxie_error *error)
     return read_map(map, &known, error);
 }
 
+moxie_status moxie_slot_map_without(const moxie_slot_map *map, const int32_t *dead, int32_t count, const double *loads,
+                                    int32_t *expert_of, int32_t *first_slot, int32_t *slots, moxie_error *error)
+{
+    moxie_slot_map known;
+    NEED(map);
+    NEED(expert_of);
+    NEED(first_slot);
+    NEED(slots);
+    MOX_FAIL_IF(count > 0 && dead == NULL, MOXIE_ERR_ARGUMENT, error, "dead is NULL");
+    MOX_TRY(read_map(map, &known, error));
+    return mox_expert_slots_without(&known, dead, count, loads, expert_of, first_slot, slots, error);
+}
+
 moxie_status moxie_slot_map_replicas(const moxie_slot_map *map, int32_t width, int32_t *counts, int32_t *slots,
                                      moxie_error *error)
 {

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -26,10 +27,12 @@
 typedef struct open_request {
     bool used;
     mox_comm_kind kind;
-    int64_t number;     /* the transport's */
-    uint64_t operation; /* counted over all of this rank's, from 1 */
-    int64_t since;      /* ms; when it was first found unfinished; -1: not yet */
-    int64_t seen;       /* ms; and last */
+    int64_t number;       /* the transport's */
+    uint64_t operation;   /* counted over all of this rank's, from 1 */
+    int64_t since;        /* ms; when it was first found unfinished; -1: not yet */
+    int64_t seen;         /* ms; and last */
+    int32_t extensions;   /* deadlines that it waited for a rank which itself waited */
+    moxie_comm_rows rows; /* of counts: row_bytes is 8 each, and there are no arrays */
 } open_request;
 
 struct moxie_comm {
@@ -38,7 +41,11 @@ struct moxie_comm {
     uint64_t operations; /* started */
     uint64_t waited;     /* ns */
     uint64_t sent_bytes; /* to other ranks */
-    moxie_error broken;  /* code MOXIE_OK: it is not */
+    bool degraded;       /* goes on without ranks that are lost */
+    bool alone;          /* all others are lost, and the transport is not used any more */
+    bool *lost;          /* [ranks] */
+    int32_t losses;
+    moxie_error broken; /* code MOXIE_OK: it is not */
     open_request open[MOX_COMM_OPEN];
 };
 
@@ -57,6 +64,12 @@ moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_
         transport->destroy(transport->self);
         return mox_fail(MOXIE_ERR_MEMORY, error, "moxie_comm: no memory for %llu bytes",
                         (unsigned long long)sizeof *comm);
+    }
+    comm->lost = mox_calloc((uint64_t)transport->ranks, sizeof *comm->lost);
+    if (!comm->lost) {
+        mox_free(comm);
+        transport->destroy(transport->self);
+        return mox_fail(MOXIE_ERR_MEMORY, error, "moxie_comm: no memory for %d ranks", transport->ranks);
     }
     comm->transport = *transport;
     comm->deadline = deadline_ms > 0 ? deadline_ms : MOX_COMM_DEADLINE;
@@ -93,6 +106,14 @@ out:
     return status;
 }
 
+moxie_status mox_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count, int32_t deadline_ms,
+                                    moxie_comm **out, moxie_error *error)
+{
+    moxie_transport transport;
+    MOX_TRY(mox_local_without(&comm->transport, dead, count, &transport, error));
+    return mox_comm_create(&transport, deadline_ms, out, error);
+}
+
 void mox_comm_destroy(moxie_comm *comm)
 {
     if (!comm)
@@ -100,9 +121,10 @@ void mox_comm_destroy(moxie_comm *comm)
     bool open = false;
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         open = open || comm->open[i].used;
-    if (open)
+    if (open && !comm->alone)
         comm->transport.cancel(comm->transport.self);
     comm->transport.destroy(comm->transport.self);
+    mox_free(comm->lost);
     mox_free(comm);
 }
 
@@ -155,9 +177,18 @@ void mox_comm_break(moxie_comm *comm, const moxie_error *reason)
     if (comm->broken.code != MOXIE_OK)
         return;
     comm->broken = *reason;
-    comm->transport.cancel(comm->transport.self);
+    if (!comm->alone)
+        comm->transport.cancel(comm->transport.self);
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         comm->open[i].used = false;
+}
+
+static void lose(moxie_comm *comm, int32_t rank)
+{
+    if (rank < 0 || comm->lost[rank] || rank == comm->transport.rank)
+        return;
+    comm->lost[rank] = true;
+    comm->losses++;
 }
 
 /* The transport failed with `reason` in an operation that waited `waited` ms. */
@@ -178,6 +209,7 @@ static moxie_status too_late(moxie_comm *comm, const open_request *r, int64_t wa
     moxie_error reason;
     char rank[32] = "another rank";
     const int32_t late = comm->transport.late(comm->transport.self, r->number);
+    lose(comm, late);
     if (late >= 0)
         snprintf(rank, sizeof rank, "rank %d of %d", late, comm->transport.ranks);
     (void)mox_fail(MOXIE_ERR_TIMEOUT, &reason,
@@ -189,13 +221,90 @@ static moxie_status too_late(moxie_comm *comm, const open_request *r, int64_t wa
     return say_broken(comm, error);
 }
 
+/* ---- without lost ranks ------------------------------------------------------------------------------- */
+
+void mox_comm_set_degraded(moxie_comm *comm, bool degraded)
+{
+    comm->degraded = degraded;
+}
+
+bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank)
+{
+    return comm->lost[rank];
+}
+
+int32_t mox_comm_losses(const moxie_comm *comm)
+{
+    return comm->losses;
+}
+
+/* What an operation brings to a rank that takes part alone. */
+static void copy_own(const moxie_comm *comm, const open_request *r)
+{
+    const moxie_comm_rows *m = &r->rows;
+    const int32_t rank = comm->transport.rank;
+    const bool rows = r->kind == MOX_COMM_ALLTOALLV || r->kind == MOX_COMM_ALLGATHERV;
+    const int32_t entry = r->kind == MOX_COMM_ALLGATHERV ? 0 : rank;
+    const int64_t count = rows ? m->send_rows[entry] : r->kind == MOX_COMM_COUNTS;
+    const int64_t from = rows ? m->send_at[entry] : rank, to = rows ? m->recv_at[rank] : rank;
+    if (count > 0 && m->row_bytes > 0)
+        memcpy((char *)m->recv + (uint64_t)to * m->row_bytes, (const char *)m->send + (uint64_t)from * m->row_bytes,
+               (uint64_t)count * m->row_bytes);
+}
+
+static void go_on_alone(moxie_comm *comm)
+{
+    comm->transport.cancel(comm->transport.self);
+    comm->alone = true;
+    for (int32_t r = 0; r < comm->transport.ranks; r++)
+        lose(comm, r);
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        if (comm->open[i].used)
+            copy_own(comm, &comm->open[i]);
+}
+
+/* The request failed with `status`, or is late if that is MOXIE_OK: gives up on the rank to blame. False when the comm
+ * must break. */
+static bool go_on(moxie_comm *comm, open_request *r, moxie_status status)
+{
+    const moxie_transport *t = &comm->transport;
+    moxie_error why;
+    if (!comm->degraded || (status != MOXIE_OK && status != MOXIE_ERR_TIMEOUT) || r->kind == MOX_COMM_REDUCE_SCATTER)
+        return false;
+    const int32_t late = t->late(t->self, r->number);
+    const bool known = t->mask != NULL && late >= 0 && late != t->rank && !comm->lost[late];
+    const moxie_status masked = known ? t->mask(t->self, late, &why) : MOXIE_ERR_UNSUPPORTED;
+    if (masked == MOXIE_OK)
+        lose(comm, late);
+    else if (masked != MOXIE_ERR_TIMEOUT || r->extensions++ >= t->ranks)
+        go_on_alone(comm);
+    r->since = -1;
+    return true;
+}
+
 /* ---- requests ----------------------------------------------------------------------------------------- */
+
+/* A degraded run has lost a rank, and what follows cannot do without it. */
+static moxie_status say_lost(const moxie_comm *comm, mox_comm_kind kind, moxie_error *error)
+{
+    int32_t rank = 0;
+    while (!comm->lost[rank])
+        rank++;
+    return mox_fail(MOXIE_ERR_TIMEOUT, error,
+                    "%s: a degraded run of this comm lost rank %d of %d, and only degraded runs go on without it; make "
+                    "comms and plans anew without that rank",
+                    mox_comm_kind_name(kind), rank, comm->transport.ranks);
+}
 
 /* A place for a request of a comm that works; NULL, and *status set, when there is none. */
 static open_request *find_place(moxie_comm *comm, mox_comm_kind kind, moxie_status *status, moxie_error *error)
 {
     if (comm->broken.code != MOXIE_OK) {
         *status = say_broken(comm, error);
+        return NULL;
+    }
+    if (comm->losses > 0 && !comm->degraded) {
+        *status = say_lost(comm, kind, error);
         return NULL;
     }
     for (int i = 0; i < MOX_COMM_OPEN; i++)
@@ -209,16 +318,21 @@ static open_request *find_place(moxie_comm *comm, mox_comm_kind kind, moxie_stat
     return NULL;
 }
 
-/* The transport answered `status` to the start of the request. */
+/* The transport answered `status` to the start of the request. One that fails to start has no number, so a degraded
+ * comm does not ask whom to blame. */
 static moxie_status started(moxie_comm *comm, open_request *place, moxie_status status, moxie_error *reason,
                             mox_comm_request *request, moxie_error *error)
 {
     comm->operations++;
-    if (status != MOXIE_OK) {
+    place->used = true;
+    if (comm->alone)
+        copy_own(comm, place);
+    else if (status == MOXIE_ERR_TIMEOUT && comm->degraded && place->kind != MOX_COMM_REDUCE_SCATTER)
+        go_on_alone(comm);
+    else if (status != MOXIE_OK) {
         reason->code = status;
         return transport_failed(comm, mox_comm_kind_name(place->kind), place->operation, 0, reason, error);
     }
-    place->used = true;
     *request = (mox_comm_request)(place - comm->open);
     return MOXIE_OK;
 }
@@ -233,7 +347,8 @@ moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_
     if (!place)
         return status;
     MOX_TRY(mox_comm_check_counts(send, recv, each, t->ranks, error));
-    status = t->counts(t->self, send, recv, each, &place->number, &reason);
+    place->rows = (moxie_comm_rows) { .send = send, .recv = recv, .row_bytes = 8 * (uint64_t)each };
+    status = comm->alone ? MOXIE_OK : t->counts(t->self, send, recv, each, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
@@ -265,7 +380,8 @@ static moxie_status start_rows(moxie_comm *comm, mox_comm_kind kind, rows_functi
                 "%s: rows on a device were given, and the transport %s takes %s", mox_comm_kind_name(kind), t->name,
                 t->device == 0 ? "host memory only" : "those for alltoallv and allgatherv only");
     comm->sent_bytes += sent_bytes(kind, rows, t);
-    status = start(t->self, rows, &place->number, &reason);
+    place->rows = *rows;
+    status = comm->alone ? MOXIE_OK : start(t->self, rows, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
@@ -297,7 +413,7 @@ moxie_status mox_comm_start_allreduce(moxie_comm *comm, void *values, int64_t n,
     if (!place)
         return status;
     MOX_TRY(mox_comm_check_allreduce(values, n, how, error));
-    status = t->allreduce(t->self, values, n, how, &place->number, &reason);
+    status = comm->alone ? MOXIE_OK : t->allreduce(t->self, values, n, how, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
@@ -309,7 +425,7 @@ moxie_status mox_comm_start_barrier(moxie_comm *comm, mox_comm_request *request,
     open_request *place = find_place(comm, MOX_COMM_BARRIER, &status, error);
     if (!place)
         return status;
-    status = t->barrier(t->self, &place->number, &reason);
+    status = comm->alone ? MOXIE_OK : t->barrier(t->self, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
 }
 
@@ -325,18 +441,24 @@ moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *
                 "comm: request %d is not open", request);
     open_request *r = &comm->open[request];
     const moxie_transport *t = &comm->transport;
-    const moxie_status status = t->progress(t->self, r->number, &finished, &reason);
+    const moxie_status status = comm->alone ? MOXIE_OK : t->progress(t->self, r->number, &finished, &reason);
+    finished = finished || comm->alone;
     if (status == MOXIE_OK && finished) {
         r->used = false;
         *done = 1;
         return MOXIE_OK;
     }
     const int64_t now = now_ms(), waited = r->since < 0 ? 0 : now - r->since;
+    const bool late = status == MOXIE_OK && waited > comm->deadline;
+    if ((status != MOXIE_OK || late) && go_on(comm, r, status))
+        return mox_comm_test(comm, request, done, error);
     if (status != MOXIE_OK) {
+        if (status == MOXIE_ERR_TIMEOUT)
+            lose(comm, t->late(t->self, r->number));
         reason.code = status;
         return transport_failed(comm, mox_comm_kind_name(r->kind), r->operation, waited, &reason, error);
     }
-    if (waited > comm->deadline)
+    if (late)
         return too_late(comm, r, waited, error);
     r->since = r->since < 0 ? now : r->since;
     r->seen = now;

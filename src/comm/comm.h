@@ -17,6 +17,8 @@
 #ifndef MOX_COMM_COMM_H
 #define MOX_COMM_COMM_H
 
+#include <stdbool.h>
+
 #include "comm/operation.h"
 
 enum { MOX_COMM_DEADLINE = 30000 }; /* ms; the default */
@@ -26,6 +28,8 @@ moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_
                              moxie_error *error);
 /* out[ranks]. */
 moxie_status mox_comm_local_create(int32_t ranks, int32_t deadline_ms, moxie_comm **out, moxie_error *error);
+moxie_status mox_comm_local_without(const moxie_comm *comm, const int32_t *dead, int32_t count, int32_t deadline_ms,
+                                    moxie_comm **out, moxie_error *error);
 /* Gives up what is open. NULL is fine. */
 void mox_comm_destroy(moxie_comm *comm);
 
@@ -42,6 +46,13 @@ uint64_t mox_comm_operations(const moxie_comm *comm);
 uint64_t mox_comm_waited(const moxie_comm *comm);
 /* Bytes that it has sent so far to other ranks in alltoallv, allgatherv and reduce_scatter. */
 uint64_t mox_comm_sent_bytes(const moxie_comm *comm);
+/* While it is set, a dead or late rank breaks nothing: the comm loses it, and operations end without it. A lost rank's
+ * rows are not written. A transport without mask() loses all others at once, and this rank copies its own rows. */
+void mox_comm_set_degraded(moxie_comm *comm, bool degraded);
+/* Whether this rank has lost `rank`, or the comm broke because of it. Ranks may have lost different ones. */
+bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank);
+/* How many. */
+int32_t mox_comm_losses(const moxie_comm *comm);
 
 /* A number below MOX_COMM_OPEN, valid until the request is done. */
 typedef int32_t mox_comm_request;

@@ -38,6 +38,10 @@ moxie_status mox_expert_slots_replicas(const moxie_slot_map *map, int32_t width,
                                        moxie_error *error);
 moxie_status mox_expert_slots_loads(const moxie_slot_map *map, const double *loads, double *rank_loads,
                                     moxie_error *error);
+/* expert_of has room for map->slots: a dead rank has a slot for each expert that needs a new one. */
+moxie_status mox_expert_slots_without(const moxie_slot_map *map, const int32_t *dead, int32_t count,
+                                      const double *loads, int32_t *expert_of, int32_t *first_slot, int32_t *slots,
+                                      moxie_error *error);
 double mox_balancedness(const double *rank_loads, int32_t ranks);
 
 /* A map turned around for one rank: the slots that may serve its choices of expert e are slots[first[e]] to

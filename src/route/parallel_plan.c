@@ -66,6 +66,10 @@ static moxie_status place_experts(const moxie_parallel *p, const moxie_fused_moe
                 "most one slot on a rank",
                 (int)args->num_redundant_experts, (int)args->num_logical_experts, (int)out->ep_size,
                 (long long)args->num_logical_experts * (out->ep_size - 1));
+    MOX_FAIL_IF(slots > MOXIE_MAX_SLOTS, MOXIE_ERR_UNSUPPORTED, error,
+                "%d experts and %d redundant ones need %lld slots; a slot map has at most %d: ask for fewer redundant "
+                "experts",
+                (int)args->num_logical_experts, (int)args->num_redundant_experts, (long long)slots, MOXIE_MAX_SLOTS);
     out->slots = (int32_t)slots;
     return mox_parallel_placement(p, args, &out->ep_map, &reason, error);
 }

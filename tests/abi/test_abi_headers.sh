@@ -47,7 +47,7 @@ done
 # Fields from the end of structs, and how many structs that are.
 mkdir -p "$tmp/older/moxie" "$tmp/newer/moxie"
 cp include/moxie/*.h "$tmp/older/moxie"
-sed -i -e '/^ *int32_t token_layout;/d' \
+sed -i -e '/^ *int32_t token_layout;/d' -e '/^ *int32_t degraded;/d' -e '/^ *int32_t spare_slots;/d' \
     -e '/^ *const moxie_slot_map \*slot_map;/d' \
     -e '/^ *moxie_matrix expert_norm;/d' \
     -e '/^ *const char \*amx;/,/\*\//d' \

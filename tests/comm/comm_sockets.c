@@ -402,8 +402,8 @@ moxie_transport comm_sockets_create(int32_t ranks, int32_t rank, const int *fds,
 
 /* ---- processes ---------------------------------------------------------------------------------------- */
 
-static int run_rank(int32_t ranks, int32_t rank, int *fds, int32_t deadline_ms, bool sleeps, comm_process_fn *fn,
-                    void *user)
+static int run_rank(int32_t ranks, int32_t rank, int *fds, int32_t deadline_ms, bool sleeps, comm_wrap_fn *wrap,
+                    comm_process_fn *fn, void *user)
 {
     moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
     moxie_comm *comm;
@@ -412,7 +412,9 @@ static int run_rank(int32_t ranks, int32_t rank, int *fds, int32_t deadline_ms, 
     for (int32_t i = 0; i < ranks * ranks; i++) /* other ranks' ends */
         if (i / ranks != rank && fds[i] >= 0)
             close(fds[i]);
-    const moxie_transport t = comm_sockets_create(ranks, rank, fds + rank * ranks, sleeps);
+    moxie_transport t = comm_sockets_create(ranks, rank, fds + rank * ranks, sleeps);
+    if (wrap != NULL)
+        t = wrap(t, user);
     if (moxie_comm_create(&t, &options, &comm, &error) != MOXIE_OK) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
@@ -421,6 +423,12 @@ static int run_rank(int32_t ranks, int32_t rank, int *fds, int32_t deadline_ms, 
 }
 
 int comm_run_processes(int32_t ranks, int32_t deadline_ms, bool sleeps, comm_process_fn *fn, void *user)
+{
+    return comm_run_faulty_processes(ranks, deadline_ms, sleeps, NULL, fn, user);
+}
+
+int comm_run_faulty_processes(int32_t ranks, int32_t deadline_ms, bool sleeps, comm_wrap_fn *wrap, comm_process_fn *fn,
+                              void *user)
 {
     int *fds = malloc((size_t)(ranks * ranks) * sizeof *fds);
     pid_t *pids = malloc((size_t)ranks * sizeof *pids);
@@ -439,7 +447,7 @@ int comm_run_processes(int32_t ranks, int32_t deadline_ms, bool sleeps, comm_pro
         assert_true(pids[r] >= 0);
         if (pids[r] == 0) {
             alarm(300);
-            _exit(run_rank(ranks, r, fds, deadline_ms, sleeps, fn, user));
+            _exit(run_rank(ranks, r, fds, deadline_ms, sleeps, wrap, fn, user));
         }
     }
     for (int32_t i = 0; i < ranks * ranks; i++)

@@ -169,6 +169,94 @@ static void scales_of_other_ranks(void **state)
     test_layer_free(&layer);
 }
 
+typedef struct planner {
+    moxie_comm *comm;
+    moxie_status status;
+    moxie_error error;
+    pthread_t thread;
+} planner;
+
+/* Rank 1 has options that cannot be read. */
+static void *plan_badly(void *user)
+{
+    planner *p = user;
+    moxie_layer_config config = layer.config;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_layer *made = NULL;
+    moxie_plan *plan = NULL;
+    moxie_error error;
+    config.ep_size = 2;
+    config.ep_rank = moxie_comm_rank(p->comm);
+    options.comm = p->comm;
+    assert_ok(moxie_layer_create(&config, &options, &made, &error), &error);
+    options.max_tokens = config.ep_rank == 1 ? -1 : 4;
+    p->status = moxie_plan_create(made, &options, &plan, &p->error);
+    moxie_layer_destroy(made);
+    return NULL;
+}
+
+/* The others learn of it at once, not at their deadline. */
+static void options_that_cannot_be_read(void **state)
+{
+    (void)state;
+    planner ranks[2];
+    moxie_comm *comms[2];
+    moxie_error error;
+    begin(12);
+    assert_ok(moxie_comm_local_create(2, NULL, comms, &error), &error);
+    for (int r = 0; r < 2; r++) {
+        ranks[r] = (planner) { .comm = comms[r] };
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, plan_badly, &ranks[r]), 0);
+    }
+    for (int r = 0; r < 2; r++)
+        pthread_join(ranks[r].thread, NULL);
+    assert_int_equal(ranks[1].status, MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(ranks[1].error.text, "options.max_tokens is -1"));
+    assert_int_equal(ranks[0].status, MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(ranks[0].error.text, "rank 1 could not make its plan (argument)"));
+    for (int r = 0; r < 2; r++)
+        moxie_comm_destroy(comms[r]);
+    test_layer_free(&layer);
+}
+
+/* An update of an expert on one rank may not change what other ranks' experts use. */
+static void scales_that_change_later(void **state)
+{
+    (void)state;
+    moxie_comm *comms[2];
+    moxie_layer *made = NULL;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_error error;
+    const test_layer_limits limits = { .tokens = 3,
+                                       .experts = EXPERTS,
+                                       .top_k = 2,
+                                       .no_parallel = true,
+                                       .plain_routing = true,
+                                       .weight = test_weight_quant_named("fp8 per tensor"),
+                                       .act = test_act_quant_named("fp8 tensor static") };
+    test_rng rng = { 8 };
+    test_layer_make(&layer, &rng, &limits);
+    for (int e = 0; e < EXPERTS; e++)
+        layer.experts[e].a13_scale = layer.experts[e].a2_scale = 0.25f + (float)e;
+    layer.experts[EXPERTS - 1].a13_scale = 0;
+    assert_ok(moxie_comm_local_create(2, NULL, comms, &error), &error);
+    moxie_layer_config config = layer.config;
+    config.ep_size = 2;
+    options.comm = comms[0];
+    assert_ok(moxie_layer_create(&config, &options, &made, &error), &error);
+    assert_ok(moxie_layer_prepare(made, &layer.weights, &options, &error), &error);
+    moxie_expert other = layer.experts[1];
+    other.a13_scale = 3; /* experts without a scale use 3.25, expert 3's */
+    assert_ok(moxie_layer_update_expert(made, 1, &other, &error), &error);
+    other.a13_scale = 4;
+    assert_int_equal(moxie_layer_update_expert(made, 1, &other, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "would use 4 instead of 3.25"));
+    moxie_layer_destroy(made);
+    for (int r = 0; r < 2; r++)
+        moxie_comm_destroy(comms[r]);
+    test_layer_free(&layer);
+}
+
 /* ---- runs ---------------------------------------------------------------------------------------------- */
 
 static void fewer_tokens(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
@@ -396,10 +484,11 @@ static void runs_allocate_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_that_differ),     cmocka_unit_test(a_rank_without_comm),
-        cmocka_unit_test(scales_of_other_ranks), cmocka_unit_test(runs_that_differ),
-        cmocka_unit_test(slot_maps_are_checked), cmocka_unit_test(runs_allocate_nothing),
-        cmocka_unit_test(a_rank_without_tokens), cmocka_unit_test(a_rank_runs_another_plan)
+        cmocka_unit_test(plans_that_differ),           cmocka_unit_test(a_rank_without_comm),
+        cmocka_unit_test(scales_of_other_ranks),       cmocka_unit_test(runs_that_differ),
+        cmocka_unit_test(slot_maps_are_checked),       cmocka_unit_test(runs_allocate_nothing),
+        cmocka_unit_test(a_rank_without_tokens),       cmocka_unit_test(a_rank_runs_another_plan),
+        cmocka_unit_test(options_that_cannot_be_read), cmocka_unit_test(scales_that_change_later)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,80 @@ static void replicas_and_loads(void **state)
     assert_true(isnan(moxie_balancedness(NULL, 2)) && isnan(moxie_balancedness(none, 0)));
 }
 
+/* ---- without dead ranks ------------------------------------------------------------------------------ */
+
+static void maps_without_ranks(void **state)
+{
+    (void)state;
+    moxie_error error = { 0 };
+    /* Rank 0: 0 1; rank 1: 2 3; rank 2: 4 0. Only expert 0 has a replica to replace. */
+    static const int32_t map[] = { 0, 1, 2, 3, 4, 0 }, first[] = { 0, 2, 4, 6 }, dead[] = { 1 };
+    static const double loads[] = { 4, 1, 5, 9, 3 };
+    const moxie_slot_map m = map_of(3, 5, 6, map, first);
+    int32_t out[6], out_first[3], slots = 0;
+    /* Loads without rank 1: rank 0 has 2 + 1, rank 2 has 3 + 2. 3 goes first, to rank 0's slot of expert 0, which
+     * leaves 1 there; now 0 is on rank 2 alone. 2 goes to the lighter rank, which is rank 2 (3 + 4 against 9 + 1). */
+    static const int32_t want[] = { 3, 1, 4, 0, 2 }, want_first[] = { 0, 2, 5 };
+    assert_ok(moxie_slot_map_without(&m, dead, 1, loads, out, out_first, &slots, &error), &error);
+    assert_int_equal(slots, 5);
+    assert_memory_equal(out, want, sizeof want);
+    assert_memory_equal(out_first, want_first, sizeof want_first);
+    /* An empty slot is taken before a replica; a second slot of the same rank counts as empty. */
+    static const int32_t spare[] = { 0, 0, 1, -1, 2, 3, 0 }, spare_first[] = { 0, 2, 4, 7 }, last[] = { 2 };
+    const moxie_slot_map s = map_of(3, 4, 7, spare, spare_first);
+    static const int32_t want_spare[] = { 0, 2, 1, 3 };
+    int32_t left[7];
+    const double even[] = { 1, 2, 1, 0.5 };
+    assert_ok(moxie_slot_map_without(&s, last, 1, even, left, out_first, &slots, &error), &error);
+    assert_int_equal(slots, 4);
+    assert_memory_equal(left, want_spare, sizeof want_spare);
+    const int32_t all[] = { 0, 1, 2 }, twice[] = { 1, 1 };
+    assert_int_equal(moxie_slot_map_without(&m, all, 3, NULL, out, out_first, &slots, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_slot_map_without(&m, twice, 2, NULL, out, out_first, &slots, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "dead[1]"));
+}
+
+/* Random maps: the ranks that are left keep all experts but replicas that made room, and every expert is somewhere. */
+static void random_maps_without_ranks(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        enum { MAX = 64 };
+        test_rng rng = { test_seed(31) + seed };
+        const int32_t ranks = (int32_t)test_range(&rng, 2, 6), experts = (int32_t)test_range(&rng, 1, 12);
+        const int32_t slots = experts + (int32_t)test_below(&rng, 20), count = (int32_t)test_range(&rng, 1, ranks - 1);
+        int32_t map[MAX], first[8], dead[8], out[MAX], out_first[8], used = 0, replaced = 0;
+        double loads[MAX];
+        moxie_error error = { 0 };
+        assert_ok(moxie_slot_map_default(MOXIE_MAP_LINEAR, experts, slots, ranks, map, first, &error), &error);
+        for (int32_t p = slots - 1; p > 0; p--) {
+            const int32_t q = (int32_t)test_below(&rng, (uint64_t)p + 1), e = map[p];
+            map[p] = map[q];
+            map[q] = e;
+        }
+        for (int32_t e = 0; e < experts; e++)
+            loads[e] = (double)test_below(&rng, 100);
+        for (int32_t i = 0; i < count; i++)
+            dead[i] = i;
+        const moxie_slot_map m = map_of(ranks, experts, slots, map, first);
+        assert_ok(moxie_slot_map_without(&m, dead, count, loads, out, out_first, &used, &error), &error);
+        const moxie_slot_map left = map_of(ranks - count, experts, used, out, out_first);
+        assert_ok(moxie_slot_map_check(&left, &error), &error);
+        assert_true(used <= slots);
+        for (int32_t r = 0; r < ranks - count; r++)
+            for (int32_t i = 0; i < first[r + count + 1] - first[r + count]; i++)
+                replaced += out[out_first[r] + i] != map[first[r + count] + i];
+        int32_t lost = 0;
+        for (int32_t e = 0; e < experts; e++) {
+            bool there = false;
+            for (int32_t p = first[count]; p < slots; p++)
+                there = there || map[p] == e;
+            lost += !there;
+        }
+        assert_int_equal(replaced + used - (slots - first[count]), lost); /* as many changes as lost experts */
+    }
+}
+
 /* ---- who serves a choice ----------------------------------------------------------------------------- */
 
 static void the_nearest_replica_serves(void **state)
@@ -272,6 +346,8 @@ int main(void)
         cmocka_unit_test(default_maps_agree_with_expert_maps),
         cmocka_unit_test(broken_maps_are_named),
         cmocka_unit_test(replicas_and_loads),
+        cmocka_unit_test(maps_without_ranks),
+        cmocka_unit_test(random_maps_without_ranks),
         cmocka_unit_test(the_nearest_replica_serves),
         cmocka_unit_test(served_loads_are_shared),
         cmocka_unit_test(a_window_forgets),

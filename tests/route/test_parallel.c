@@ -515,6 +515,16 @@ static void test_plans_that_cannot_be(void **state)
     args.num_redundant_experts = 16;
     assert_ok(moxie_parallel_plan(&ep, &args, &plan, &error), &error);
     assert_int_equal(plan.slots, 32);
+    /* Experts with room for more slots than a map may have. */
+    const moxie_parallel many = made(128, 0, 1, 0, 1, NULL);
+    moxie_fused_moe_args large = layer();
+    large.num_logical_experts = 1024;
+    large.num_redundant_experts = MOXIE_MAX_SLOTS - 1024;
+    assert_ok(moxie_parallel_plan(&many, &large, &plan, &error), &error);
+    assert_int_equal(plan.slots, MOXIE_MAX_SLOTS);
+    large.num_redundant_experts++;
+    assert_int_equal(moxie_parallel_plan(&many, &large, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "65537 slots"));
 }
 
 /* What a plan says is a layer config that moxie takes: uneven sizes included. */

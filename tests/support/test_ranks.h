@@ -16,6 +16,13 @@
 
 #define TEST_MAX_RANKS 64
 
+/* In a thread of a rank, which must not end the test: keeps the first text in self->failed, an array. */
+#define TEST_EXPECT(self, condition, ...)                                                                              \
+    do {                                                                                                               \
+        if (!(condition) && (self)->failed[0] == 0)                                                                    \
+            snprintf((self)->failed, sizeof(self)->failed, __VA_ARGS__);                                               \
+    } while (0)
+
 typedef struct test_ranks_spec {
     int32_t ranks, tp; /* of `ranks`, groups of `tp` share experts; 0: 1 */
     int32_t ep_map;    /* moxie_expert_map_kind */

@@ -35,7 +35,7 @@ void mox_local_enter(mox_local_op *op)
 
 void mox_local_leave(mox_local_rank *rank, mox_local_op *op)
 {
-    if (--op->busy == 0 && rank->gone)
+    if (--op->busy == 0 && (rank->gone || rank->masks))
         mox_local_wake(rank);
 }
 
@@ -129,6 +129,8 @@ static moxie_status start(void *self, const mox_local_op *op, int64_t *request, 
             mox_local_pairs_begin(rank, place);
         *request = place - rank->ops;
         status = work(rank, place, MOX_LOCAL_LARGE, error);
+        if (status == MOXIE_ERR_TIMEOUT) /* progress() finds it again */
+            status = MOXIE_OK;
     }
     pthread_mutex_unlock(&rank->group->lock);
     return status;
@@ -180,7 +182,10 @@ static moxie_status local_progress(void *self, int64_t request, int32_t *done, m
     mox_local_op *op = &rank->ops[request];
     moxie_status status = MOXIE_OK;
     pthread_mutex_lock(&rank->group->lock);
-    if (op->left > 0 && rank->fault.code == MOXIE_OK)
+    if (op->left > 0 && rank->gone)
+        status =
+            mox_fail(MOXIE_ERR_TIMEOUT, error, "the other ranks went on without rank %d, which was late", rank->rank);
+    else if (op->left > 0 && rank->fault.code == MOXIE_OK)
         status = work(rank, op, UINT64_MAX, error);
     if (status == MOXIE_OK && rank->fault.code != MOXIE_OK) {
         if (error)
@@ -196,25 +201,12 @@ static moxie_status local_progress(void *self, int64_t request, int32_t *done, m
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */
 
-/* The lowest rank that has not started the operation; where all have, the lowest with rows to exchange. */
-static int32_t late_of(const mox_local_rank *rank, const mox_local_op *op)
-{
-    int32_t slow = -1;
-    for (int32_t r = 0; r < rank->group->ranks; r++) {
-        if (!mox_local_is_joint(op->kind) && (op->peers[r] & MOX_LOCAL_BOTH) == MOX_LOCAL_BOTH)
-            continue;
-        if (rank->group->rank[r].started < op->number)
-            return r;
-        slow = slow < 0 && r != rank->rank ? r : slow;
-    }
-    return slow;
-}
-
 static int32_t local_late(void *self, int64_t request)
 {
     mox_local_rank *rank = self;
     pthread_mutex_lock(&rank->group->lock);
-    const int32_t late = late_of(rank, &rank->ops[request]);
+    const int32_t late = mox_local_late(rank, &rank->ops[request]);
+    rank->culprit = late;
     pthread_mutex_unlock(&rank->group->lock);
     return late;
 }
@@ -230,9 +222,10 @@ static void local_wait(void *self, int64_t request, int32_t ms)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&rank->group->lock);
+    rank->waiting = true;
     while (!rank->woken && rank->ops[request].left > 0 && failed == 0)
         failed = pthread_cond_timedwait(&rank->changed, &rank->group->lock, &until);
-    rank->woken = false;
+    rank->waiting = rank->woken = false;
     pthread_mutex_unlock(&rank->group->lock);
 }
 
@@ -250,15 +243,8 @@ static void local_cancel(void *self)
 {
     mox_local_rank *rank = self;
     pthread_mutex_lock(&rank->group->lock);
-    if (!rank->gone) {
-        const mox_local_op *oldest = NULL;
-        for (int i = 0; i < MOX_COMM_OPEN; i++)
-            if (rank->ops[i].left > 0 && (!oldest || rank->ops[i].number < oldest->number))
-                oldest = &rank->ops[i];
-        if (oldest && rank->culprit < 0)
-            rank->culprit = late_of(rank, oldest);
+    if (!rank->gone)
         go(rank);
-    }
     for (int i = 0; i < MOX_COMM_OPEN; i++) {
         while (rank->ops[i].busy > 0)
             pthread_cond_wait(&rank->changed, &rank->group->lock);
@@ -273,6 +259,8 @@ static void free_group(mox_local_group *group)
     for (int32_t r = 0; r < group->ranks; r++)
         pthread_cond_destroy(&group->rank[r].changed);
     pthread_mutex_destroy(&group->lock);
+    mox_local_drop_next(group);
+    mox_free(group->masked);
     mox_free(group->ops);
     mox_free(group->flags);
     mox_free(group->rank);
@@ -301,6 +289,7 @@ static void begin_rank(mox_local_group *group, int32_t r)
     rank->rank = r;
     rank->culprit = -1;
     rank->all = group->ops + (size_t)r * (size_t)group->ranks;
+    rank->masked = group->masked + (size_t)r * (size_t)group->ranks;
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         rank->ops[i].peers = group->flags + ((size_t)r * MOX_COMM_OPEN + (size_t)i) * (size_t)group->ranks;
     pthread_condattr_init(&clock);
@@ -318,7 +307,9 @@ static mox_local_group *create_group(int32_t ranks)
     group->rank = mox_calloc(n, sizeof *group->rank);
     group->flags = mox_calloc(n * n, MOX_COMM_OPEN);
     group->ops = mox_calloc(n * n, sizeof *group->ops);
-    if (!group->rank || !group->flags || !group->ops) {
+    group->masked = mox_calloc(n * n, sizeof *group->masked);
+    if (!group->rank || !group->flags || !group->ops || !group->masked) {
+        mox_free(group->masked);
         mox_free(group->ops);
         mox_free(group->flags);
         mox_free(group->rank);
@@ -354,6 +345,7 @@ moxie_status mox_local_create(int32_t ranks, moxie_transport *out, moxie_error *
             .cancel = local_cancel,
             .destroy = local_destroy,
             .wait = local_wait,
+            .mask = mox_local_mask,
         };
     return MOXIE_OK;
 }

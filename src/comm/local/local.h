@@ -9,5 +9,9 @@
 
 /* Fills out[ranks], 1 to MOXIE_MAX_RANKS. The last destroy() frees what they share. */
 moxie_status mox_local_create(int32_t ranks, moxie_transport *out, moxie_error *error);
+/* A transport for the rank of `old` in a group without the ranks of `dead`, which all ranks that are left make together
+ * (moxie_comm_local_without). MOXIE_ERR_UNSUPPORTED when `old` is not local. */
+moxie_status mox_local_without(const moxie_transport *old, const int32_t *dead, int32_t count, moxie_transport *out,
+                               moxie_error *error);
 
 #endif

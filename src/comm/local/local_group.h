@@ -51,8 +51,11 @@ typedef struct mox_local_rank {
     struct mox_local_group *group;
     int32_t rank;
     bool gone;         /* cancelled or destroyed */
-    int32_t culprit;   /* whom it waited for when it went, or -1 */
+    int32_t culprit;   /* whom it last blamed for being late or gone, or -1 */
     bool woken;        /* something happened since the last wait */
+    bool waiting;      /* its thread is in wait() */
+    bool masks;        /* it goes on without some ranks */
+    bool *masked;      /* [ranks]: without these */
     uint64_t started;  /* operations */
     moxie_error fault; /* a mismatch that this or another rank saw; code MOXIE_OK: none */
     pthread_cond_t changed;
@@ -66,6 +69,10 @@ typedef struct mox_local_group {
     mox_local_rank *rank; /* [ranks] */
     uint8_t *flags;
     mox_local_op **ops;
+    bool *masked; /* [ranks, ranks] */
+    /* The ranks that are left after a failure, once one of them has asked. */
+    moxie_transport *next; /* [ranks] by rank here; struct_size 0: dead, or taken; NULL: nobody asked yet */
+    bool *dead;            /* [ranks] */
 } mox_local_group;
 
 /* All of these with the lock held. */
@@ -84,6 +91,16 @@ void mox_local_less(mox_local_rank *rank, mox_local_op *op);
 /* A thread begins to use the memory of `op`, or ends it. */
 void mox_local_enter(mox_local_op *op);
 void mox_local_leave(mox_local_rank *rank, mox_local_op *op);
+
+/* The rank that an operation waits for. First one that has gone, then one that has not started the operation nor waits
+ * for others, then whom the waiting ones wait for. Where there is none: the lowest that it waits for, or -1. */
+int32_t mox_local_late(const mox_local_rank *rank, const mox_local_op *op);
+/* The table's mask(), and what a rank does in an operation about a rank that it masked. */
+moxie_status mox_local_mask(void *self, int32_t other, moxie_error *error);
+void mox_local_leave_out(mox_local_rank *rank, mox_local_op *op, int32_t other);
+
+/* Gives up transports of the next group that nobody took. */
+void mox_local_drop_next(mox_local_group *group);
 
 /* Sets left and peers of an operation just started. */
 void mox_local_pairs_begin(mox_local_rank *rank, mox_local_op *op);

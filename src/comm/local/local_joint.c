@@ -49,8 +49,10 @@ static moxie_status gather(mox_local_rank *rank, mox_local_op *op, bool *all, mo
     *all = true;
     for (int32_t r = 0; r < rank->group->ranks; r++) {
         mox_local_rank *other = &rank->group->rank[r];
-        mox_local_op *theirs = mox_local_find(other, op->number);
+        mox_local_op *theirs = rank->masked[r] ? NULL : mox_local_find(other, op->number);
         rank->all[r] = theirs;
+        if (rank->masked[r] && op->kind != MOX_COMM_REDUCE_SCATTER)
+            continue;
         *all = *all && theirs != NULL;
         if (!theirs)
             MOX_TRY(mox_local_missing(rank, op, other, error));
@@ -62,22 +64,37 @@ static moxie_status gather(mox_local_rank *rank, mox_local_op *op, bool *all, mo
 
 /* ---- the sums ----------------------------------------------------------------------------------------- */
 
+/* The first rank that takes part: those that are masked have no operation. */
+static int32_t first_of(mox_local_op *const *all)
+{
+    int32_t first = 0;
+    while (!all[first])
+        first++;
+    return first;
+}
+
 static void reduce_i64(mox_local_op *const *all, int32_t ranks, int64_t i, moxie_comm_sum how)
 {
-    int64_t sum = ((const int64_t *)all[0]->values)[i];
-    for (int32_t r = 1; r < ranks; r++)
-        sum = mox_comm_combine_i64(sum, ((const int64_t *)all[r]->values)[i], how);
-    for (int32_t r = 0; r < ranks; r++)
-        ((int64_t *)all[r]->values)[i] = sum;
+    const int32_t first = first_of(all);
+    int64_t sum = ((const int64_t *)all[first]->values)[i];
+    for (int32_t r = first + 1; r < ranks; r++)
+        if (all[r])
+            sum = mox_comm_combine_i64(sum, ((const int64_t *)all[r]->values)[i], how);
+    for (int32_t r = first; r < ranks; r++)
+        if (all[r])
+            ((int64_t *)all[r]->values)[i] = sum;
 }
 
 static void reduce_f32(mox_local_op *const *all, int32_t ranks, int64_t i)
 {
-    float largest = ((const float *)all[0]->values)[i];
-    for (int32_t r = 1; r < ranks; r++)
-        largest = mox_comm_larger_f32(largest, ((const float *)all[r]->values)[i]);
-    for (int32_t r = 0; r < ranks; r++)
-        ((float *)all[r]->values)[i] = largest;
+    const int32_t first = first_of(all);
+    float largest = ((const float *)all[first]->values)[i];
+    for (int32_t r = first + 1; r < ranks; r++)
+        if (all[r])
+            largest = mox_comm_larger_f32(largest, ((const float *)all[r]->values)[i]);
+    for (int32_t r = first; r < ranks; r++)
+        if (all[r])
+            ((float *)all[r]->values)[i] = largest;
 }
 
 /* Rows of rank `to`: recv = sum of all ranks' rows. */
@@ -105,10 +122,11 @@ static void reduce_rows(mox_local_op *const *all, int32_t ranks, int32_t to)
 static void arrive(mox_local_rank *rank, mox_local_op *op)
 {
     mox_local_group *group = rank->group;
-    for (int32_t r = 0; r < group->ranks; r++) {
-        rank->all[r]->arrived = true;
-        mox_local_enter(rank->all[r]);
-    }
+    for (int32_t r = 0; r < group->ranks; r++)
+        if (rank->all[r]) {
+            rank->all[r]->arrived = true;
+            mox_local_enter(rank->all[r]);
+        }
     if (op->kind == MOX_COMM_ALLREDUCE) {
         pthread_mutex_unlock(&group->lock);
         for (int64_t i = 0; i < op->n; i++)
@@ -120,6 +138,8 @@ static void arrive(mox_local_rank *rank, mox_local_op *op)
     }
     for (int32_t r = 0; r < group->ranks; r++) {
         mox_local_op *theirs = rank->all[r];
+        if (!theirs)
+            continue;
         mox_local_leave(&group->rank[r], theirs);
         if (op->kind != MOX_COMM_REDUCE_SCATTER)
             mox_local_less(&group->rank[r], theirs);

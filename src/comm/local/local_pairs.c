@@ -102,7 +102,9 @@ moxie_status mox_local_pairs_work(mox_local_rank *rank, mox_local_op *op, uint64
         const int32_t r = (rank->rank + i) % ranks;
         mox_local_rank *other = &rank->group->rank[r];
         mox_local_op *theirs = mox_local_find(other, op->number);
-        if (satisfied(op, r) && satisfied(theirs, rank->rank))
+        if (rank->masked[r])
+            mox_local_leave_out(rank, op, r);
+        if (rank->masked[r] || other->masked[rank->rank] || (satisfied(op, r) && satisfied(theirs, rank->rank)))
             continue;
         if (!theirs) {
             MOX_TRY(mox_local_missing(rank, op, other, error));

@@ -58,7 +58,7 @@ void mox_mpi_cancel(void *self)
 {
     mox_mpi_transport *t = self;
     int ended = 0;
-    const mox_mpi_operation *first = NULL;
+    const mox_mpi_operation *first = NULL; /* unfinished */
     (void)MPI_Finalized(&ended);
     if (t->cancelled || ended)
         return;
@@ -66,17 +66,53 @@ void mox_mpi_cancel(void *self)
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         if (t->open[i].used && (!first || t->open[i].number < first->number))
             first = &t->open[i];
-    const int32_t late = first ? mox_mpi_late(t, first) : -1;
     mox_mpi_tell(t, &t->ends,
                  (mox_mpi_notice) { .news = MOX_MPI_CANCELLED,
                                     .operations = (int64_t)(first ? first->number - 1 : t->operations),
-                                    .culprit = t->culprit >= 0 ? t->culprit : late });
+                                    .culprit = t->culprit });
     withdraw(&t->hearing);
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         for (int32_t m = 0; t->open[i].used && m < t->open[i].n; m++)
             if (t->open[i].messages[m].receive)
                 withdraw(&t->open[i].requests[m]);
     give_up(t);
+}
+
+/* ---- mask --------------------------------------------------------------------------------------------- */
+
+/* Of one rank's messages: receives are withdrawn, sends are left to MPI. A receive that has begun may still write, so
+ * this waits a moment for it. */
+static void drop_messages(mox_mpi_operation *o, int32_t rank)
+{
+    const double until = mox_mpi_now() + cancel_seconds;
+    for (int32_t i = 0; i < o->n; i++)
+        if (o->messages[i].peer == rank && !o->messages[i].done && o->messages[i].receive)
+            withdraw(&o->requests[i]);
+    for (int32_t i = 0; i < o->n; i++) {
+        mox_mpi_message *m = &o->messages[i];
+        if (m->peer != rank || m->done)
+            continue;
+        for (uint32_t round = 0; m->receive && !mox_mpi_all_done(1, &o->requests[i]) && mox_mpi_now() < until; round++)
+            pause_for(round);
+        if (o->requests[i] != MPI_REQUEST_NULL)
+            (void)MPI_Request_free(&o->requests[i]);
+        m->done = true;
+        o->left--;
+    }
+}
+
+moxie_status mox_mpi_mask(void *self, int32_t rank, moxie_error *error)
+{
+    mox_mpi_transport *t = self;
+    mox_mpi_other *other = &t->others[rank];
+    t->culprit = -1;
+    MOX_FAIL_IF(t->cancelled, MOXIE_ERR_UNSUPPORTED, error, "rank %d was cancelled", t->rank);
+    MOX_FAIL_IF(!other->gone && !mox_mpi_is_silent(t, rank), MOXIE_ERR_TIMEOUT, error, "rank %d waits itself", rank);
+    other->masked = true;
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        if (t->open[i].used)
+            drop_messages(&t->open[i], rank);
+    return MOXIE_OK;
 }
 
 /* ---- destroy ------------------------------------------------------------------------------------------ */

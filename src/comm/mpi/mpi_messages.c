@@ -63,6 +63,16 @@ static uint64_t parts_of(const mox_mpi_message *message, uint64_t part)
     return message->bytes == 0 ? 1 : (message->bytes - 1) / part + 1;
 }
 
+/* Takes out the messages of masked ranks. */
+static void leave_out(const mox_mpi_transport *t, mox_mpi_operation *operation)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < operation->n; i++)
+        if (!t->others[operation->messages[i].peer].masked)
+            operation->messages[kept++] = operation->messages[i];
+    operation->n = kept;
+}
+
 /* Replaces messages that are longer than a part by their parts, in order. From the last on, since the list grows. */
 static moxie_status split(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
@@ -93,6 +103,7 @@ static moxie_status split(mox_mpi_transport *t, mox_mpi_operation *operation, mo
 moxie_status mox_mpi_post(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
     const int tag = 1 + (int)(operation->number % MOX_MPI_TAGS);
+    leave_out(t, operation);
     MOX_TRY(split(t, operation, error));
     for (int32_t i = 0; i < operation->n; i++)
         operation->requests[i] = MPI_REQUEST_NULL;
@@ -162,8 +173,10 @@ moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, mo
     for (int i = 0; i < count; i++) { /* count is MPI_UNDEFINED, below 0, where no request is open */
         mox_mpi_message *m = &operation->messages[operation->ended[i]];
         const MPI_Status *status = &operation->statuses[i];
-        if (class == MPI_ERR_IN_STATUS && status->MPI_ERROR != MPI_SUCCESS)
+        if (class == MPI_ERR_IN_STATUS && status->MPI_ERROR != MPI_SUCCESS) {
+            t->culprit = t->culprit >= 0 ? t->culprit : m->peer;
             return mox_mpi_failed(t, status->MPI_ERROR, m->receive ? "a receive" : "a send", m->peer, error);
+        }
         m->done = true;
         operation->left--;
         if (m->receive)

@@ -23,7 +23,7 @@ static double said_each(const mox_mpi_transport *t)
 /* ---- whom to blame ------------------------------------------------------------------------------------ */
 
 /* It has not said lately that it waits. */
-static bool is_silent(const mox_mpi_transport *t, int32_t rank)
+bool mox_mpi_is_silent(const mox_mpi_transport *t, int32_t rank)
 {
     return t->others[rank].waits == 0 || mox_mpi_now() - t->others[rank].waits > 2 * said_each(t);
 }
@@ -34,7 +34,7 @@ static int32_t lowest(const mox_mpi_transport *t, const mox_mpi_operation *opera
     int32_t found = INT32_MAX;
     for (int32_t i = 0; i < operation->n; i++) {
         const mox_mpi_message *m = &operation->messages[i];
-        if (!m->done && m->receive == receive && m->peer < found && (!silent || is_silent(t, m->peer)))
+        if (!m->done && m->receive == receive && m->peer < found && (!silent || mox_mpi_is_silent(t, m->peer)))
             found = m->peer;
     }
     return found;
@@ -50,7 +50,7 @@ int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operat
     if (late == INT32_MAX)
         return -1;
     const int32_t behind = (int32_t)t->others[late].last.culprit;
-    return behind >= 0 && behind != t->rank ? behind : late;
+    return behind >= 0 && behind != t->rank && !t->others[behind].masked ? behind : late;
 }
 
 /* ---- notices ------------------------------------------------------------------------------------------ */
@@ -90,7 +90,8 @@ static moxie_status say_gone(mox_mpi_transport *t, const mox_mpi_operation *oper
 {
     const mox_mpi_notice *notice = &t->others[peer].last;
     const char *kind = mox_comm_kind_name(operation->kind);
-    const int32_t culprit = (int32_t)notice->culprit;
+    const int32_t named = (int32_t)notice->culprit;
+    const int32_t culprit = named >= 0 && !t->others[named].masked ? named : -1;
     t->culprit = culprit >= 0 && culprit != t->rank ? culprit : peer;
     if (culprit >= 0)
         return mox_fail(

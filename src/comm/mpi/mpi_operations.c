@@ -194,6 +194,7 @@ static moxie_status mpi_barrier(void *self, int64_t *request, moxie_error *error
 
 /* ---- end ---------------------------------------------------------------------------------------------- */
 
+/* Sums of rows have no masked ranks: such an operation fails. */
 static void sum_rows(const mox_mpi_operation *o, int32_t ranks)
 {
     float *sum = o->target;
@@ -206,38 +207,51 @@ static void sum_rows(const mox_mpi_operation *o, int32_t ranks)
     }
 }
 
-static void combine_i64(const mox_mpi_operation *o, int32_t ranks)
+/* The first rank whose values count: masked ones sent none, or not all. */
+static int32_t first_of(const mox_mpi_transport *t)
+{
+    int32_t first = 0;
+    while (t->others[first].masked)
+        first++;
+    return first;
+}
+
+static void combine_i64(const mox_mpi_transport *t, const mox_mpi_operation *o)
 {
     int64_t *result = o->target;
     const int64_t *all = o->scratch;
+    const int32_t first = first_of(t);
     for (int64_t i = 0; i < o->values; i++) {
-        int64_t v = all[i];
-        for (int32_t r = 1; r < ranks; r++)
-            v = mox_comm_combine_i64(v, all[r * o->values + i], o->how);
+        int64_t v = all[first * o->values + i];
+        for (int32_t r = first + 1; r < t->ranks; r++)
+            if (!t->others[r].masked)
+                v = mox_comm_combine_i64(v, all[r * o->values + i], o->how);
         result[i] = v;
     }
 }
 
-static void combine_f32(const mox_mpi_operation *o, int32_t ranks)
+static void combine_f32(const mox_mpi_transport *t, const mox_mpi_operation *o)
 {
     float *result = o->target;
     const float *all = o->scratch;
+    const int32_t first = first_of(t);
     for (int64_t i = 0; i < o->values; i++) {
-        float v = all[i];
-        for (int32_t r = 1; r < ranks; r++)
-            v = mox_comm_larger_f32(v, all[r * o->values + i]);
+        float v = all[first * o->values + i];
+        for (int32_t r = first + 1; r < t->ranks; r++)
+            if (!t->others[r].masked)
+                v = mox_comm_larger_f32(v, all[r * o->values + i]);
         result[i] = v;
     }
 }
 
-static void combine(const mox_mpi_operation *o, int32_t ranks)
+static void combine(const mox_mpi_transport *t, const mox_mpi_operation *o)
 {
     if (o->kind == MOX_COMM_REDUCE_SCATTER)
-        sum_rows(o, ranks);
+        sum_rows(o, t->ranks);
     else if (o->kind == MOX_COMM_ALLREDUCE && o->how == MOXIE_COMM_MAX_F32)
-        combine_f32(o, ranks);
+        combine_f32(t, o);
     else if (o->kind == MOX_COMM_ALLREDUCE)
-        combine_i64(o, ranks);
+        combine_i64(t, o);
 }
 
 static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, moxie_error *error)
@@ -249,7 +263,7 @@ static moxie_status mpi_progress(void *self, int64_t request, int32_t *done, mox
         MOX_TRY(mox_mpi_unfinished(t, o, error));
     *done = o->left == 0;
     if (*done) {
-        combine(o, t->ranks);
+        combine(t, o);
         o->used = false;
     }
     return MOXIE_OK;
@@ -287,8 +301,10 @@ static void mpi_wait(void *self, int64_t request, int32_t ms)
 
 static int32_t mpi_late(void *self, int64_t request)
 {
-    const mox_mpi_transport *t = self;
-    return mox_mpi_late(t, &t->open[request]);
+    mox_mpi_transport *t = self;
+    if (t->culprit < 0 || t->others[t->culprit].masked)
+        t->culprit = mox_mpi_late(t, &t->open[request]);
+    return t->culprit;
 }
 
 void mox_mpi_operations(moxie_transport *table)
@@ -302,4 +318,5 @@ void mox_mpi_operations(moxie_transport *table)
     table->progress = mpi_progress;
     table->wait = mpi_wait;
     table->late = mpi_late;
+    table->mask = mox_mpi_mask;
 }

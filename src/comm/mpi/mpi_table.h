@@ -11,7 +11,7 @@
 
 #include <moxie/moxie_comm.h>
 
-#define MOX_MPI_TABLE_VERSION 1
+#define MOX_MPI_TABLE_VERSION 2
 
 /* What a module gets from libmoxie. */
 typedef struct mox_mpi_options {

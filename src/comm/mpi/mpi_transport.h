@@ -84,6 +84,7 @@ typedef struct mox_mpi_telling {
 /* What is known of another rank. */
 typedef struct mox_mpi_other {
     bool gone;
+    bool masked;         /* this rank goes on without it */
     mox_mpi_notice last; /* its last notice */
     double waits;        /* when it last said that it waits, as seen here; 0: never */
 } mox_mpi_other;
@@ -93,7 +94,7 @@ typedef struct mox_mpi_transport {
     int32_t ranks, rank;
     mox_mpi_options host;
     uint64_t operations; /* started */
-    int32_t culprit;     /* named by another rank that gave up; or -1 */
+    int32_t culprit;     /* whom it last blamed for being late, gone, or for a failed message; or -1 */
     bool cancelled;
     bool crowded; /* each poll gives way: this host has fewer processors than ranks, as far as is known */
     mox_mpi_telling waits, ends; /* this rank's notices */
@@ -139,11 +140,14 @@ int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operat
 moxie_status mox_mpi_hear(mox_mpi_transport *t, moxie_error *error);
 void mox_mpi_tell(mox_mpi_transport *t, mox_mpi_telling *telling, mox_mpi_notice notice);
 bool mox_mpi_all_done(int n, MPI_Request *requests);
+/* Of a rank that did not say lately that it waits. */
+bool mox_mpi_is_silent(const mox_mpi_transport *t, int32_t rank);
 
 /* ---- mpi_end.c ---- */
 
 void mox_mpi_cancel(void *self);
 void mox_mpi_destroy(void *self);
+moxie_status mox_mpi_mask(void *self, int32_t rank, moxie_error *error);
 void mox_mpi_free(mox_mpi_transport *t); /* its memory alone */
 double mox_mpi_now(void);                /* seconds */
 

@@ -53,6 +53,8 @@ mox_record_shape mox_config_shared_shape(const moxie_layer_config *config);
 moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie_options *options, moxie_error *error);
 
 /* The options with defaults filled in; `options` may be NULL. */
+/* options->comm, also where mox_options_read fails; NULL where the struct cannot be read. */
+struct moxie_comm *mox_options_comm(const moxie_options *options);
 moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error);
 
 #endif

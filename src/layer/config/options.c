@@ -31,6 +31,13 @@ static moxie_status check_executor(const moxie_executor *executor, moxie_error *
     return MOXIE_OK;
 }
 
+struct moxie_comm *mox_options_comm(const moxie_options *options)
+{
+    moxie_options o = MOXIE_OPTIONS_INIT;
+    const bool readable = options != NULL && mox_struct_read(options, &o, MOX_STRUCT(moxie_options), NULL) == MOXIE_OK;
+    return readable ? o.comm : NULL;
+}
+
 moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error)
 {
     moxie_options o = MOXIE_OPTIONS_INIT;
@@ -46,6 +53,10 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
     MOX_FAIL_IF(o.max_adapter_rank < 0 || o.max_adapter_rank > MOXIE_MAX_ADAPTER_RANK, MOXIE_ERR_ARGUMENT, error,
                 "options.max_adapter_rank is %d; it must be from 0 (no adapters) to %d", (int)o.max_adapter_rank,
                 MOXIE_MAX_ADAPTER_RANK);
+    MOX_FAIL_IF(o.degraded < MOXIE_DEGRADED_NONE || o.degraded > MOXIE_DEGRADED_RENORMALIZE, MOXIE_ERR_ARGUMENT, error,
+                "options.degraded is %d, which is no way of moxie_degraded", (int)o.degraded);
+    MOX_FAIL_IF(o.spare_slots < 0 || o.spare_slots > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
+                "options.spare_slots is %d; it must be from 0 to %d", (int)o.spare_slots, MOXIE_MAX_EXPERTS);
     if (o.max_tokens == 0)
         o.max_tokens = DEFAULT_MAX_TOKENS;
     if (o.executor == NULL)

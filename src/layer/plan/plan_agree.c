@@ -172,6 +172,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "tp_size", plan->ranks->tp_size);
     add(list, "how tensor parallel ranks cut W2", plan->tp_cut);
     add(list, "the tokens of a pass of tensor parallel ranks", plan->ranks->tp_size > 1 ? plan->pass_limit : 0);
+    add(list, "degraded", plan->ranks->degraded);
     add(list, "slot_map.generation", plan->ranks->generation);
     add(list, "the experts' placement (a hash of it)", placement_hash(plan));
     add(list, "the order of summation of w13's kernel on the host", on_device ? ANY : sum_of(plan, MOX_W13));
@@ -272,8 +273,12 @@ moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_stat
             *recv = mox_calloc((uint64_t)ranks * each, sizeof *recv);
     if (status == MOXIE_OK && (send == NULL || recv == NULL))
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to compare the plans of %d ranks", (int)ranks);
-    if (send == NULL || recv == NULL)
+    if (send == NULL || recv == NULL) { /* the others learn at once that this rank does not come */
+        (void)mox_fail(MOXIE_ERR_MEMORY, &other, "rank %d has no memory to compare the plans of %d ranks", (int)rank,
+                       (int)ranks);
+        mox_comm_break(comm, &other);
         goto out;
+    }
     if (status == MOXIE_OK)
         list_fields(plan, &own);
     for (int32_t r = 0; r < ranks; r++) {

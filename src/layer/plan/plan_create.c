@@ -185,14 +185,25 @@ static moxie_status make_clocks(moxie_plan *plan, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* `layer` may be NULL. */
+static moxie_status begin(const moxie_options *options, moxie_options *read, moxie_plan **plan, moxie_error *error)
+{
+    MOX_TRY(mox_options_read(options, read, error));
+    *plan = mox_calloc(1, sizeof **plan);
+    MOX_FAIL_IF(*plan == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
+    return MOXIE_OK;
+}
+
+/* `layer` may be NULL. With a comm, other ranks wait for this one's word even if it cannot make its plan. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
 {
     moxie_options read;
-    MOX_TRY(mox_options_read(options, &read, error));
-    moxie_plan *plan = mox_calloc(1, sizeof *plan);
-    MOX_FAIL_IF(plan == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
+    moxie_plan *plan = NULL;
+    const moxie_status begun = begin(options, &read, &plan, error);
+    if (begun != MOXIE_OK) {
+        moxie_comm *comm = mox_options_comm(options);
+        return comm != NULL && layer != NULL ? mox_plan_ranks_agree(NULL, comm, begun, error) : begun;
+    }
     plan->layer = layer;
     plan->config = *config;
     plan->backend = mox_backend_of((moxie_backend)read.backend);

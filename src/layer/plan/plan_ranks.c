@@ -38,12 +38,11 @@ static moxie_status count_replicas(const moxie_layer_config *c, mox_ranks *x, in
 static moxie_status place(const moxie_layer_config *c, mox_ranks *x, moxie_error *error)
 {
     int32_t slot_of[MOXIE_MAX_EXPERTS];
+    for (int64_t e = 0; e <= c->experts; e++)
+        x->first_replica[e] = 0;
     MOX_TRY(count_replicas(c, x, slot_of, false, error));
     for (int64_t e = 0; e < c->experts; e++)
         x->first_replica[e + 1] += x->first_replica[e];
-    x->replica = mox_arena_calloc(&x->arena, (uint64_t)x->first_replica[c->experts] + 1, sizeof *x->replica);
-    MOX_FAIL_IF(x->replica == NULL, MOXIE_ERR_MEMORY, error, "no memory for the places of %lld experts",
-                (long long)c->experts);
     MOX_TRY(count_replicas(c, x, slot_of, true, error));
     for (int64_t e = c->experts; e > 0; e--)
         x->first_replica[e] = x->first_replica[e - 1];
@@ -65,13 +64,42 @@ static bool allocate_counts(mox_ranks *x, mox_ranks_counts *n)
     return ok && n->send != NULL && n->recv != NULL;
 }
 
+void mox_plan_ranks_follow(const moxie_plan *plan)
+{
+    mox_ranks *x = plan->ranks;
+    const moxie_slot_map *map = plan->layer->config.slot_map;
+    if (map == NULL || x->generation == (int64_t)map->generation)
+        return;
+    x->generation = (int64_t)map->generation;
+    (void)place(&plan->layer->config, x, NULL); /* a map never fails */
+}
+
+/* Replicas of a map that a mover changes: at most one for each slot. */
+static uint64_t max_replicas(const moxie_layer_config *c)
+{
+    return c->slot_map != NULL ? (uint64_t)c->slot_map->slots : (uint64_t)c->experts;
+}
+
 static bool allocate(const moxie_layer_config *c, mox_ranks *x)
 {
+    x->replica = mox_arena_calloc(&x->arena, max_replicas(c) + 1, sizeof *x->replica);
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->col != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL;
+}
+
+static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)
+{
+    MOX_FAIL_IF(degraded != MOXIE_DEGRADED_NONE && mox_config_tp_ranks(c) > 1, MOXIE_ERR_UNSUPPORTED, error,
+                "options.degraded is set, but tp_size is %d, and ranks that share an expert cannot compute it without "
+                "one of them: set it to 0, or tp_size to 1",
+                (int)c->tp_size);
+    MOX_FAIL_IF(degraded == MOXIE_DEGRADED_RENORMALIZE && c->routing.on_input, MOXIE_ERR_UNSUPPORTED, error,
+                "options.degraded is MOXIE_DEGRADED_RENORMALIZE, but weights multiply the experts' input, and what is "
+                "computed cannot be weighted anew: use MOXIE_DEGRADED_KEEP");
+    return MOXIE_OK;
 }
 
 /* A rank without the shared expert's record cannot add it for its own tokens. */
@@ -101,6 +129,11 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
         "options.exchange_capacity is %lld, but a plan of the %s back end exchanges counts: use the cpu back end, "
         "or exchange_capacity 0",
         (long long)x->capacity, plan->backend->name);
+    MOX_FAIL_IF(
+        x->degraded != MOXIE_DEGRADED_NONE, MOXIE_ERR_UNSUPPORTED, error,
+        "options.degraded is %d, but a plan of the %s back end cannot go on without a rank yet: use the cpu back "
+        "end, or degraded 0",
+        (int)x->degraded, plan->backend->name);
     MOX_FAIL_IF(device >= 0 && device != plan->device.ordinal, MOXIE_ERR_MISMATCH, error,
                 "the plan runs on CUDA device %d, but options.comm is of device %d: make the comm for the device of "
                 "the plan",
@@ -139,6 +172,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
         return MOXIE_OK;
     MOX_TRY(mox_config_check_comm(c, options, error));
     MOX_TRY(check_layer(plan, error));
+    MOX_TRY(check_degraded(c, options->degraded, error));
     mox_ranks *x = plan->ranks = mox_calloc(1, sizeof *x);
     MOX_FAIL_IF(x == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
     x->comm = options->comm;
@@ -149,6 +183,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->tp_size = mox_config_tp_ranks(c);
     x->tp_rank = c->tp_rank;
     x->layout = (moxie_token_layout)options->token_layout;
+    x->degraded = (moxie_degraded)options->degraded;
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
@@ -170,6 +205,13 @@ void mox_plan_ranks_destroy(const moxie_plan *plan)
         table->event_destroy(x->last_run);
     mox_arena_free(&x->arena);
     mox_free(x);
+}
+
+void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out)
+{
+    out->ranks = mox_comm_losses(ranks->comm);
+    out->slots = ranks->lost_slots;
+    out->tokens = ranks->lost_tokens;
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
@@ -308,6 +350,8 @@ static void carve_shared(const moxie_plan *plan, mox_ranks_space *s, mox_carver 
         s->whole = carve(c, returned, h, result);
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
+    if (x->degraded == MOXIE_DEGRADED_RENORMALIZE)
+        s->kept = carve(c, tokens, k, sizeof(float));
 }
 
 /* A worker's scratch: the row as f32, its codes and its scales. */

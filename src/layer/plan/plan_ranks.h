@@ -15,6 +15,10 @@
  * max_tokens. */
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error);
 void mox_plan_ranks_destroy(const moxie_plan *plan);
+/* Before a run: takes over the layer's map where a mover has changed it. Allocates nothing. */
+void mox_plan_ranks_follow(const moxie_plan *plan);
+/* All but struct_size. */
+void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out);
 
 /* The most tokens of a pass: of the batch, or rows that come from all ranks. */
 int64_t mox_plan_max_pass(const moxie_plan *plan);
@@ -41,8 +45,9 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error);
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error);
 
 /* Compares the plans of all ranks. Collective: `status` says whether this rank's plan could be made so far, and a rank
- * whose plan could not must take part. MOXIE_ERR_MISMATCH names the rank, what differs, and both values. All
- * get the smallest chunk of all, and learn whether codes can travel, so the caller assigns the workspace again. */
+ * whose plan could not must take part; its `plan` may be NULL. MOXIE_ERR_MISMATCH names the rank, what differs, and
+ * both values. All get the smallest chunk of all, and learn whether codes can travel, so the caller assigns the
+ * workspace again. */
 moxie_status mox_plan_ranks_agree(moxie_plan *plan, moxie_comm *comm, moxie_status status, moxie_error *error);
 
 #endif

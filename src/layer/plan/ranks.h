@@ -61,6 +61,7 @@ typedef struct mox_ranks_space {
     /* plans on a device: */
     uint64_t local;          /* [R C, K] pairs that this rank computes */
     uint64_t shared_offsets; /* [2] */
+    uint64_t kept;           /* [C, K] weights of choices that are left, when others are lost */
 } mox_ranks_space;
 
 /* What a chunk needs from its dispatch on. There are two, since the next chunk is dispatched before this one is
@@ -105,6 +106,10 @@ typedef struct mox_ranks {
     char *pinned;
     uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
     mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
+    moxie_degraded degraded;
+    int64_t lost_slots, lost_tokens; /* of the last run */
+    bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
+    int64_t calls;  /* runs so far: all ranks must be at the same one */
     mox_arena arena;
 } mox_ranks;
 

@@ -48,6 +48,9 @@ static int32_t group_of(const mox_ranks *x, int32_t home, int64_t expert, int64_
     for (int32_t i = 0; i < count; i++)
         if (x->replica[first + i] == home)
             return home;
+    for (int32_t i = 0; x->degraded != MOXIE_DEGRADED_NONE && x->layout == MOXIE_TOKENS_SHARDED && i < count; i++)
+        if (!mox_comm_is_lost(x->comm, x->replica[first + (turn + i) % count]))
+            return x->replica[first + (turn + i) % count];
     return x->replica[first + turn % count];
 }
 

@@ -4,6 +4,8 @@
  */
 #include "layer/run/exchange_agree.h"
 
+#include <string.h>
+
 #include "base/sizes.h"
 #include "layer/plan/exchange_message.h"
 
@@ -12,11 +14,16 @@ static int64_t *message(int64_t *messages, int32_t rank)
     return messages + (int64_t)rank * MOX_MESSAGE_FIELDS;
 }
 
+/* A rank that is lost has sent nothing. */
 static moxie_status exchange(const mox_ranks *x, moxie_error *error)
 {
     mox_comm_request request;
     MOX_TRY(mox_comm_start_counts(x->comm, x->counts.send, x->counts.recv, MOX_MESSAGE_FIELDS, &request, error));
-    return mox_comm_wait(x->comm, request, error);
+    MOX_TRY(mox_comm_wait(x->comm, request, error));
+    for (int32_t r = 0; r < x->count; r++)
+        if (mox_comm_is_lost(x->comm, r))
+            memset(message(x->counts.recv, r), 0, MOX_MESSAGE_FIELDS * sizeof(int64_t));
+    return MOXIE_OK;
 }
 
 void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status)
@@ -81,7 +88,7 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
             const int64_t theirs = message(x->counts.recv, r)[fields[i].field];
             const int64_t ours = message(x->counts.send, x->rank)[fields[i].field];
             MOX_FAIL_IF(
-                theirs != ours, MOXIE_ERR_MISMATCH, error,
+                theirs != ours && !mox_comm_is_lost(x->comm, r), MOXIE_ERR_MISMATCH, error,
                 "%s is %lld on rank %d, but %lld on rank %d: all ranks must make the same calls in the same order",
                 fields[i].name, (long long)theirs, (int)r, (long long)ours, (int)x->rank);
         }
@@ -122,7 +129,7 @@ static moxie_status confirm(const mox_ranks *x, moxie_error *error)
 {
     for (int32_t r = 0; r < x->count; r++) {
         const int64_t expected = message(x->counts.recv, r)[MOX_MESSAGE_PAIRS];
-        MOX_FAIL_IF(expected != x->counts.from_pairs[r], MOXIE_ERR_MISMATCH, error,
+        MOX_FAIL_IF(expected != x->counts.from_pairs[r] && !mox_comm_is_lost(x->comm, r), MOXIE_ERR_MISMATCH, error,
                     "rank %d expects %lld results of rank %d, which finds %lld choices for its experts: all ranks must "
                     "have the same tokens and choices",
                     (int)r, (long long)expected, (int)x->rank, (long long)x->counts.from_pairs[r]);

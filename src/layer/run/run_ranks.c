@@ -5,9 +5,11 @@
 #include "layer/run/run_ranks.h"
 
 #include "base/sizes.h"
+#include "layer/plan/plan_ranks.h"
 #include "layer/run/exchange_agree.h"
 #include "layer/run/exchange_codes.h"
 #include "layer/run/ranks_device.h"
+#include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
 #include "layer/run/run_tp.h"
@@ -77,6 +79,7 @@ static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, mo
 {
     const bool came = side->open > 0;
     MOX_TRY(wait_for_arrays(run->plan, side, error));
+    mox_run_drop_rows(run);
     if (came)
         MOX_TRY(mox_exchange_check_rows(run->host, error));
     return mox_ranks_upload_received(run, error);
@@ -235,6 +238,7 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     mox_combine_args args = mox_run_combine_args(run, rounded ? NULL : rows, at(run, x->space.position));
     args.y16 = rounded ? rows : NULL;
     args.out = output_of(run);
+    mox_run_drop_results(run, &args);
     return mox_run_combine(run, &args, error);
 }
 
@@ -264,7 +268,9 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
     mox_ranks_mark(run, &rows);
     MOX_TRY(mox_comm_start_allgatherv(x->comm, &rows, &request, error));
     MOX_TRY(mox_comm_wait(x->comm, request, error));
-    return mox_ranks_place_outputs(run, chunk, error);
+    MOX_TRY(mox_ranks_place_outputs(run, chunk, error));
+    mox_run_drop_outputs(run, chunk);
+    return MOXIE_OK;
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
@@ -368,8 +374,10 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     if (status != MOXIE_OK)
         return mox_run_ranks_refuse(run->plan, status);
     mox_run_enter(run, MOX_PHASE_EXCHANGE); /* and back to it after each stage */
+    mox_plan_ranks_follow(run->plan);
     x->calls++;
     x->sides[0].open = x->sides[1].open = 0;
+    mox_run_degraded_begin(run->plan);
     status = begin_chunk(run, 0, &chunks, &reason);
     if (status == MOXIE_OK) {
         status = run_chunks(run, chunks, &reason);
@@ -378,6 +386,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
         if (status != MOXIE_OK) /* other ranks wait for this one, and rows may be under way to the workspace */
             mox_comm_break(x->comm, &reason);
     }
+    mox_run_degraded_end(run->plan);
     if (status != MOXIE_OK && error != NULL)
         *error = reason;
     return status;

@@ -23,6 +23,9 @@
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "layer/config/tp_slice.h"
 
+/* Slots that a layer has memory for. */
+#define MOX_LAYER_ROOM(layer) ((layer)->max_slots > 0 ? (layer)->max_slots : (layer)->slots)
+
 /* What static activation quantization reads from the weights: one number for each expert. */
 typedef struct mox_static_scale {
     bool needed;
@@ -61,13 +64,14 @@ struct moxie_layer {
     mox_record_shape whole_shape;                /* of a routed expert with the parts of all tensor parallel ranks */
     mox_tp_cut tp_cut;                           /* how routed experts are cut */
     const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
-    int32_t slots;
+    int32_t slots;                               /* that hold experts */
+    int32_t max_slots;  /* with spare ones for a mover (mover.h), which are the last; 0: there are none */
     int32_t *slot_of;   /* [E] */
-    int64_t *expert_of; /* [slots] */
+    int64_t *expert_of; /* [room for slots] */
     uint64_t record_bytes, shared_bytes;
     void *slab;          /* all records in one block; the packing threads touch its pages first. NULL after a failed
                           * allocation, until the next preparation */
-    void **records;      /* [slots] */
+    void **records;      /* [room for slots] */
     void *shared_record; /* or NULL */
     mox_static_scale static_scale[2]; /* routed experts, by mox_projection */
     float shared_static_scale[2];

@@ -11,13 +11,14 @@
 #include "layer/plan/select.h"
 #include "layer/weights/layer_arrays.h"
 #include "layer/weights/layer_records.h"
+#include "layer/weights/mover.h"
 
 static bool allocate_scale(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer)
 {
     scale->needed = !mox_quant_is_none(quant) && mox_act_quant_needs_static_scale(quant);
     scale->uniform = true;
     scale->raw = mox_calloc((uint64_t)layer->config.experts, sizeof *scale->raw);
-    scale->resolved = mox_calloc((uint64_t)layer->slots, sizeof *scale->resolved);
+    scale->resolved = mox_calloc((uint64_t)MOX_LAYER_ROOM(layer), sizeof *scale->resolved);
     return scale->raw != NULL && scale->resolved != NULL;
 }
 
@@ -31,14 +32,18 @@ static bool allocate_dense(mox_dense_matrix *dense, int64_t rows, int64_t cols, 
     return dense->weight != NULL && (dense->bias != NULL || !has_bias);
 }
 
-static moxie_status map_slots(moxie_layer *layer, moxie_error *error)
+static moxie_status map_slots(moxie_layer *layer, int32_t spare, moxie_error *error)
 {
     const moxie_layer_config *c = &layer->config;
+    if (spare > 0)
+        MOX_TRY(mox_layer_add_spare_slots(layer, spare, error));
     layer->slot_of = mox_calloc((uint64_t)c->experts, sizeof *layer->slot_of);
     if (layer->slot_of == NULL)
         return mox_layer_no_memory(c, error);
     MOX_TRY(mox_config_map_experts(c, layer->slot_of, &layer->slots, error));
-    layer->expert_of = mox_calloc((uint64_t)layer->slots, sizeof *layer->expert_of);
+    if (spare > 0)
+        layer->max_slots = c->slot_map->first_slot[c->ep_rank + 1] - c->slot_map->first_slot[c->ep_rank];
+    layer->expert_of = mox_calloc((uint64_t)MOX_LAYER_ROOM(layer), sizeof *layer->expert_of);
     if (layer->expert_of == NULL)
         return mox_layer_no_memory(c, error);
     for (int64_t e = 0; e < c->experts; e++)
@@ -47,10 +52,10 @@ static moxie_status map_slots(moxie_layer *layer, moxie_error *error)
     return MOXIE_OK;
 }
 
-static moxie_status allocate(moxie_layer *layer, moxie_error *error)
+static moxie_status allocate(moxie_layer *layer, int32_t spare, moxie_error *error)
 {
     const moxie_layer_config *c = &layer->config;
-    MOX_TRY(map_slots(layer, error));
+    MOX_TRY(map_slots(layer, spare, error));
     MOX_TRY(mox_layer_allocate_records(layer, error));
     bool ok = allocate_scale(&layer->static_scale[MOX_W13], &c->a13, layer) &&
               allocate_scale(&layer->static_scale[MOX_W2], &c->a2, layer);
@@ -105,7 +110,7 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     if (status == MOXIE_OK)
         status = choose_layouts(layer, &read, error);
     if (status == MOXIE_OK)
-        status = allocate(layer, error);
+        status = allocate(layer, read.spare_slots, error);
     if (status != MOXIE_OK) {
         mox_layer_destroy(layer);
         return status;
@@ -152,6 +157,6 @@ static uint64_t dense_bytes(const mox_dense_matrix *dense)
 
 uint64_t mox_layer_bytes(const moxie_layer *layer)
 {
-    return (uint64_t)layer->slots * layer->record_bytes + layer->shared_bytes + dense_bytes(&layer->router) +
+    return (uint64_t)MOX_LAYER_ROOM(layer) * layer->record_bytes + layer->shared_bytes + dense_bytes(&layer->router) +
            dense_bytes(&layer->shared_gate) + dense_bytes(&layer->router_norm) + dense_bytes(&layer->expert_norm);
 }

@@ -223,7 +223,7 @@ static moxie_status set_static_scales(moxie_layer *layer, int64_t e, const moxie
     return mox_static_scale_set(&layer->static_scale[MOX_W2], &layer->config.a2, e, expert->a2_scale, what, error);
 }
 
-static moxie_status resolve_static_scales(moxie_layer *layer, moxie_error *error)
+moxie_status mox_layer_resolve_scales(moxie_layer *layer, moxie_error *error)
 {
     MOX_TRY(mox_static_scale_resolve(&layer->static_scale[MOX_W13], &layer->config.a13, layer, "a13_scale", error));
     return mox_static_scale_resolve(&layer->static_scale[MOX_W2], &layer->config.a2, layer, "a2_scale", error);
@@ -264,7 +264,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     layer->prepared = false;
     for (int64_t e = 0; e < w.n_experts; e++)
         MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
-    MOX_TRY(resolve_static_scales(layer, error));
+    MOX_TRY(mox_layer_resolve_scales(layer, error));
     if (layer->router.weight != NULL)
         MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
     MOX_TRY(
@@ -279,12 +279,34 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     return MOXIE_OK;
 }
 
-/* Stores one expert's static scales, and resolves those of all slots. */
+/* What experts without a scale use; 0 where all have one or none is needed. */
+static float fallback_of(const moxie_layer *layer, mox_projection p)
+{
+    const moxie_quant *quant = p == MOX_W13 ? &layer->config.a13 : &layer->config.a2;
+    float best = 0;
+    bool lacks = false;
+    for (int64_t e = 0; e < layer->config.experts; e++) {
+        lacks = lacks || layer->static_scale[p].raw[e] == 0;
+        best = mox_static_scale_cautious(quant, best, layer->static_scale[p].raw[e]);
+    }
+    return lacks && layer->static_scale[p].needed ? best : 0;
+}
+
+/* Stores one expert's static scales, and resolves those of all slots. Other ranks do not learn of it, so what they use
+ * for experts without a scale may not change. */
 static moxie_status put_static_scales(moxie_layer *layer, int64_t expert, const moxie_expert *scales,
                                       moxie_error *error)
 {
+    const float before[] = { fallback_of(layer, MOX_W13), fallback_of(layer, MOX_W2) };
     MOX_TRY(set_static_scales(layer, expert, scales, error));
-    return resolve_static_scales(layer, error);
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        const float after = fallback_of(layer, (mox_projection)p);
+        MOX_FAIL_IF(layer->has_comm && after != before[p], MOXIE_ERR_MISMATCH, error,
+                    "with the new %s of expert %lld, experts that have none would use %g instead of %g, on this rank "
+                    "alone: prepare the layers of all ranks anew",
+                    p == MOX_W13 ? "a13_scale" : "a2_scale", (long long)expert, (double)after, (double)before[p]);
+    }
+    return mox_layer_resolve_scales(layer, error);
 }
 
 static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *record, moxie_error *error)
@@ -294,8 +316,8 @@ static moxie_status send_update(moxie_layer *layer, int32_t slot, const void *re
 }
 
 /* Packs one expert, of which this rank holds all rows or some. */
-static moxie_status pack_alone(const moxie_layer *layer, int64_t expert, const moxie_expert *weights, void *record,
-                               moxie_error *error)
+moxie_status mox_layer_pack_alone(const moxie_layer *layer, int64_t expert, const moxie_expert *weights, void *record,
+                                  moxie_error *error)
 {
     const mox_layout *layout = layer->layouts[MOX_ROUTED];
     moxie_expert mine;
@@ -319,15 +341,17 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     MOX_FAIL_IF(copy == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for a second record of %llu bytes while the old one is in use",
                 (unsigned long long)layer->record_bytes);
-    moxie_status status = pack_alone(layer, expert, weights, copy, error);
+    moxie_status status = mox_layer_pack_alone(layer, expert, weights, copy, error);
     if (status == MOXIE_OK)
         status = put_static_scales(layer, expert, weights, error);
     if (status == MOXIE_OK && mox_device_is_host(&layer->device))
         memcpy(layer->records[slot], copy, layer->record_bytes);
     else if (status == MOXIE_OK)
         status = send_update(layer, slot, copy, error);
-    if (status != MOXIE_OK)
-        put_static_scales(layer, expert, &old, NULL);
+    if (status != MOXIE_OK) {
+        set_static_scales(layer, expert, &old, NULL);
+        mox_layer_resolve_scales(layer, NULL);
+    }
     mox_free_pages(copy);
     return status;
 }

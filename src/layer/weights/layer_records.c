@@ -31,7 +31,7 @@ static bool measure_slab(const moxie_layer *layer, slab_size *size)
     if (size->shared != NULL && !size->shared->record_bytes(&layer->shared_shape, &size->shared_bytes))
         return false;
     return size->routed->record_bytes(&layer->routed_shape, &size->record_bytes) &&
-           mox_mul_u64((uint64_t)layer->slots, size->record_bytes, &size->shared_at) &&
+           mox_mul_u64((uint64_t)MOX_LAYER_ROOM(layer), size->record_bytes, &size->shared_at) &&
            mox_align_u64(size->shared_at, SLAB_ALIGN, &size->shared_at) &&
            mox_add_u64(size->shared_at, size->shared_bytes, &size->total);
 }
@@ -51,7 +51,7 @@ static void place_records(moxie_layer *layer, const slab_size *size)
     layer->layouts[MOX_SHARED_EXPERT] = size->shared;
     layer->record_bytes = size->record_bytes;
     layer->shared_bytes = size->shared_bytes;
-    for (int32_t s = 0; s < layer->slots; s++)
+    for (int32_t s = 0; s < MOX_LAYER_ROOM(layer); s++)
         layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * size->record_bytes;
     layer->shared_record = size->shared != NULL ? (uint8_t *)layer->slab + size->shared_at : NULL;
 }
@@ -77,7 +77,7 @@ static moxie_status change_layouts(moxie_layer *layer, const mox_layout *routed,
 
 moxie_status mox_layer_allocate_records(moxie_layer *layer, moxie_error *error)
 {
-    layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
+    layer->records = mox_calloc((uint64_t)MOX_LAYER_ROOM(layer), sizeof *layer->records);
     if (layer->records == NULL)
         return mox_layer_no_memory(&layer->config, error);
     return change_layouts(layer, layer->layouts[MOX_ROUTED], layer->layouts[MOX_SHARED_EXPERT], error);
