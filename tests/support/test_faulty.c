@@ -10,6 +10,9 @@
 static const moxie_transport *pass(void *self)
 {
     test_fault *f = self;
+    if (!f->begun && f->first != NULL)
+        f->first(f);
+    f->begun = true;
     if (f->calls_left >= 0 && f->calls_left-- == 0)
         f->hook(f);
     return f->left ? NULL : &f->inner;
@@ -62,7 +65,10 @@ static moxie_status barrier(void *self, int64_t *request, moxie_error *error)
 static moxie_status progress(void *self, int64_t request, int32_t *done, moxie_error *error)
 {
     const moxie_transport *t = pass(self);
-    return t == NULL ? gone(error) : t->progress(t->self, request, done, error);
+    const moxie_status status = t == NULL ? gone(error) : t->progress(t->self, request, done, error);
+    if (status == MOXIE_OK && *done)
+        ((test_fault *)self)->done_ms = test_now_ms();
+    return status;
 }
 
 static const moxie_transport *inner(void *self)

@@ -15,7 +15,10 @@ typedef struct test_fault {
     int64_t calls_left; /* the hook runs in the call in which this is 0; negative: never. For the rank's own thread */
     void (*hook)(struct test_fault *fault);
     void *user;
-    bool left; /* test_fault_leave was called: every further call fails */
+    void (*first)(struct test_fault *fault); /* runs in the first call; NULL: nothing does */
+    bool begun;
+    int64_t done_ms; /* when an operation was last done, by test_now_ms; 0: none was */
+    bool left;       /* test_fault_leave was called: every further call fails */
 } test_fault;
 
 /* Takes over `inner`. The fault's memory outlives the transport. */
