@@ -105,6 +105,22 @@ def test_from_a_hugging_face_config(checkpoint):
         moxie.LayerConfig.from_hf({"model_type": "nothing"})
 
 
+FAMILIES = {preset.family: preset.name for preset in moxie.presets()}
+
+
+@pytest.mark.parametrize("preset", FAMILIES.values())
+def test_config_json_alone_says_what_the_tensors_say(tmp_path, preset):
+    """One preset of every family: from_hf() gives the configuration that loading the layer gives, but for arrays."""
+    moxie.synth(preset, tmp_path / "model", format="bf16", layers=1, hidden=128, intermediate=64)
+    model = moxie.Model(tmp_path / "model")
+    layer = model.layers[0].layer
+    loaded = model.load(layer).config
+    alone = moxie.LayerConfig.from_hf(tmp_path / "model", layer)
+    for config in (loaded, alone):
+        config.routing.bias = config.routing.bias_alt = config.routing.table = config.routing.per_expert_scale = None
+    assert alone == loaded
+
+
 def test_schemes():
     assert len(moxie.scheme_constructors()) >= 17
     scheme = moxie.scheme("fp8_w8a8", block=(128, 128))
