@@ -440,59 +440,59 @@ static const char *way_of(const moxie_plan *plan)
     return plan->ranks->staged
                ? ", through pinned memory of the host, which waits for the device before each exchange"
                : ", from device to device; the host waits for the choices of experts, and until rows came";
+}
 
-    static const char *what_travels(const moxie_plan *plan)
-    {
-        const bool one_scale = mox_act_quant_needs_static_scale(&plan->config.a13);
-        if (!plan->ranks->coded)
-            return "hidden states";
-        if (one_scale && plan->layer == NULL)
-            return "codes and scales, quantized once, if all experts have one static scale";
-        return "codes and scales, quantized once";
-    }
+static const char *what_travels(const moxie_plan *plan)
+{
+    const bool one_scale = mox_act_quant_needs_static_scale(&plan->config.a13);
+    if (!plan->ranks->coded)
+        return "hidden states";
+    if (one_scale && plan->layer == NULL)
+        return "codes and scales, quantized once, if all experts have one static scale";
+    return "codes and scales, quantized once";
+}
 
-    moxie_status mox_plan_ranks_add_steps(moxie_plan * plan, moxie_error * error)
-    {
-        const mox_ranks *x = plan->ranks;
-        char text[320];
-        if (x == NULL)
-            return MOXIE_OK;
-        const char *way = way_of(plan);
-        const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
-        if (x->layout == MOXIE_TOKENS_SHARDED) {
-            if (x->capacity > 0)
-                snprintf(text, sizeof text,
-                         "%lld bytes to each of %d ranks: a capacity of %lld tokens, %lld bytes each; no counts; %s%s",
-                         (long long)(row_bytes(plan) * x->capacity), (int)x->count, (long long)x->capacity,
-                         (long long)row_bytes(plan), what_travels(plan), way);
-            else
-                snprintf(text, sizeof text,
-                         "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s",
-                         (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan), way);
-            MOX_TRY(add_step(plan, "dispatch", text, error));
-        }
-        if (plan->tp_cut == MOX_TP_SUMS) {
-            snprintf(text, sizeof text,
-                     "%lld bytes a choice from each of the %d tensor parallel ranks of a group to the others", h * 4,
-                     (int)x->tp_size);
-            MOX_TRY(add_step(plan, "sum", text, error));
-        } else if (x->tp_size > 1) {
-            snprintf(
-                text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
-                (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
-            MOX_TRY(add_step(plan, "act", text, error));
-        }
-        const long long choice = (long long)mox_exchange_result_bytes(&plan->config),
-                        token = choice * (long long)plan->config.top_k;
+moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
+{
+    const mox_ranks *x = plan->ranks;
+    char text[320];
+    if (x == NULL)
+        return MOXIE_OK;
+    const char *way = way_of(plan);
+    const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
+    if (x->layout == MOXIE_TOKENS_SHARDED) {
         if (x->capacity > 0)
-            snprintf(text, sizeof text, "%lld bytes to each of %d ranks: %lld tokens of %lld bytes%s",
-                     token * x->capacity, (int)x->count, (long long)x->capacity, token, way);
+            snprintf(text, sizeof text,
+                     "%lld bytes to each of %d ranks: a capacity of %lld tokens, %lld bytes each; no counts; %s%s",
+                     (long long)(row_bytes(plan) * x->capacity), (int)x->count, (long long)x->capacity,
+                     (long long)row_bytes(plan), what_travels(plan), way);
         else
-            snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", choice, token,
-                     way);
-        MOX_TRY(add_step(plan, "return", text, error));
-        if (x->layout != MOXIE_TOKENS_REPLICATED)
-            return MOXIE_OK;
-        snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
-        return add_step(plan, "gather", text, error);
+            snprintf(text, sizeof text,
+                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s",
+                     (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan), way);
+        MOX_TRY(add_step(plan, "dispatch", text, error));
     }
+    if (plan->tp_cut == MOX_TP_SUMS) {
+        snprintf(text, sizeof text,
+                 "%lld bytes a choice from each of the %d tensor parallel ranks of a group to the others", h * 4,
+                 (int)x->tp_size);
+        MOX_TRY(add_step(plan, "sum", text, error));
+    } else if (x->tp_size > 1) {
+        snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
+                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+        MOX_TRY(add_step(plan, "act", text, error));
+    }
+    const long long choice = (long long)mox_exchange_result_bytes(&plan->config),
+                    token = choice * (long long)plan->config.top_k;
+    if (x->capacity > 0)
+        snprintf(text, sizeof text, "%lld bytes to each of %d ranks: %lld tokens of %lld bytes%s", token * x->capacity,
+                 (int)x->count, (long long)x->capacity, token, way);
+    else
+        snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", choice, token,
+                 way);
+    MOX_TRY(add_step(plan, "return", text, error));
+    if (x->layout != MOXIE_TOKENS_REPLICATED)
+        return MOXIE_OK;
+    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
+    return add_step(plan, "gather", text, error);
+}

@@ -108,8 +108,6 @@ typedef struct mox_ranks {
     mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
     moxie_degraded degraded;
     int64_t lost_slots, lost_tokens; /* of the last run */
-    bool one_chunk; /* a scale covers the whole batch: every rank takes part in it, also without rows */
-    int64_t calls;  /* runs so far: all ranks must be at the same one */
     mox_arena arena;
 } mox_ranks;
 
