@@ -93,7 +93,7 @@ struct moxie_plan {
     mox_tp_cut tp_cut; /* of routed experts */
     int64_t max_tokens, pass_tokens;
     int32_t max_adapter_rank; /* 0: runs have no adapters */
-    int64_t pass_limit; /* what pass_tokens may be by the kernels' buffers alone */
+    int64_t pass_limit;       /* what pass_tokens may be by the kernels' buffers alone */
     mox_kernels kernels;
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;

@@ -8,7 +8,10 @@ pub const MOXIE_VERSION_NUMBER: u32 = 100;
 pub const MOXIE_MAX_RANK: u32 = 5;
 pub const MOXIE_MAX_EXPERTS: u32 = 1024;
 pub const MOXIE_MAX_TOP_K: u32 = 32;
+pub const MOXIE_MAX_ADAPTER_RANK: u32 = 512;
+pub const MOXIE_MAX_ADAPTERS: u32 = 4096;
 pub const MOXIE_MAX_RANKS: u32 = 1024;
+pub const MOXIE_NCCL_ID_BYTES: u32 = 128;
 pub const MOXIE_CUDA_MAX_WIDTHS: u32 = 32;
 pub const MOXIE_MAX_SLOTS: u32 = 65536;
 pub const MOXIE_OK: moxie_status = 0;
@@ -408,6 +411,7 @@ pub struct moxie_layer_config {
     pub tp_size: i32,
     pub tp_rank: i32,
     pub slot_map: *const moxie_slot_map,
+    pub round_results: i32,
 }
 #[repr(C)]
 pub struct moxie_matrix {
@@ -506,6 +510,10 @@ pub const MOXIE_TOKENS_SHARDED: moxie_token_layout = 0;
 pub const MOXIE_TOKENS_REPLICATED: moxie_token_layout = 1;
 pub const MOXIE_TOKENS_SCATTERED: moxie_token_layout = 2;
 pub type moxie_token_layout = ::std::os::raw::c_uint;
+pub const MOXIE_DEGRADED_NONE: moxie_degraded = 0;
+pub const MOXIE_DEGRADED_KEEP: moxie_degraded = 1;
+pub const MOXIE_DEGRADED_RENORMALIZE: moxie_degraded = 2;
+pub type moxie_degraded = ::std::os::raw::c_uint;
 #[repr(C)]
 pub struct moxie_options {
     pub struct_size: u32,
@@ -520,6 +528,10 @@ pub struct moxie_options {
     pub device_memory: *const moxie_cuda_allocator,
     pub comm: *mut moxie_comm,
     pub token_layout: i32,
+    pub max_adapter_rank: i32,
+    pub exchange_capacity: i64,
+    pub degraded: i32,
+    pub spare_slots: i32,
 }
 extern "C" {
     pub fn moxie_layer_create(
@@ -595,6 +607,21 @@ extern "C" {
 extern "C" {
     pub fn moxie_plan_step_at(plan: *const moxie_plan, index: i32) -> *const moxie_plan_step;
 }
+#[repr(C)]
+pub struct moxie_plan_phase {
+    pub struct_size: u32,
+    pub name: *const ::std::os::raw::c_char,
+    pub seconds: f64,
+    pub sent_bytes: u64,
+}
+extern "C" {
+    pub fn moxie_plan_phase_at(
+        plan: *const moxie_plan,
+        worker: i32,
+        index: i32,
+        out: *mut moxie_plan_phase,
+    ) -> ::std::os::raw::c_int;
+}
 extern "C" {
     pub fn moxie_plan_explain(
         config: *const moxie_layer_config,
@@ -622,6 +649,8 @@ pub struct moxie_run_args {
     pub workspace_bytes: u64,
     pub padding: *const u8,
     pub bias_choice: *const u8,
+    pub adapters: *mut moxie_adapters,
+    pub adapter_ids: *const i32,
 }
 extern "C" {
     pub fn moxie_plan_run(
@@ -902,6 +931,15 @@ extern "C" {
 extern "C" {
     pub fn moxie_model_layer_weights(layer: *const moxie_model_layer) -> *const moxie_weights;
 }
+extern "C" {
+    pub fn moxie_config_layer(
+        dir: *const ::std::os::raw::c_char,
+        layer: i64,
+        format: *const ::std::os::raw::c_char,
+        out: *mut moxie_layer_config,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 pub type moxie_tensor_fn = ::std::option::Option<
     unsafe extern "C" fn(
         user: *mut ::std::os::raw::c_void,
@@ -1161,6 +1199,84 @@ extern "C" {
     ) -> moxie_status;
 }
 #[repr(C)]
+pub struct moxie_lora {
+    pub struct_size: u32,
+    pub gate_scale: f32,
+    pub up_scale: f32,
+    pub down_scale: f32,
+    pub gate_a: moxie_tensor,
+    pub gate_b: moxie_tensor,
+    pub up_a: moxie_tensor,
+    pub up_b: moxie_tensor,
+    pub down_a: moxie_tensor,
+    pub down_b: moxie_tensor,
+}
+extern "C" {
+    pub fn moxie_adapters_create(
+        layer: *const moxie_layer,
+        count: i32,
+        out: *mut *mut moxie_adapters,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_adapters_destroy(adapters: *mut moxie_adapters);
+}
+extern "C" {
+    pub fn moxie_adapters_set(
+        adapters: *mut moxie_adapters,
+        number: i32,
+        lora: *const moxie_lora,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_adapters_remove(
+        adapters: *mut moxie_adapters,
+        number: i32,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_adapters_enable(
+        adapters: *mut moxie_adapters,
+        number: i32,
+        enabled: i32,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_adapters_rank(adapters: *const moxie_adapters, number: i32) -> i32;
+}
+extern "C" {
+    pub fn moxie_adapters_bytes(adapters: *const moxie_adapters) -> u64;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_adapter_files {
+    _unused: [u8; 0],
+}
+extern "C" {
+    pub fn moxie_adapter_files_open(
+        dir: *const ::std::os::raw::c_char,
+        out: *mut *mut moxie_adapter_files,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_adapter_files_close(files: *mut moxie_adapter_files);
+}
+extern "C" {
+    pub fn moxie_adapter_files_load(
+        files: *mut moxie_adapter_files,
+        model: *const moxie_model,
+        loaded: *const moxie_model_layer,
+        layer: i64,
+        lora: *mut moxie_lora,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
 pub struct moxie_comm_rows {
     pub send: *const ::std::os::raw::c_void,
     pub recv: *mut ::std::os::raw::c_void,
@@ -1169,7 +1285,9 @@ pub struct moxie_comm_rows {
     pub send_at: *const i64,
     pub recv_rows: *const i64,
     pub recv_at: *const i64,
-    pub reserved: [u32; 4usize],
+    pub stream: *mut ::std::os::raw::c_void,
+    pub on_device: u32,
+    pub reserved: [u32; 1usize],
 }
 pub const MOXIE_COMM_SUM_I64: moxie_comm_sum = 0;
 pub const MOXIE_COMM_MAX_I64: moxie_comm_sum = 1;
@@ -1249,6 +1367,14 @@ pub struct moxie_transport {
     pub wait: ::std::option::Option<
         unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void, request: i64, ms: i32),
     >,
+    pub device: i32,
+    pub mask: ::std::option::Option<
+        unsafe extern "C" fn(
+            self_: *mut ::std::os::raw::c_void,
+            rank: i32,
+            error: *mut moxie_error,
+        ) -> moxie_status,
+    >,
 }
 #[repr(C)]
 pub struct moxie_transport_info {
@@ -1275,8 +1401,26 @@ extern "C" {
     ) -> moxie_status;
 }
 extern "C" {
+    pub fn moxie_exchange_row_bytes(
+        config: *const moxie_layer_config,
+        dispatch: *mut u64,
+        result: *mut u64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
     pub fn moxie_comm_local_create(
         ranks: i32,
+        options: *const moxie_comm_options,
+        out: *mut *mut moxie_comm,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_comm_local_without(
+        comm: *const moxie_comm,
+        dead: *const i32,
+        count: i32,
         options: *const moxie_comm_options,
         out: *mut *mut moxie_comm,
         error: *mut moxie_error,
@@ -1296,6 +1440,30 @@ extern "C" {
 extern "C" {
     pub fn moxie_comm_mpi_finish();
 }
+#[repr(C)]
+pub struct moxie_nccl_options {
+    pub struct_size: u32,
+    pub ranks: i32,
+    pub rank: i32,
+    pub device: *const ::std::os::raw::c_char,
+    pub id: *const ::std::os::raw::c_void,
+    pub over: *mut moxie_comm,
+    pub file: *const ::std::os::raw::c_char,
+}
+extern "C" {
+    pub fn moxie_comm_nccl_id(
+        id: *mut ::std::os::raw::c_void,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_comm_nccl_create(
+        nccl: *const moxie_nccl_options,
+        options: *const moxie_comm_options,
+        out: *mut *mut moxie_comm,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 extern "C" {
     pub fn moxie_comm_destroy(comm: *mut moxie_comm);
 }
@@ -1307,6 +1475,23 @@ extern "C" {
 }
 extern "C" {
     pub fn moxie_comm_name(comm: *const moxie_comm) -> *const ::std::os::raw::c_char;
+}
+extern "C" {
+    pub fn moxie_comm_lost(comm: *const moxie_comm, rank: i32) -> i32;
+}
+#[repr(C)]
+pub struct moxie_losses {
+    pub struct_size: u32,
+    pub ranks: i32,
+    pub slots: i64,
+    pub tokens: i64,
+}
+extern "C" {
+    pub fn moxie_plan_losses(
+        plan: *const moxie_plan,
+        out: *mut moxie_losses,
+        error: *mut moxie_error,
+    ) -> moxie_status;
 }
 extern "C" {
     pub fn moxie_comm_counts(
@@ -1349,6 +1534,46 @@ extern "C" {
 }
 extern "C" {
     pub fn moxie_comm_barrier(comm: *mut moxie_comm, error: *mut moxie_error) -> moxie_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_mover {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+pub struct moxie_mover_options {
+    pub struct_size: u32,
+    pub comm: *mut moxie_comm,
+    pub weights: *const moxie_weights,
+    pub max_bytes: u64,
+}
+#[repr(C)]
+pub struct moxie_mover_report {
+    pub struct_size: u32,
+    pub moves: i32,
+    pub left: i32,
+    pub bytes: u64,
+    pub own_bytes: u64,
+    pub generation: u64,
+}
+extern "C" {
+    pub fn moxie_mover_create(
+        layer: *mut moxie_layer,
+        target: *const moxie_slot_map,
+        options: *const moxie_mover_options,
+        out: *mut *mut moxie_mover,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_mover_destroy(mover: *mut moxie_mover);
+}
+extern "C" {
+    pub fn moxie_mover_step(
+        mover: *mut moxie_mover,
+        report: *mut moxie_mover_report,
+        error: *mut moxie_error,
+    ) -> moxie_status;
 }
 #[repr(C)]
 pub struct moxie_cuda_allocator {
@@ -1758,6 +1983,18 @@ extern "C" {
 extern "C" {
     pub fn moxie_balancedness(rank_loads: *const f64, ranks: i32) -> f64;
 }
+extern "C" {
+    pub fn moxie_slot_map_without(
+        map: *const moxie_slot_map,
+        dead: *const i32,
+        count: i32,
+        loads: *const f64,
+        expert_of: *mut i32,
+        first_slot: *mut i32,
+        slots: *mut i32,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 #[repr(C)]
 pub struct moxie_eplb_config {
     pub struct_size: u32,
@@ -1856,6 +2093,18 @@ extern "C" {
         tp_rank: i32,
         w13: *mut i64,
         w2: *mut i64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_tp_slice_in_mode(
+        config: *const moxie_layer_config,
+        mode: moxie_mode,
+        tp_size: i32,
+        tp_rank: i32,
+        w13: *mut i64,
+        w2: *mut i64,
+        columns: *mut i32,
         error: *mut moxie_error,
     ) -> moxie_status;
 }
@@ -2150,17 +2399,24 @@ extern "C" {
 pub struct moxie_comm {
     pub _address: u8,
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_adapters {
+    pub _address: u8,
+}
 sized_structs! {
     moxie_allocator,
     moxie_slot_map,
     moxie_layer_config,
     moxie_weights,
     moxie_options,
+    moxie_plan_phase,
     moxie_run_args,
     moxie_weights_difference,
     moxie_machine,
     moxie_kernel_info,
     moxie_limits,
+    moxie_lora,
     moxie_model_options,
     moxie_model_layer_info,
     moxie_model_info,
@@ -2171,6 +2427,10 @@ sized_structs! {
     moxie_transport,
     moxie_transport_info,
     moxie_comm_options,
+    moxie_nccl_options,
+    moxie_losses,
+    moxie_mover_options,
+    moxie_mover_report,
     moxie_cuda_info,
     moxie_cuda_device,
     moxie_cuda_launch,
