@@ -62,7 +62,8 @@ MOXIE_API moxie_status moxie_adapters_create(const moxie_layer *layer, int32_t c
 MOXIE_API void moxie_adapters_destroy(moxie_adapters *adapters);
 
 /* Adds adapter `number`, or replaces it, and enables it. Copies the factors of the layer's own experts. On failure the
- * old one stays. One-thread-at-a-time, and no run may use the adapters meanwhile; so the next two calls. */
+ * old one stays. When a moxie_mover has moved experts, set it anew: until then runs that name it fail with
+ * MOXIE_ERR_MISMATCH. One-thread-at-a-time, and no run may use the adapters meanwhile; so the next two calls. */
 MOXIE_API moxie_status moxie_adapters_set(moxie_adapters *adapters, int32_t number, const moxie_lora *lora,
                                           moxie_error *error);
 /* Removes it, if it is there. */

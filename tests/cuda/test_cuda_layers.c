@@ -115,11 +115,11 @@ static int rarest_chosen(const test_layer_limits *limits, const char *layout, ui
 
 /* Random layers for kernels that read `layout`, one of Hopper's. Most layers are such that the kernels accept them.
  * `kinds`: the kinds of activations whose kernels must be chosen in six layers; where a seed's layers choose one too
- * seldom, more layers follow, up to four times as many. */
+ * seldom, more layers follow, up to eight times as many. */
 static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_mode mode, const char *layout,
                         uint32_t kinds)
 {
-    enum { WALKS = 4, TIMES = 6 };
+    enum { WALKS = 8, TIMES = 6 };
     const int64_t configs = random_configs() / 2;
     const bool counts = configs >= 50;
     test_cuda_set_device("sm_90");

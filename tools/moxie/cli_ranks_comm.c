@@ -150,7 +150,7 @@ moxie_status cli_rank_begin_nccl(cli_rank *r, moxie_error *error)
     moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
     const char *given = r->all->layer->device, *number = launched_number();
     moxie_comm *comm = NULL;
-    if (r->all->options.comm != CLI_COMM_NCCL)
+    if (r->all->options.comm != CLI_COMM_NCCL || r->below) /* or it has one */
         return MOXIE_OK;
     if (!given)
         snprintf(r->device, sizeof r->device, "%.8s", number ? number : "");

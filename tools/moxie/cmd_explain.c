@@ -378,7 +378,7 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     if (status == MOXIE_OK)
         status = moxie_plan_explain(&config, &plan_options, &layer->plan, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
-        status = explain_ranks_find(&args->ranks, layer, args->layer.mode, ranks, error);
+        status = explain_ranks_find(&args->ranks, layer, &plan_options, ranks, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
         status = explain_times_find(&args->times, ranks, times, error);
     return status;

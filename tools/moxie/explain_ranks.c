@@ -125,7 +125,10 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     const bool sharded = layout == MOXIE_TOKENS_SHARDED, replicated = layout == MOXIE_TOKENS_REPLICATED;
     double copies = 0, results = 0;
     uint64_t row = 0, result = 0;
-    moxie_status status = moxie_exchange_row_bytes(c, &row, &result, error);
+    moxie_layer_config sent = *c;
+    if (r->backend != MOXIE_BACKEND_AUTO && r->backend != MOXIE_BACKEND_CPU)
+        sent.a13 = (moxie_quant) { .element = 0 }; /* only the cpu back end sends codes */
+    moxie_status status = moxie_exchange_row_bytes(&sent, &row, &result, error);
     if (status == MOXIE_OK)
         status = count_rows(r, &copies, &results, error);
     r->exchange[0] = (explain_exchange) { "dispatch", row, sharded ? copies : 0, sharded ? most : 0 };
@@ -140,15 +143,15 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     return status;
 }
 
-moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, moxie_mode mode,
+moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, const moxie_options *plan,
                                 explain_ranks *out, moxie_error *error)
 {
-    *out = (explain_ranks) { .options = options, .config = source->config };
+    *out = (explain_ranks) { .options = options, .config = source->config, .backend = plan->backend };
     moxie_status status = cli_placement_make(options, source, &out->placement, error);
     if (status == MOXIE_OK)
         status = find_map(out, error);
     if (status == MOXIE_OK)
-        status = find_ranks(out, mode, error);
+        status = find_ranks(out, (moxie_mode)plan->mode, error);
     return status == MOXIE_OK ? find_exchanges(out, error) : status;
 }
 

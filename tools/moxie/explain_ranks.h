@@ -32,6 +32,7 @@ enum { EXPLAIN_EXCHANGES = 4 };
 typedef struct explain_ranks {
     const cli_ranks_options *options;
     moxie_layer_config config;
+    int32_t backend; /* moxie_backend */
     cli_placement placement;
     balance_map own; /* the map, where none was given */
     moxie_slot_map map;
@@ -39,9 +40,8 @@ typedef struct explain_ranks {
     explain_exchange exchange[EXPLAIN_EXCHANGES];
 } explain_ranks;
 
-/* `options` must live as long. explain_ranks_free() in any case.
- */
-moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, moxie_mode mode,
+/* `plan`: the options of one rank's plan. `options` must live as long. explain_ranks_free() in any case. */
+moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, const moxie_options *plan,
                                 explain_ranks *out, moxie_error *error);
 void explain_ranks_print(const explain_ranks *r);
 json_t *explain_ranks_json(const explain_ranks *r);

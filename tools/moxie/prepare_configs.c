@@ -5,8 +5,10 @@
  */
 #include "prepare.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The model reader's limit; the largest known config.json has 3 MB. */
 enum { MAX_BYTES = 64 << 20 };
@@ -68,15 +70,28 @@ moxie_status prepare_configs_symmetric(const char *dir, prepare_how *how, moxie_
     return status;
 }
 
+/* A file that cannot be looked at is not taken for one that is there. */
+static moxie_status find(const char *path, bool *found, moxie_error *error)
+{
+    struct stat info;
+    *found = lstat(path, &info) == 0;
+    if (*found || errno == ENOENT)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_IO, error, path, "%s", strerror(errno));
+}
+
 moxie_status prepare_configs_copy(const char *from, const char *to, moxie_error *error)
 {
     char path[PATH_MAX];
     moxie_status status = MOXIE_OK;
     for (int i = 0; status == MOXIE_OK && i < N_NAMES; i++) {
-        content config;
-        if (moxie_file_exists(prepare_path(to, names[i], path)))
+        content config = { 0 };
+        bool found;
+        status = find(prepare_path(to, names[i], path), &found, error);
+        if (status == MOXIE_OK && found)
             continue;
-        status = read_config(from, names[i], &config, error);
+        if (status == MOXIE_OK)
+            status = read_config(from, names[i], &config, error);
         if (status == MOXIE_OK && config.text)
             status = moxie_file_write(path, config.text, config.size, error);
         moxie_file_free(config.text);

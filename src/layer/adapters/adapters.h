@@ -22,6 +22,7 @@ typedef struct mox_adapter {
     mox_lora_adapter factors;
     int32_t rank; /* the largest of its matrices */
     bool enabled;
+    uint64_t generation; /* of the layer's slot map, in whose order the factors lie */
     uint64_t bytes;
     void *block;
 } mox_adapter;

@@ -243,6 +243,7 @@ moxie_status mox_adapter_make(const moxie_layer *layer, const moxie_lora *lora, 
     adapter->block = block;
     adapter->bytes = carver.used;
     adapter->enabled = true;
+    adapter->generation = layer->config.slot_map != NULL ? layer->config.slot_map->generation : 0;
     carver = mox_carver_of(block);
     pack(&carver, layer, pairs, &adapter->factors);
     for (int m = 0; m < MOX_LORA_MATRICES; m++)

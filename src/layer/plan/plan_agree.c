@@ -174,6 +174,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "the tokens of a pass of tensor parallel ranks", plan->ranks->tp_size > 1 ? plan->pass_limit : 0);
     add(list, "degraded", plan->ranks->degraded);
     add(list, "slot_map.generation", plan->ranks->generation);
+    add(list, "the slots of slot_map and options.spare_slots", c->slot_map != NULL ? c->slot_map->slots : 0);
     add(list, "the experts' placement (a hash of it)", placement_hash(plan));
     add(list, "the order of summation of w13's kernel on the host", on_device ? ANY : sum_of(plan, MOX_W13));
     add(list, "the order of summation of w2's kernel on the host", on_device ? ANY : sum_of(plan, MOX_W2));

@@ -115,6 +115,14 @@ static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
 }
 
 /* Whether rows of the plan's device travel through pinned memory. */
+/* One scale covers the rows of all ranks. */
+static bool has_batch_scale(const moxie_layer_config *c)
+{
+    return mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2) ||
+           (c->shared.intermediate > 0 &&
+            (mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2)));
+}
+
 static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error *error)
 {
     const int32_t device = mox_comm_rows_device(x->comm);
@@ -134,6 +142,11 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
         "options.degraded is %d, but a plan of the %s back end cannot go on without a rank yet: use the cpu back "
         "end, or degraded 0",
         (int)x->degraded, plan->backend->name);
+    MOX_FAIL_IF(
+        has_batch_scale(&plan->config), MOXIE_ERR_UNSUPPORTED, error,
+        "activations have one dynamic scale a tensor, and ranks of the %s back end cannot find that of all ranks' "
+        "rows yet: use the cpu back end, or scales by row or group",
+        plan->backend->name);
     MOX_FAIL_IF(device >= 0 && device != plan->device.ordinal, MOXIE_ERR_MISMATCH, error,
                 "the plan runs on CUDA device %d, but options.comm is of device %d: make the comm for the device of "
                 "the plan",
@@ -370,7 +383,8 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
     if (x == NULL)
         return;
     mox_ranks_space *one = &x->sides[0].space, *two = &x->sides[1].space;
-    const bool chunks = x->capacity == 0 && max_own(plan) > x->chunk_tokens;
+    /* On a device there are always two sides: pinned memory is as large before ranks agree on a smaller chunk. */
+    const bool chunks = x->capacity == 0 && (max_own(plan) > x->chunk_tokens || plan->backend->on_device);
     mox_ranks_space numbers = { 0 };
     carve_numbers(plan, one, c);
     if (chunks)

@@ -9,6 +9,8 @@
 
 static moxie_status check_ids(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
+    const moxie_slot_map *map = plan->layer->config.slot_map;
+    const uint64_t generation = map != NULL ? map->generation : 0;
     for (int64_t t = 0; t < args->tokens; t++) {
         const int32_t id = args->adapter_ids[t];
         const mox_adapter *adapter = mox_adapters_at(args->adapters, id);
@@ -22,6 +24,11 @@ static moxie_status check_ids(const moxie_plan *plan, const moxie_run_args *args
                     "adapter %d has rank %d, and the plan runs adapters up to rank %d: make it with "
                     "options.max_adapter_rank %d",
                     (int)id, (int)adapter->rank, (int)plan->max_adapter_rank, (int)adapter->rank);
+        MOX_FAIL_IF(
+            adapter->generation != generation, MOXIE_ERR_MISMATCH, error,
+            "adapter %d was set when the slot map had generation %llu, and it has %llu: experts have moved, so set "
+            "the adapter anew",
+            (int)id, (unsigned long long)adapter->generation, (unsigned long long)generation);
     }
     return MOXIE_OK;
 }

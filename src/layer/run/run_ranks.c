@@ -212,7 +212,7 @@ static moxie_status finish_return(const mox_run *run, mox_comm_request request, 
     const int32_t last = x->count - 1;
     const int64_t pairs = x->counts.pairs_at[last] + x->counts.pairs[last];
     MOX_TRY(mox_comm_wait(x->comm, request, error));
-    return mox_ranks_upload(run, x->space.returned, (uint64_t)(pairs * run->plan->config.hidden) * sizeof(float),
+    return mox_ranks_upload(run, x->space.returned, (uint64_t)pairs * mox_exchange_result_bytes(&run->plan->config),
                             error);
 }
 
@@ -356,8 +356,10 @@ static moxie_status route(mox_run *run, moxie_error *error)
 moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status)
 {
     plan->ranks->calls++;
+    mox_run_degraded_begin(plan); /* a lost rank must not keep this one's word from the others */
     mox_exchange_tell_failure(plan, status);
     dispatch_refusal(plan);
+    mox_run_degraded_end(plan);
     return status;
 }
 
