@@ -13,6 +13,7 @@ Only inference: there is no backward pass. Models whose experts are quantized ke
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from dataclasses import dataclass
 
@@ -82,6 +83,7 @@ class _Packed:
     top_k: int
     dtype: torch.dtype
     weights: tuple
+    close: weakref.finalize
     released: bool = False
 
     def __reduce__(self):
@@ -125,12 +127,12 @@ def _packed_for(module, top_k, dtype) -> _Packed:
         raise _refused(module, f"it was packed for K = {packed.top_k} and {packed.dtype} and its weights were released; "
                                f"a run wants K = {top_k} and {dtype}")
     tensors = _tensors(module)
-    made = _Packed(_open(module, tensors, top_k, dtype), top_k, dtype or tensors["down_proj"].dtype, _state(module))
+    number = _open(module, tensors, top_k, dtype)
     if packed is not None:
-        close_layer(packed.number)
-    module._moxie = made
-    weakref.finalize(module, close_layer, made.number)
-    return made
+        packed.close()
+    module._moxie = _Packed(number, top_k, dtype or tensors["down_proj"].dtype, _state(module),
+                            weakref.finalize(module, close_layer, number))
+    return module._moxie
 
 
 def _tensors(module) -> dict[str, torch.Tensor]:
@@ -181,7 +183,7 @@ def recognise_gate(module) -> tuple[Activation, dict]:
     with torch.no_grad():
         if not module.has_gate:
             x = torch.tensor(values, device=device)
-            return _match(module, module.act_fn(x), [(x, None, {})], "_no_mul", [0.0], alphas)
+            return _match(module, module.act_fn(x), [(x, None, {})], "_no_mul", limits, alphas)
         gate, up = torch.cartesian_prod(*(torch.tensor(values, device=device),) * 2).T
         got = module._apply_gate(torch.cat([gate, up])[None])[0]
         layouts = [(gate, up, {}), (up, gate, {"up_first": True})]
@@ -199,15 +201,24 @@ def _parameters_of_gate(module) -> tuple[list[float], list[float]]:
 
 
 def _match(module, got, layouts, suffix, limits, alphas):
-    known = {a.kind for a in _moxie.activations().values()}
+    known = {a.kind for a in _moxie.activations().values() if a.kind.endswith("_no_mul") == bool(suffix)}
+    candidates = list(_candidates([kind for kind in _functions if kind + suffix in known], limits, alphas, not suffix))
     for gate, up, layout in layouts:
-        for kind in [kind for kind in _functions if kind + suffix in known]:
-            for limit in limits:
-                for alpha in alphas if kind == "silu" else [0.0]:
-                    for beta in [0.0, 1.0] if kind == "silu" and up is not None else [0.0]:
-                        if torch.allclose(got, _gated(kind, gate, up, limit, alpha, beta), rtol=1e-5, atol=1e-4):
-                            return Activation(kind + suffix, alpha, beta, limit, limit), layout
+        slack = 1e-6 * (1 + gate.abs()) * (1 if up is None else 1 + up.abs())  # of float32, where a factor cancels
+        for kind, limit, alpha, beta in candidates:
+            want = _gated(kind, gate, up, limit, alpha, beta)
+            if ((got - want).abs() <= 1e-5 * want.abs() + slack).all():
+                return Activation(kind + suffix, alpha, beta, limit, limit), layout
     raise _refused(module, f"what it does between the two products is none of moxie's activations ({', '.join(sorted(known))})")
+
+
+def _candidates(kinds, limits, alphas, gated):
+    """Activations to try: kind, limit, alpha, beta; the plain ones first."""
+    for kind in kinds:
+        if kind == "silu" and gated:
+            yield from itertools.product([kind], limits, alphas, [0.0, 1.0])
+        else:
+            yield from itertools.product([kind], limits if kind == "swiglu_step" else [0.0], [0.0], [0.0])
 
 
 _functions = {

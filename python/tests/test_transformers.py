@@ -222,6 +222,31 @@ def test_gates_of_their_own():
         gates(lambda g, u: silu(g.clamp(max=5)) * u)  # a limit that the module does not name
 
 
+class Ungated(torch.nn.Module):
+    """Experts without a gate, under transformers' own decorator."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.num_experts = 8
+        self.up_proj = torch.nn.Parameter(torch.randn(8, 96, 64) / 8)
+        self.down_proj = torch.nn.Parameter(torch.randn(8, 64, 96) / 8)
+        self.act_fn = transformers.activations.ACT2FN[config.hidden_act]
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("act", ["relu2", "silu", "gelu", "linear"])
+def test_experts_without_gate(act):
+    made = transformers.integrations.moe.use_experts_implementation(type("Experts", (Ungated,), {}), has_gate=False)
+    module = made(transformers.MixtralConfig(hidden_act=act))
+    x, ids, weights = torch.randn(6, 64), torch.randint(0, 8, (6, 2)), torch.rand(6, 2)
+    with torch.no_grad():
+        want = transformers.integrations.moe.batched_mm_experts_forward(module, x, ids, weights)
+        assert torch.allclose(mt.experts_forward(module, x, ids, weights), want, rtol=1e-4, atol=1e-4)
+    assert mt.recognise_gate(module)[0].kind.endswith("_no_mul")
+
+
 def test_refusals():
     (module, *_) = experts(make("Mixtral"))
     x, ids, weights = torch.randn(4, 64), torch.zeros(4, 2, dtype=torch.int64), torch.rand(4, 2)
