@@ -2,6 +2,8 @@
 """moxie.torch: the operator and the module give the bits of Plan.run, eager and compiled."""
 
 import gc
+import pathlib
+import re
 
 import moxie
 import pytest
@@ -126,3 +128,14 @@ def test_the_module(checkpoint, plan):
     x = hidden(5)
     assert torch.equal(moe(x), plan.run(x))
     assert not list(moe.parameters()) and not moe.state_dict() and "8 experts" in repr(moe)
+
+
+def test_docs(checkpoint, tmp_path, monkeypatch):
+    """The torch block of docs/python.md."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    (block,) = re.findall(r"```python torch\n(.*?)```", text, re.S)
+    (tmp_path / "model").symlink_to(checkpoint("qwen3-30b-a3b", "fp8-block"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(block, names)
+    assert torch.equal(names["y"], names["moe"](names["x"]))

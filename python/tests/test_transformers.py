@@ -3,6 +3,8 @@
 
 import copy
 import gc
+import pathlib
+import re
 
 import moxie
 import pytest
@@ -263,3 +265,12 @@ def test_refusals():
     module.down_proj = torch.zeros(8, 64, 96)
     with pytest.raises(moxie.Unsupported, match="down_proj is not a parameter"):
         mt.experts_forward(module, x, ids, weights)
+
+
+def test_docs(tmp_path, monkeypatch, capsys):
+    """docs/use-from-transformers.md, all blocks one after the other."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "use-from-transformers.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(blocks), {})
+    assert len(blocks) == 3 and "\n2 meta\n" in capsys.readouterr().out
