@@ -23,6 +23,7 @@ from ._objects import Layer, Model, Plan
 
 _names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 _types = {name: dtype for dtype, name in _names.items()}
+_floats = tuple(_names)
 _numbers = itertools.count(1)
 _open: dict[int, _Opened] = {}
 
@@ -54,17 +55,17 @@ class _Opened:
                     self.ready = self._planned(1 << (tokens - 1).bit_length())
         return self.ready
 
-    def check(self, hidden, ids, weights, logits, device) -> None:
+    def check(self, hidden, ids, weights, logits, on_gpu) -> None:
         """What run_pointers() leaves to its caller."""
         tokens = hidden.shape[0]
-        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), device)
+        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), on_gpu)
         if (ids is None) != (weights is None):
             raise ValueError("fused_moe: ids and weights belong together; one of them is missing")
         if ids is not None:
-            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), device)
-            _check("weights", weights, (tokens, self.top_k), tuple(_names), device)
+            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), on_gpu)
+            _check("weights", weights, (tokens, self.top_k), _floats, on_gpu)
         elif logits is not None and not self.by_token:
-            _check("logits", logits, (tokens, self.logits), tuple(_names), device)
+            _check("logits", logits, (tokens, self.logits), _floats, on_gpu)
         elif self.by_token:
             raise ValueError("fused_moe: the layer chooses experts by token ids, which the operator does not take; give ids "
                              "and weights")
@@ -72,11 +73,16 @@ class _Opened:
             raise ValueError("fused_moe: the layer has no router for its hidden states; give ids and weights, or logits")
 
 
-def _check(name, tensor, shape, dtypes, device) -> None:
-    if tuple(tensor.shape) != shape or tensor.dtype not in dtypes or tensor.device.type != device:
+def _check(name, tensor, shape, dtypes, on_gpu) -> None:
+    if tensor.shape != shape or tensor.dtype not in dtypes or tensor.is_cuda != on_gpu:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {device}; it is {list(tensor.shape)} of "
-                         f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
+        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cuda' if on_gpu else 'cpu'}; it is "
+                         f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
+
+
+def _as(tensor, dtype):
+    """Contiguous and of a dtype; itself where it is that already."""
+    return (tensor if tensor.dtype is dtype else tensor.to(dtype)).contiguous()
 
 
 def open_layer(layer: Layer, **options) -> int:
@@ -110,12 +116,12 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
         raise ValueError(f"fused_moe: layer {layer} is not open; open_layer() gives such numbers, close_layer() ends them")
     tokens = hidden.shape[0] if hidden.dim() == 2 else -1
     _, plan, memory = opened.plan_for(tokens)
-    opened.check(hidden, ids, weights, logits, "cuda" if plan.on_gpu else "cpu")
+    opened.check(hidden, ids, weights, logits, memory is not None)
     hidden = hidden.contiguous()
     out = torch.empty_like(hidden)
     more = {}
     if ids is not None:
-        ids, weights = ids.to(torch.int32).contiguous(), weights.to(torch.float32).contiguous()
+        ids, weights = _as(ids, torch.int32), _as(weights, torch.float32)
         more = {"ids": ids.data_ptr(), "weights": weights.data_ptr()}
     elif logits is not None:
         logits = logits.contiguous()
