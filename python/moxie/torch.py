@@ -29,7 +29,8 @@ _open: dict[int, _Opened] = {}
 
 
 class _Opened:
-    """A layer with the plan that its runs use, which grows with the largest batch."""
+    """A layer with the plan that its runs use. Larger batches than the plan's have one each, whose memory is given back:
+    a model has many layers, and only one of them runs at a time. On a GPU the plan grows instead."""
 
     def __init__(self, layer: Layer, options: dict):
         self.layer, self.options, self.lock = layer, options, threading.Lock()
@@ -38,7 +39,7 @@ class _Opened:
         self.logits = config.experts + config.routing.zero_experts
         self.by_token = config.routing.select == "table"
         self.routed = config.router_width == config.hidden
-        self.ready = self._planned(options.get("max_tokens", 0) or 4096)
+        self.ready = self._planned(options.get("max_tokens", 0) or 256)
 
     def _planned(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
         plan = self.layer.plan(**{**self.options, "max_tokens": tokens})
@@ -50,6 +51,8 @@ class _Opened:
 
     def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
         if tokens > self.ready[0]:
+            if not self.ready[1].on_gpu:
+                return self._planned(tokens)
             with self.lock:
                 if tokens > self.ready[0]:
                     self.ready = self._planned(1 << (tokens - 1).bit_length())
@@ -88,7 +91,7 @@ def _as(tensor, dtype):
 def open_layer(layer: Layer, **options) -> int:
     """A number for a prepared layer, by which the operator finds it. The layer lives until close_layer(number).
 
-    options  those of layer.plan(). max_tokens (0 means 4096) is where the plan begins; a larger batch makes a larger plan
+    options  those of layer.plan(). max_tokens (0 means 256) bounds the plan that is kept; a larger batch makes one for itself
     """
     number = next(_numbers)
     _open[number] = _Opened(layer, options)

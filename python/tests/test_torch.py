@@ -23,7 +23,7 @@ def moe(layer):
 
 
 def test_bits_are_those_of_the_plan(plan, moe):
-    for tokens in (0, 1, 3, 4, 5, 37):  # more than the plan began with: it grows
+    for tokens in (0, 1, 3, 4, 5, 37):  # more than the plan holds, too
         x = hidden(tokens)
         want = plan.run(x)
         assert torch.equal(moe(x), want) and (tokens == 0 or want.any())
@@ -37,6 +37,7 @@ def test_bits_are_those_of_the_plan(plan, moe):
 def test_shapes_strides_and_gradients(plan, moe):
     x = hidden(6)
     want = plan.run(x)
+    assert mt._open[moe.number].ready[0] == 4  # 6 tokens had a plan of their own
     assert torch.equal(moe(x.view(2, 3, 256)), want.view(2, 3, 256))
     assert torch.equal(moe(x.t().contiguous().t()), want)
     wants = x.clone().requires_grad_()
