@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moxie in torch: an operator that torch.compile keeps in its graph, and a module around it.
+
+    import moxie, moxie.torch
+
+    moe = moxie.torch.MoELayer.from_model("gpt-oss-20b", 0)        # an nn.Module
+    y = moe(x)                                                     # [..., H] in, [..., H] out; the layer's own router
+    y = moe(x, ids, weights)                                       # or experts that the caller chose
+    fast = torch.compile(moe, fullgraph=True)
+
+The operator is torch.ops.moxie.fused_moe. There is no backward pass: a result that wants one raises in backward().
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+
+import torch
+
+from ._objects import Layer, Model, Plan
+
+_names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
+_types = {name: dtype for dtype, name in _names.items()}
+_floats = tuple(_names)
+_numbers = itertools.count(1)
+_open: dict[int, _Opened] = {}
+
+
+class _Opened:
+    """A layer with the plan that its runs use. Larger batches than the plan's have one each, whose memory is given back:
+    a model has many layers, and only one of them runs at a time. On a GPU the plan grows instead."""
+
+    def __init__(self, layer: Layer, options: dict):
+        self.layer, self.options, self.lock = layer, options, threading.Lock()
+        config = layer.config
+        self.hidden, self.top_k, self.dtype = config.hidden, config.top_k, _types[config.dtype]
+        self.logits = config.experts + config.routing.zero_experts
+        self.by_token = config.routing.select == "table"
+        self.routed = config.router_width == config.hidden
+        self.ready = self._planned(options.get("max_tokens", 0) or 256)
+
+    def _planned(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
+        plan = self.layer.plan(**{**self.options, "max_tokens": tokens})
+        memory = None
+        if plan.on_gpu:
+            device = torch.device("cuda", int(self.layer._options.get("device") or 0))
+            memory = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=device)
+        return tokens, plan, memory
+
+    def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
+        if tokens > self.ready[0]:
+            if not self.ready[1].on_gpu:
+                return self._planned(tokens)
+            with self.lock:
+                if tokens > self.ready[0]:
+                    self.ready = self._planned(1 << (tokens - 1).bit_length())
+        return self.ready
+
+    def check(self, hidden, ids, weights, logits, on_gpu) -> None:
+        """What run_pointers() leaves to its caller."""
+        tokens = hidden.shape[0]
+        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), on_gpu)
+        if (ids is None) != (weights is None):
+            raise ValueError("fused_moe: ids and weights belong together; one of them is missing")
+        if ids is not None:
+            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), on_gpu)
+            _check("weights", weights, (tokens, self.top_k), _floats, on_gpu)
+        elif logits is not None and not self.by_token:
+            _check("logits", logits, (tokens, self.logits), _floats, on_gpu)
+        elif self.by_token:
+            raise ValueError("fused_moe: the layer chooses experts by token ids, which the operator does not take; give ids "
+                             "and weights")
+        elif not self.routed:
+            raise ValueError("fused_moe: the layer has no router for its hidden states; give ids and weights, or logits")
+
+
+def _check(name, tensor, shape, dtypes, on_gpu) -> None:
+    if tensor.shape != shape or tensor.dtype not in dtypes or tensor.is_cuda != on_gpu:
+        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cuda' if on_gpu else 'cpu'}; it is "
+                         f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
+
+
+def _as(tensor, dtype):
+    """Contiguous and of a dtype; itself where it is that already."""
+    return (tensor if tensor.dtype is dtype else tensor.to(dtype)).contiguous()
+
+
+def open_layer(layer: Layer, **options) -> int:
+    """A number for a prepared layer, by which the operator finds it. The layer lives until close_layer(number).
+
+    options  those of layer.plan(). max_tokens (0 means 256) bounds the plan that is kept; a larger batch makes one for itself
+    """
+    number = next(_numbers)
+    _open[number] = _Opened(layer, options)
+    return number
+
+
+def close_layer(number: int) -> None:
+    """Forgets a layer that open_layer() numbered."""
+    _open.pop(number, None)
+
+
+@torch.library.custom_op("moxie::fused_moe", mutates_args=(), device_types=("cpu", "cuda"))
+def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None, weights: torch.Tensor | None = None,
+              logits: torch.Tensor | None = None) -> torch.Tensor:
+    """The layer's result [T, H], bit for bit that of Plan.run().
+
+    hidden   [T, H] of the layer's dtype
+    layer    the number that open_layer() gave
+    ids      [T, K] int32 or int64, the chosen experts; ids below 0 and from E on are skipped
+    weights  [T, K], their weights, in float32 or what converts to it
+    logits   [T, E] instead of both; with none of the three the layer's own router chooses
+    """
+    opened = _open.get(layer)
+    if opened is None:
+        raise ValueError(f"fused_moe: layer {layer} is not open; open_layer() gives such numbers, close_layer() ends them")
+    tokens = hidden.shape[0] if hidden.dim() == 2 else -1
+    _, plan, memory = opened.plan_for(tokens)
+    opened.check(hidden, ids, weights, logits, memory is not None)
+    hidden = hidden.contiguous()
+    out = torch.empty_like(hidden)
+    more = {}
+    if ids is not None:
+        ids, weights = _as(ids, torch.int32), _as(weights, torch.float32)
+        more = {"ids": ids.data_ptr(), "weights": weights.data_ptr()}
+    elif logits is not None:
+        logits = logits.contiguous()
+        more = {"logits": logits.data_ptr(), "logits_dtype": _names[logits.dtype]}
+    if memory is not None:
+        more["workspace"] = memory.data_ptr()
+        more["stream"] = torch.cuda.current_stream(hidden.device).cuda_stream
+    plan.run_pointers(tokens, hidden.data_ptr(), out.data_ptr(), **more)
+    return out
+
+
+@fused_moe.register_fake
+def _(hidden, layer, ids=None, weights=None, logits=None):
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format)
+
+
+class MoELayer(torch.nn.Module):
+    """A prepared moxie.Layer as a module. It has no parameters and no state dict: the weights lie packed in the layer.
+
+    layer    a moxie.Layer that holds its weights
+    options  those of layer.plan()
+    """
+
+    def __init__(self, layer: Layer, **options):
+        super().__init__()
+        self.layer = layer
+        self.number = open_layer(layer, **options)
+        weakref.finalize(self, close_layer, self.number)
+
+    @classmethod
+    def from_model(cls, model, number: int | None = None, **options) -> MoELayer:
+        """A layer of a moxie.Model or of a checkpoint directory; options as for moxie.Layer."""
+        return cls((model if isinstance(model, Model) else Model(model)).layer(number, **options))
+
+    def forward(self, hidden, ids=None, weights=None, logits=None):
+        """[..., H] in and out; ids and weights [..., K], logits [..., E]. See fused_moe()."""
+        rows = [None if t is None else t.reshape(-1, t.shape[-1]) for t in (ids, weights, logits)]
+        return fused_moe(hidden.reshape(-1, hidden.shape[-1]), self.number, *rows).reshape(hidden.shape)
+
+    def extra_repr(self):
+        return repr(self.layer)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moxie.torch: the operator and the module give the bits of Plan.run, eager and compiled."""
+
+import gc
+import pathlib
+import re
+
+import moxie
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import moxie.torch as mt  # noqa: E402
+
+
+def hidden(tokens, seed=0):
+    return torch.randn(tokens, 256, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
+
+
+@pytest.fixture
+def moe(layer):
+    return mt.MoELayer(layer, max_tokens=4)
+
+
+def test_bits_are_those_of_the_plan(plan, moe):
+    for tokens in (0, 1, 3, 4, 5, 37):  # more than the plan holds, too
+        x = hidden(tokens)
+        want = plan.run(x)
+        assert torch.equal(moe(x), want) and (tokens == 0 or want.any())
+        ids, weights = plan.route(x)
+        assert torch.equal(moe(x, ids, weights), want)
+        assert torch.equal(moe(x, ids.long(), weights), want)
+        logits = torch.randn(tokens, 8).to(torch.bfloat16)
+        assert torch.equal(moe(x, logits=logits), plan.run(x, logits=logits))
+
+
+def test_shapes_strides_and_gradients(plan, moe):
+    x = hidden(6)
+    want = plan.run(x)
+    assert mt._open[moe.number].ready[0] == 4  # 6 tokens had a plan of their own
+    assert torch.equal(moe(x.view(2, 3, 256)), want.view(2, 3, 256))
+    assert torch.equal(moe(x.t().contiguous().t()), want)
+    wants = x.clone().requires_grad_()
+    y = moe(wants)
+    assert torch.equal(y, want)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        y.sum().backward()
+
+
+def test_skipped_ids(plan, moe):
+    x = hidden(3)
+    ids, weights = plan.route(x)
+    ids[1], ids[2] = -1, 8
+    y = moe(x, ids, weights)
+    assert torch.equal(y[0], plan.run(x)[0]) and not y[1:].any()
+
+
+def test_compiled_without_a_graph_break(plan, moe):
+    torch._dynamo.reset()
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.moe = moe
+
+        def forward(self, x, ids, weights):
+            return x + self.moe(x * 2, ids, weights), self.moe(x)
+
+    block = Block()
+    fast = torch.compile(block, fullgraph=True, backend="aot_eager", dynamic=True)
+    for tokens in (5, 2, 9):
+        x = hidden(tokens, tokens)
+        ids, weights = plan.route(x)
+        for got, want in zip(fast(x, ids.long(), weights), block(x, ids, weights)):
+            assert torch.equal(got, want)
+
+
+def test_compiled_by_inductor(plan, moe):
+    torch._dynamo.reset()
+    x = hidden(5)
+    try:
+        y = torch.compile(moe, fullgraph=True)(x)
+    except torch._inductor.exc.InductorError as error:
+        pytest.skip(f"inductor cannot compile here: {error}")
+    assert torch.equal(y, plan.run(x))
+
+
+def test_the_operator_keeps_its_promises(plan, moe):
+    x = hidden(3)
+    ids, weights = plan.route(x)
+    torch.library.opcheck(mt.fused_moe, (x, moe.number, ids, weights), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(mt.fused_moe, (x, moe.number), test_utils=("test_schema", "test_faketensor"))
+
+
+def test_wrong_arguments(plan, moe):
+    x = hidden(3)
+    ids, weights = plan.route(x)
+    for arguments, words in (((x.float(),), r"hidden must be \[3, 256\] of bfloat16 on cpu; it is \[3, 256\] of float32"),
+                             ((x[:, :8],), "hidden must be"), ((x, ids), "ids and weights belong together"),
+                             ((x, ids[:2], weights), r"ids must be \[3, 4\]"), ((x, ids, weights[:, :1]), "weights must be"),
+                             ((x, ids.float(), weights), "int32 or int64"),
+                             ((x, None, None, x), r"logits must be \[3, 8\]")):
+        with pytest.raises(ValueError, match=words):
+            moe(*arguments)
+    with pytest.raises(ValueError, match="hidden must be"):
+        mt.fused_moe(x[0], moe.number)
+    with pytest.raises(ValueError, match="layer 0 is not open"):
+        mt.fused_moe(x, 0)
+
+
+def test_a_layer_without_router(checkpoint):
+    weights = moxie.Model(checkpoint(), experts_only=True).load(0)
+    alone = mt.MoELayer(moxie.Layer.from_weights(weights, weights.config.replace(router_width=0), threads=1))
+    with pytest.raises(ValueError, match="no router"):
+        alone(hidden(2))
+
+
+def test_layers_are_given_up(layer):
+    moe = mt.MoELayer(layer)
+    number = moe.number
+    assert number in mt._open
+    del moe
+    gc.collect()
+    assert number not in mt._open
+
+
+def test_the_module(checkpoint, plan):
+    moe = mt.MoELayer.from_model(checkpoint(), 0, threads=1, max_tokens=8)
+    x = hidden(5)
+    assert torch.equal(moe(x), plan.run(x))
+    assert not list(moe.parameters()) and not moe.state_dict() and "8 experts" in repr(moe)
+
+
+def test_docs(checkpoint, tmp_path, monkeypatch):
+    """The torch block of docs/python.md."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    (block,) = re.findall(r"```python torch\n(.*?)```", text, re.S)
+    (tmp_path / "model").symlink_to(checkpoint("qwen3-30b-a3b", "fp8-block"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(block, names)
+    assert torch.equal(names["y"], names["moe"](names["x"]))
