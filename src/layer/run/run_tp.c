@@ -129,8 +129,9 @@ moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes
     const mox_ranks *x = run->plan->ranks;
     mox_comm_request request;
     *passes = mox_ceil_div(rows, run->plan->pass_tokens);
-    const bool fixed = x->capacity > 0 && run->own != NULL; /* rows of an exchange: as many on all ranks */
-    if (run->plan->tp_cut == MOX_TP_WHOLE || x->groups == 1 || fixed)
+    if (run->plan->tp_cut == MOX_TP_WHOLE || x->groups == 1)
+        return MOXIE_OK;
+    if (x->capacity > 0 && run->own != NULL) /* rows of an exchange: as many on all ranks */
         return MOXIE_OK;
     MOX_TRY(mox_comm_start_allreduce(x->comm, passes, 1, MOXIE_COMM_MAX_I64, &request, error));
     return mox_comm_wait(x->comm, request, error);
