@@ -218,7 +218,7 @@ table <<'ROWS'
 2 ~ routing method "top" ~ there is no ~ did you mean topk ~ explain $hand --routing top
 2 ~ activation "swish" ~ there is no ~ there are silu ~ explain $hand --activation swish
 2 ~ dtype .*"i8" ~ there is no ~ there are bf16, f16, f32 ~ explain $hand --dtype i8
-2 ~ GPU architecture "sm_70" ~ there is no ~ sm_80, sm_90 ~ explain $hand --device sm_70
+2 ~ GPU architecture "sm_70" ~ there is no ~ sm_80, sm_86 ~ explain $hand --device sm_70
 2 ~ --device ~ --backend cpu ~ leave one ~ explain $hand --device sm_90 --backend cpu
 4 ~ MOXIE_CUDA_LIBRARY is ~ cannot be opened ~ use backend cpu ~ MOXIE_CUDA_LIBRARY=$tmp/none explain $hand --backend cuda
 2 ~ a directory and --preset ~ "model" ~ leave ~ explain model --preset gpt-oss-20b

@@ -11,7 +11,7 @@ nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$nvcc" >/dev/null || { echo "skipped: nvcc is not installed"; exit 77; }
 ptxas=$(dirname "$nvcc")/ptxas
 command -v "$ptxas" >/dev/null || ptxas=ptxas
-max_instances=74 max_lines=150
+max_instances=80 max_lines=150
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failures=0

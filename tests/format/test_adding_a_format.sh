@@ -10,7 +10,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 grep -q "MOXIE_SANITIZE:STRING=[at]" "$build/CMakeCache.txt" && { echo "skipped: needs no sanitizer"; exit 77; }
 
-cp -r CMakeLists.txt cmake include scripts src tools "$tmp/"
+cp -r CMakeLists.txt cmake include python scripts src tools "$tmp/"
 # block FILE: the code block under the heading that names FILE.
 block() {
     awk -v file="$1" '
