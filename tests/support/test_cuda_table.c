@@ -137,7 +137,8 @@ static moxie_status fill(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream
 {
     (void)stream;
     MOX_TRY(record("fill", error));
-    memset(to, byte, (size_t)bytes);
+    if (bytes > 0)
+        memset(to, byte, (size_t)bytes);
     return MOXIE_OK;
 }
 
