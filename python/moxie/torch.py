@@ -18,7 +18,7 @@ import threading
 import weakref
 
 import torch
-from torch.library import custom_op
+from torch import library
 
 from ._objects import Layer, Model, Plan
 
@@ -104,7 +104,7 @@ def close_layer(number: int) -> None:
     _open.pop(number, None)
 
 
-@custom_op("moxie::fused_moe", mutates_args=(), device_types=("cpu", "cuda"))
+@library.custom_op("moxie::fused_moe", mutates_args=(), device_types=("cpu", "cuda"))
 def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None, weights: torch.Tensor | None = None,
               logits: torch.Tensor | None = None) -> torch.Tensor:
     """The layer's result [T, H], bit for bit that of Plan.run().
