@@ -213,8 +213,8 @@ static void fix_routing(test_layer *layer)
 {
     moxie_options options = MOXIE_OPTIONS_INIT;
     const size_t choices = (size_t)(layer->args.tokens * layer->config.top_k);
-    int32_t *ids = test_layer_own(layer, choices * sizeof *ids + 1);
-    float *weights = test_layer_own(layer, choices * sizeof *weights + 1);
+    int32_t *ids = test_layer_own(layer, (choices + 1) * sizeof *ids);
+    float *weights = test_layer_own(layer, (choices + 1) * sizeof *weights);
     options.max_tokens = layer->args.tokens;
     test_layer_plan(layer, &options);
     layer->args.ids_out = ids;

@@ -32,7 +32,7 @@ cmake -S "$tmp" -B "$tmp/build" ${MOXIE_TOOLCHAIN:-} -G Ninja -DCMAKE_BUILD_TYPE
 
 moxie=$tmp/build/moxie
 "$moxie" explain --scheme e3m0_w4a16 --experts 8 --top-k 2 --hidden 64 --intermediate 64
-if "$moxie" info | grep -qw avx512; then
+if "$moxie" info | grep -q '^expert_gemm  *avx512_fma .*yes$'; then
     "$moxie" explain --isa avx512 --scheme e3m0_w4a16 --experts 8 --top-k 2 --hidden 64 --intermediate 64 | grep -q 'w13  *avx512_'
 fi
 "$moxie" synth olmoe-1b-7b --format e3m0 -o "$tmp/model" --layers 1 --experts 16 --hidden 128 --intermediate 96
