@@ -92,6 +92,16 @@ class Layer(_moxie.Layer):
     max_tokens  the largest T of a run; 0 means 4096
     threads     None: one per processor; a number; or an Executor
     device      "0", "1", ... for "cuda"
+
+    For a layer on several ranks (docs/ranks.md), all of them the same on all ranks but `comm`:
+
+    comm               this rank's moxie.Comm; config.ep_size, ep_rank, tp_size, tp_rank say which part is here
+    token_layout       "sharded": each rank has tokens of its own; "replicated", "scattered": all have the same
+    exchange_capacity  the most tokens a rank owns in a run: then no counts travel; 0: any number
+    degraded           when a rank is lost: "none" raises, "keep" and "renormalize" go on without it
+    spare_slots        so many slots more, for experts that a Mover brings
+
+    max_adapter_rank   the largest rank of the LoRA adapters that runs may name; 0: none (Adapters)
     """
 
     _options: dict = {}
@@ -112,7 +122,8 @@ class Layer(_moxie.Layer):
     @classmethod
     def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
-        names = ("backend", "mode", "isa", "max_tokens", "threads", "device")
+        names = ("backend", "mode", "isa", "max_tokens", "threads", "device", "comm", "token_layout", "max_adapter_rank",
+                 "exchange_capacity", "degraded", "spare_slots")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         return cls.from_weights(Weights(config, **arguments), config, progress=progress, **options)
 
