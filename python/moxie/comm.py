@@ -138,7 +138,7 @@ class Transport:
         each = [mine] * self.ranks
         request = self.alltoallv(Rows(rows.send, parts, rows.row_bytes, rows.recv_rows, rows.recv_at, each,
                                       [mine * r for r in range(self.ranks)]))
-        return self._then(request, lambda: _add(parts, size, rows.recv))
+        return _Then(request, lambda: _add(parts, size, rows.recv))
 
     def progress(self, request) -> bool:
         """Whether a request is done."""
@@ -149,15 +149,12 @@ class Transport:
         request.finish()
         return True
 
-    def _then(self, request, finish):
-        return _Then(request, finish)
-
     def _gather(self, own: bytes, finish):
         """The same number of bytes from every rank, then finish(memoryview of all)."""
         gathered = memoryview(bytearray(len(own) * self.ranks))
         n, zeros, at = self.ranks, [0] * self.ranks, list(range(self.ranks))
         request = self.alltoallv(Rows(memoryview(own), gathered, len(own), [1] * n, zeros, [1] * n, at))
-        return self._then(request, lambda: finish(gathered))
+        return _Then(request, lambda: finish(gathered))
 
 
 def _combine(values, how):
@@ -173,6 +170,8 @@ def _combine(values, how):
 
 def _add(parts, size, out):
     """out = the sum of float32 parts, in rank order, each sum rounded to float32."""
+    if size == 0:
+        return
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         rows = numpy.frombuffer(parts, numpy.float32).reshape(-1, size // 4)

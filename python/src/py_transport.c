@@ -233,7 +233,7 @@ static moxie_status progress(void *object, int64_t request, int32_t *done, moxie
         PyErr_SetObject((PyObject *)Py_TYPE(self->raised), self->raised);
         finished = -1;
     } else if (open != Py_None) {
-        PyObject *answer = PyObject_CallMethod(self->object, "progress", "O", open);
+        PyObject *answer = PyObject_CallMethod(self->object, "progress", "(O)", open);
         finished = answer == NULL ? -1 : PyObject_IsTrue(answer);
         Py_XDECREF(answer);
     }
@@ -251,7 +251,7 @@ static int32_t late(void *object, int64_t request)
     mpy_transport *self = object;
     const visit v = enter();
     PyObject *open = self->requests[request] == NULL ? Py_None : self->requests[request];
-    PyObject *answer = PyObject_CallMethod(self->object, "late", "O", open);
+    PyObject *answer = PyObject_CallMethod(self->object, "late", "(O)", open);
     long rank = answer == NULL ? -1 : PyLong_AsLong(answer);
     Py_XDECREF(answer);
     if (PyErr_Occurred())
@@ -299,7 +299,7 @@ static void wait_for(void *object, int64_t request, int32_t ms)
     mpy_transport *self = object;
     const visit v = enter();
     PyObject *open = self->requests[request] == NULL ? Py_None : self->requests[request];
-    PyObject *answer = PyObject_CallMethod(self->object, "wait", "Oi", open, (int)ms);
+    PyObject *answer = PyObject_CallMethod(self->object, "wait", "(Oi)", open, (int)ms);
     moxie_error unused;
     if (answer == NULL)
         (void)failed(self, "wait", &unused); /* the next progress() says so */
