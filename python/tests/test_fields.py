@@ -45,6 +45,11 @@ def stub_arguments(owner, function):
     return set(re.findall(r"(\w+):", signature))
 
 
+def function_arguments(function):
+    """Argument names of a function in the stubs."""
+    return set(re.findall(r"(\w+):", re.search(rf"^def {function}\((.*?)\) ->", STUBS, re.S | re.M)[1]))
+
+
 def fields_of(cls):
     return {f.name.rstrip("_") for f in dataclasses.fields(cls)}
 
@@ -85,6 +90,10 @@ PLACES = {
     "moxie_eplb_config": (set(inspect.signature(parallel.balance).parameters),
                           {"layers": "the loads' shape", "experts": "the loads' shape"}),
     "moxie_lora": (stub_arguments("Adapters", "set"), {}),
+    "moxie_model_options": (stub_arguments("Model", "__init__"), {"no_mmap": "mmap", "n_tensors": "the mapping's length"}),
+    "moxie_synth_options": (function_arguments("synth"), {"progress_user": "a callable has its own"}),
+    "moxie_lint_options": (function_arguments("lint"), {"some_layers": "first_layer is not -1",
+                                                        "progress_user": "a callable has its own"}),
     "moxie_plan_step": (records.Step, {}),
     "moxie_stage_report": (records.StageReport, {}),
     "moxie_weights_difference": (records.WeightsDifference, {}),
@@ -113,6 +122,12 @@ ABSENT = {
     "moxie_tensor": "arrays", "moxie_packing": "arrays", "moxie_grid": "arrays", "moxie_matrix": "Weights takes arrays",
     "moxie_expert": "Weights takes arrays", "moxie_weights": "Weights takes arrays",
     "moxie_executor": "Executor is libmoxie's pool",
+    "moxie_named_tensor": "Model takes a mapping", "moxie_sealed_tensor": "writes files: of the tool",
+    "moxie_cuda_launch": "of libmoxie's own benchmarks", "moxie_cuda_timed_run": "of libmoxie's own benchmarks",
+    "moxie_eplb_moves": "Mover moves experts; moxie_eplb_step is not bound",
+    "moxie_prepare_layout": "moxie prepare, the tool", "moxie_prepare_limit": "moxie prepare, the tool",
+    "moxie_preparation_options": "moxie prepare, the tool", "moxie_preparation_info": "moxie prepare, the tool",
+    "moxie_prepared_tensor": "moxie prepare, the tool", "moxie_preparation_facts": "moxie prepare, the tool",
 }
 
 
