@@ -25,6 +25,11 @@ class Model(_moxie.Model):
     allow_unread  load layers that have tensors which moxie does not know
     """
 
+    def __new__(cls, path, tensors=None, **options):
+        self = super().__new__(cls, path, tensors, **options)
+        self.path, self.tensors, self.options = path, tensors, options
+        return self
+
     @property
     def layers(self) -> list[LayerInfo]:
         """Its MoE layers: a list of LayerInfo. LayerInfo.layer is the number for load() and layer()."""

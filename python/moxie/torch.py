@@ -21,6 +21,8 @@ import torch
 from torch import library
 
 from ._objects import Layer, Model, Plan
+from ._torch_state import State
+from .errors import Error
 
 _names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 _types = {name: dtype for dtype, name in _names.items()}
@@ -143,22 +145,66 @@ def _(hidden, layer, ids=None, weights=None, logits=None):
 
 
 class MoELayer(torch.nn.Module):
-    """A prepared moxie.Layer as a module. It has no parameters and no state dict: the weights lie packed in the layer.
+    """A prepared moxie.Layer as a module. It has no parameters: the weights lie packed in the layer.
 
     layer    a moxie.Layer that holds its weights
     options  those of layer.plan()
+
+    A module of from_model() has a state dict in the checkpoint's format: the tensors of the MoE block, with the names that
+    follow `prefix` in the checkpoint. In a model that has the module at the same place all names are the checkpoint's;
+    alone, moe.state_dict(prefix=moe.prefix) has them. The tensors are mappings of the files. load_state_dict() packs such
+    tensors into the layer; it keeps them for the next state_dict(), so load them mapped (torch.load(mmap=True)) or they
+    take memory beside the packed ones.
     """
 
     def __init__(self, layer: Layer, **options):
         super().__init__()
         self.layer = layer
+        self._state: State | None = None
+        self._model: Model | None = None
         self.number = open_layer(layer, **options)
         weakref.finalize(self, close_layer, self.number)
 
     @classmethod
     def from_model(cls, model, number: int | None = None, **options) -> MoELayer:
         """A layer of a moxie.Model or of a checkpoint directory; options as for moxie.Layer."""
-        return cls((model if isinstance(model, Model) else Model(model)).layer(number, **options))
+        model = model if isinstance(model, Model) else Model(model)
+        number = model.layers[0].layer if number is None else number
+        self = cls(model.layer(number, **options))
+        self._model, self._number = model, number
+        return self
+
+    def state(self) -> State | None:
+        """Where its tensors are; made when it is first needed."""
+        if self._state is None and self._model is not None:
+            self._state = State(self._model, self._number)
+            self._model = None
+        return self._state
+
+    @property
+    def prefix(self) -> str:
+        """What the checkpoint's names of its tensors begin with; "" without a checkpoint."""
+        state = self.state()
+        return "" if state is None else state.prefix
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.state() is not None:
+            destination.update({prefix + name: tensor for name, tensor in self.state().read().items()})
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        state = self.state()
+        known = set() if state is None else {name[len(state.prefix) :] for name in state.names}
+        given = {name[len(prefix) :]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        missing_keys += sorted(prefix + name for name in known - set(given))
+        if strict:
+            unexpected_keys += sorted(prefix + name for name in set(given) - known)
+        if state is None or not known <= set(given):
+            return  # as it was; the caller hears of the missing ones
+        try:
+            state.load(self.layer, {name: given[name] for name in known})
+        except Error as error:
+            error_msgs.append(f"{prefix or 'the layer'}: {error}")
 
     def forward(self, hidden, ids=None, weights=None, logits=None):
         """[..., H] in and out; ids and weights [..., K], logits [..., E]. See fused_moe()."""

@@ -129,7 +129,64 @@ def test_the_module(checkpoint, plan):
     moe = mt.MoELayer.from_model(checkpoint(), 0, threads=1, max_tokens=8)
     x = hidden(5)
     assert torch.equal(moe(x), plan.run(x))
-    assert not list(moe.parameters()) and not moe.state_dict() and "8 experts" in repr(moe)
+    assert not list(moe.parameters()) and "8 experts" in repr(moe)
+
+
+def raw(tensor):
+    return tensor.contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize("preset, format", (("gpt-oss-20b", "mxfp4-gptoss"), ("qwen3-30b-a3b", "fp8-block"),
+                                            ("qwen3-30b-a3b", "awq"), ("deepseek-v3", "fp8-block")))
+def test_the_state_dict_is_the_checkpoint_s(checkpoint, tmp_path, preset, format):
+    from conftest import read_safetensors
+
+    here = checkpoint(preset, format)
+    moe = mt.MoELayer.from_model(here, threads=1, max_tokens=8)
+    files = {}
+    for file in here.glob("*.safetensors"):
+        files |= read_safetensors(file)
+    state = moe.state_dict(prefix=moe.prefix)
+    assert set(state) == {n for n in files if n.startswith(moe.prefix)} and len(state) > 4
+    for name, tensor in state.items():
+        assert raw(tensor).numpy().tobytes() == files[name].tobytes(), name
+    # other numbers go in, and come out again; the outputs are those of a checkpoint that has them
+    x = hidden(5)
+    before = moe(x)
+    # of every tensor the first half changes places with the second one: still numbers of the format
+    other = {n: (t.roll(t.shape[0] // 2, 0) if t.dtype.itemsize > 1 else t.view(torch.uint8).roll(t.shape[0] // 2, 0).view(t.dtype))
+             if ".experts." in n and "gate.weight" not in n and t.dim() else t for n, t in state.items()}
+    moved = {n[len(moe.prefix) :]: t for n, t in other.items()}
+    assert not moe.load_state_dict(moved).missing_keys
+    model = moxie.Model(here, {n: t.contiguous() for n, t in other.items()})
+    want = model.layer(threads=1, max_tokens=8).plan().run(x)
+    assert torch.equal(moe(x), want) and not torch.equal(want, before)
+    again = moe.state_dict()
+    assert set(again) == set(moved) and all(torch.equal(raw(again[n]), raw(moved[n])) for n in moved)
+    # through torch's own file, mapped, into a module in a model
+    torch.save(moe.state_dict(), tmp_path / "state.pt")
+    fresh = torch.nn.ModuleDict({"mlp": mt.MoELayer.from_model(here, threads=1, max_tokens=8)})
+    loaded = torch.load(tmp_path / "state.pt", mmap=True)
+    fresh.load_state_dict({f"mlp.{n}": t for n, t in loaded.items()})
+    assert torch.equal(fresh["mlp"](x), want)
+    fresh.load_state_dict({f"mlp.{n[len(moe.prefix):]}": t for n, t in state.items()})
+    assert torch.equal(fresh["mlp"](x), before)
+
+
+def test_a_state_dict_that_does_not_fit(checkpoint):
+    moe = mt.MoELayer.from_model(checkpoint("qwen3-30b-a3b", "fp8-block"), threads=1, max_tokens=8)
+    x, state = hidden(3), moe.state_dict()
+    want = moe(x)
+    name = next(n for n in state if n.endswith("down_proj.weight"))
+    with pytest.raises(RuntimeError, match="Missing key"):
+        moe.load_state_dict({n: t for n, t in state.items() if n != name})
+    with pytest.raises(RuntimeError, match="Unexpected key.*nobody"):
+        moe.load_state_dict({**state, "nobody": torch.zeros(1)})
+    with pytest.raises(RuntimeError, match=name.split(".")[-2]):
+        moe.load_state_dict({**state, name: state[name][:8]})
+    assert torch.equal(moe(x), want)  # nothing was packed
+    alone = mt.MoELayer(moe.layer)
+    assert alone.prefix == "" and not alone.state_dict()
 
 
 def test_docs(checkpoint, tmp_path, monkeypatch):
