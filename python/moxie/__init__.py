@@ -17,7 +17,7 @@ Errors are moxie.Error, with a class for each status of the C library.
 """
 
 from ._moxie import (
-    Adapters, Array, Comm, Executor, Mover, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, families,
+    Adapters, Array, Comm, Executor, Mover, Workspace, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, families,
     formats, kernels, lint, lint_rules, machine, measure_limits, presets, quantize_activations, routing_names,
     scheme_constructors, synth, transports, version,
 )

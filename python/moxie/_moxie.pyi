@@ -35,6 +35,10 @@ class Executor:
     threads: int
     def __init__(self, threads: int = 0) -> None: ...
 
+class Workspace:
+    nbytes: int
+    def __init__(self) -> None: ...
+
 class Model:
     info: ModelInfo
     warnings: list[str]
@@ -81,7 +85,7 @@ class Plan:
                  isa: str | None = None, max_tokens: int = 0, threads: _Threads = None, device: str | None = None,
                  progress: _Progress = None, comm: Comm | None = None, token_layout: str | None = None,
                  max_adapter_rank: int = 0, exchange_capacity: int = 0, degraded: str | None = None, spare_slots: int = 0,
-                 workspace: _Array = None) -> None: ...
+                 workspace: _Array | Workspace = None) -> None: ...
     def phases(self, worker: int = 0, /) -> list[PlanPhase]: ...
     def run(self, hidden: _Like, *, out: _Array = None, ids: _Array = None, weights: _Array = None, logits: _Array = None,
             router_hidden: _Array = None, token_ids: _Array = None, ids_out: _Array = None, weights_out: _Array = None,

@@ -134,7 +134,7 @@ class Layer(_moxie.Layer):
 
     def plan(self, **options) -> Plan:
         """A Plan for it. Options are those of Layer, whose values are the defaults, and `workspace`: an array on the
-        device for plans there."""
+        device for plans there, or a moxie.Workspace that plans on the host share."""
         return Plan(self, **{**self._options, **options})
 
     def __repr__(self):

@@ -20,6 +20,7 @@ import weakref
 import torch
 from torch import library
 
+from ._moxie import Workspace
 from ._objects import Layer, Model, Plan
 from ._torch_state import State
 from .errors import Error
@@ -29,11 +30,12 @@ _types = {name: dtype for dtype, name in _names.items()}
 _floats = tuple(_names)
 _numbers = itertools.count(1)
 _open: dict[int, _Opened] = {}
+_shared = Workspace()  # of all layers on the host
 
 
 class _Opened:
-    """A layer with the plan that its runs use. Larger batches than the plan's have one each, whose memory is given back:
-    a model has many layers, and only one of them runs at a time. On a GPU the plan grows instead."""
+    """A layer with the plans that its runs use: one for small batches, and one that grows for larger ones; on a GPU the first
+    one grows. Plans on the host share a workspace, since a model has many layers, and only one of them runs at a time."""
 
     def __init__(self, layer: Layer, options: dict):
         self.layer, self.options, self.lock = layer, options, threading.Lock()
@@ -43,9 +45,10 @@ class _Opened:
         self.by_token = config.routing.select == "table"
         self.routed = config.router_width == config.hidden
         self.ready = self._planned(options.get("max_tokens", 0) or 256)
+        self.large = self.ready
 
     def _planned(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
-        plan = self.layer.plan(**{**self.options, "max_tokens": tokens})
+        plan = self.layer.plan(**{"workspace": _shared, **self.options, "max_tokens": tokens})
         memory = None
         if plan.on_gpu:
             device = torch.device("cuda", int(self.layer._options.get("device") or 0))
@@ -54,11 +57,12 @@ class _Opened:
 
     def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
         if tokens > self.ready[0]:
-            if not self.ready[1].on_gpu:
-                return self._planned(tokens)
             with self.lock:
-                if tokens > self.ready[0]:
-                    self.ready = self._planned(1 << (tokens - 1).bit_length())
+                if tokens > self.large[0]:
+                    self.large = self._planned(1 << (tokens - 1).bit_length())
+                    if self.large[1].on_gpu:
+                        self.ready = self.large
+            return self.large
         return self.ready
 
     def check(self, hidden, ids, weights, logits, on_gpu) -> None:
@@ -94,7 +98,9 @@ def _as(tensor, dtype):
 def open_layer(layer: Layer, **options) -> int:
     """A number for a prepared layer, by which the operator finds it. The layer lives until close_layer(number).
 
-    options  those of layer.plan(). max_tokens (0 means 256) bounds the plan that is kept; a larger batch makes one for itself
+    options  those of layer.plan(). max_tokens (0 means 256) bounds the plan for small batches; another one grows for larger
+             ones. workspace: layers on the host share one and take turns; a moxie.Workspace() of its own lets a layer run
+             while others do
     """
     number = next(_numbers)
     _open[number] = _Opened(layer, options)

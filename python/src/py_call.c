@@ -273,7 +273,7 @@ int mpy_call_workspace(mpy_call *c, PyObject *like)
     c->args.workspace_bytes = plan->workspace_bytes;
     c->args.workspace = plan->host_workspace;
     if (!c->on_device)
-        return plan->host_workspace != NULL ? 0 : host_workspace(c);
+        return plan->host_workspace != NULL || plan->shared != NULL ? 0 : host_workspace(c);
     if (plan->gpu_workspace == NULL) {
         PyObject *make_bytes = mpy_import("moxie._arrays", "device_bytes");
         plan->gpu_workspace = make_bytes == NULL ? NULL

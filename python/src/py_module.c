@@ -140,6 +140,7 @@ PyMODINIT_FUNC PyInit__moxie(void)
         add_type(m, &mpy_layer_spec, "Layer", &mpy_layer_type) == 0 &&
         add_type(m, &mpy_plan_spec, "Plan", &mpy_plan_type) == 0 &&
         add_type(m, &mpy_comm_spec, "Comm", &mpy_comm_type) == 0 &&
+        add_type(m, &mpy_workspace_spec, "Workspace", &mpy_workspace_type) == 0 &&
         add_type(m, &mpy_mover_spec, "Mover", &mpy_mover_type) == 0 &&
         add_type(m, &mpy_adapters_spec, "Adapters", &mpy_adapters_type) == 0 && PyModule_AddFunctions(m, mpy_list_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_scheme_functions) == 0 &&

@@ -11,6 +11,7 @@
  *     py_checkpoint.c  lint, synth                                  py_routing.c   routing by a Python function
  *     py_comm.c      Comm, and two files more: py_comm.h            py_parallel.c  slot maps, vLLM's parallel configs
  *     py_adapters.c  Adapters: LoRA                                 py_mover.c     Mover: experts between ranks
+ *     py_workspace.c Workspace, memory that plans share
  *
  * Conventions. Functions that return PyObject * return a new reference, or NULL with an exception set. Functions that
  * return int return 0, or -1 with an exception set. Every call into libmoxie that can take long runs without the GIL.
@@ -264,6 +265,15 @@ void mpy_layer_alone(mpy_layer *layer);
 void mpy_layer_share(mpy_layer *layer);
 void mpy_layer_done(mpy_layer *layer);
 
+/* Host memory that plans share (py_workspace.c). */
+typedef struct mpy_workspace mpy_workspace;
+extern PyObject *mpy_workspace_type;
+extern PyType_Spec mpy_workspace_spec;
+int mpy_workspace_reserve(mpy_workspace *self, uint64_t bytes);
+/* Its memory, for one run; without the GIL. */
+void *mpy_workspace_lock(mpy_workspace *self);
+void mpy_workspace_unlock(mpy_workspace *self);
+
 typedef struct mpy_plan mpy_plan;
 struct mpy_plan {
     PyObject_HEAD moxie_plan *plan;
@@ -274,6 +284,7 @@ struct mpy_plan {
     bool on_gpu;
     uint64_t workspace_bytes;
     void *host_workspace;
+    mpy_workspace *shared;   /* a reference; NULL: host_workspace */
     PyObject *gpu_workspace; /* an array of the caller's, or one made in the first run */
     void *lock;              /* one run at a time */
 };

@@ -55,8 +55,10 @@ static int create(mpy_plan *self, const mpy_options *options)
         const moxie_plan_step *step = moxie_plan_step_at(self->plan, i);
         self->on_gpu = self->on_gpu || (step->chosen && strncmp(step->isa, "cuda", 4) == 0);
     }
-    if (self->on_gpu)
+    if (self->on_gpu && self->shared == NULL)
         return make_lock(self);
+    if (self->shared != NULL)
+        return mpy_workspace_reserve(self->shared, self->workspace_bytes) < 0 ? -1 : make_lock(self);
     self->host_workspace = mpy_plan_workspace(self->workspace_bytes);
     return self->host_workspace == NULL ? -1 : make_lock(self);
 }
@@ -95,11 +97,14 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
         self->layer = (mpy_layer *)layer;
         Py_INCREF(layer);
     }
-    if (workspace != Py_None) {
-        self->gpu_workspace = workspace;
-        Py_INCREF(workspace);
-    }
-    if (runs < 0 || (runs ? create(self, &options) : explain(self, layer, &options)) < 0)
+    if (Py_TYPE(workspace) == (PyTypeObject *)mpy_workspace_type)
+        self->shared = (mpy_workspace *)Py_NewRef(workspace);
+    else if (workspace != Py_None)
+        self->gpu_workspace = Py_NewRef(workspace);
+    if (self->shared != NULL && options.comm != NULL) {
+        mpy_fail(MOXIE_ERR_ARGUMENT, "workspace: ranks of one process would wait for each other in a shared workspace");
+        Py_CLEAR(self);
+    } else if (runs < 0 || (runs ? create(self, &options) : explain(self, layer, &options)) < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -114,6 +119,7 @@ static void plan_free(PyObject *object)
     Py_XDECREF((PyObject *)self->comm);
     free(self->host_workspace);
     Py_XDECREF(self->gpu_workspace);
+    Py_XDECREF((PyObject *)self->shared);
     Py_XDECREF((PyObject *)self->layer);
     Py_XDECREF(self->executor);
     if (self->lock != NULL)

@@ -27,6 +27,19 @@ static moxie_status perform(mpy_call *c, what w, moxie_error *error)
     return MOXIE_ERR_ARGUMENT;
 }
 
+/* A shared workspace is this run's alone; on a GPU it is not used, and host runs there copy. */
+static void enter_workspace(mpy_call *c)
+{
+    if (c->plan->shared != NULL && !c->on_device)
+        c->args.workspace = mpy_workspace_lock(c->plan->shared);
+}
+
+static void leave_workspace(const mpy_call *c)
+{
+    if (c->plan->shared != NULL && !c->on_device)
+        mpy_workspace_unlock(c->plan->shared);
+}
+
 /* One run of a plan at a time. */
 static int release_gil_and_run(mpy_call *c, what w)
 {
@@ -35,9 +48,11 @@ static int release_gil_and_run(mpy_call *c, what w)
     mpy_comm *comm = c->plan->comm;
     Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(c->plan->lock);
     mpy_comm_lock(comm);
+    enter_workspace(c);
     mpy_layer_share(c->plan->layer);
     status = perform(c, w, &error);
     mpy_layer_done(c->plan->layer);
+    leave_workspace(c);
     mpy_comm_unlock(comm);
     pthread_mutex_unlock(c->plan->lock);
     Py_END_ALLOW_THREADS if (status == MOXIE_OK)
@@ -162,9 +177,11 @@ static PyObject *check(mpy_call *c, const moxie_weights *weights)
     if (mpy_call_output(c, OUT, c->given[HIDDEN]) == NULL || mpy_call_workspace(c, c->given[HIDDEN]) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(c->plan->lock);
+    enter_workspace(c);
     mpy_layer_share(c->plan->layer);
     status = moxie_plan_check(c->plan->plan, weights, &c->args, &report, &error);
     mpy_layer_done(c->plan->layer);
+    leave_workspace(c);
     pthread_mutex_unlock(c->plan->lock);
     Py_END_ALLOW_THREADS if (status != MOXIE_OK)
     {

@@ -38,14 +38,45 @@ def test_bits_are_those_of_the_plan(plan, moe):
 def test_shapes_strides_and_gradients(plan, moe):
     x = hidden(6)
     want = plan.run(x)
-    assert mt._open[moe.number].ready[0] == 4  # 6 tokens had a plan of their own
     assert torch.equal(moe(x.view(2, 3, 256)), want.view(2, 3, 256))
+    opened = mt._open[moe.number]
+    assert (opened.ready[0], opened.large[0]) == (4, 8)  # 6 tokens have the plan that grows
     assert torch.equal(moe(x.t().contiguous().t()), want)
     wants = x.clone().requires_grad_()
     y = moe(wants)
     assert torch.equal(y, want)
     with pytest.raises(RuntimeError, match="no autograd formula"):
         y.sum().backward()
+
+
+def test_layers_share_a_workspace(layer, plan):
+    """Many layers, one workspace, as large as the largest needs; in eight threads they take turns."""
+    import threading
+
+    workspace = moxie.Workspace()
+    layers = [mt.MoELayer(layer, max_tokens=4, workspace=workspace, threads=1) for _ in range(8)]
+    needed = layer.plan(max_tokens=4, threads=1).workspace_bytes
+    assert workspace.nbytes == needed > 0
+    x = [hidden(3, seed) for seed in range(8)]
+    want, wrong = [plan.run(a) for a in x], []
+
+    def work(i):
+        for _ in range(30):
+            if not torch.equal(layers[i](x[i]), want[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and workspace.nbytes == needed
+    big = hidden(9)
+    assert torch.equal(layers[0](big), plan.run(big)) and workspace.nbytes > needed
+    assert layer.plan(workspace=workspace).run(big).equal(plan.run(big))
+    (comm,) = moxie.Comm.local(1)
+    with pytest.raises(moxie.ArgumentError, match="wait for each other"):
+        layer.plan(comm=comm, workspace=workspace)
 
 
 def test_skipped_ids(plan, moe):
@@ -141,7 +172,7 @@ def raw(tensor):
 def test_the_state_dict_is_the_checkpoint_s(checkpoint, tmp_path, preset, format):
     from conftest import read_safetensors
 
-    here = checkpoint(preset, format)
+    here = checkpoint(preset, format, 16)
     moe = mt.MoELayer.from_model(here, threads=1, max_tokens=8)
     files = {}
     for file in here.glob("*.safetensors"):
@@ -190,11 +221,14 @@ def test_a_state_dict_that_does_not_fit(checkpoint):
 
 
 def test_docs(checkpoint, tmp_path, monkeypatch):
-    """The torch block of docs/python.md."""
+    """The torch blocks of docs/python.md."""
     text = (pathlib.Path(__file__).parents[2] / "docs" / "python.md").read_text()
-    (block,) = re.findall(r"```python torch\n(.*?)```", text, re.S)
+    first, second = re.findall(r"```python torch\n(.*?)```", text, re.S)
     (tmp_path / "model").symlink_to(checkpoint("qwen3-30b-a3b", "fp8-block"))
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(block, names)
+    exec(first, names)
     assert torch.equal(names["y"], names["moe"](names["x"]))
+    exec(second, names)
+    assert "model.layers.0.mlp.experts.0.down_proj.weight" in names["state"]
+    assert torch.equal(names["moe"](names["x"]), names["moe"](names["x"], *names["moe"].layer.plan().route(names["x"])))
