@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * py_adapters.c - moxie.Adapters: LoRA adapters of a layer, by number. What changes them waits until no run of the layer
- * is under way.
+ * py_adapters.c - moxie.Adapters: LoRA adapters of a layer, by number. What changes them waits until no run of the
+ * layer is under way.
  */
 #include "py_moxie.h"
 
@@ -71,11 +71,14 @@ static int set_alone(adapters *self, int number, const moxie_lora *lora)
 static int tensor_of(const char *name, const mpy_view *v, moxie_tensor *out)
 {
     const bool fits = (v->axes == 2 || v->axes == 3) && !mpy_view_on_gpu(v);
-    const bool typed = v->dtype == MOXIE_F32 || v->dtype == MOXIE_F16 || v->dtype == MOXIE_BF16 || v->dtype == MOXIE_U16;
+    const bool typed =
+        v->dtype == MOXIE_F32 || v->dtype == MOXIE_F16 || v->dtype == MOXIE_BF16 || v->dtype == MOXIE_U16;
     if (!fits || !typed) {
         PyObject *words = mpy_view_words(v);
-        mpy_fail(MOXIE_ERR_ARGUMENT, "%s: [r, columns] or [E, r, columns] of f32, f16 or bf16 on the host is wanted "
-                 "(a B: [rows, r]), not %V", name, words, "?");
+        mpy_fail(MOXIE_ERR_ARGUMENT,
+                 "%s: [r, columns] or [E, r, columns] of f32, f16 or bf16 on the host is wanted "
+                 "(a B: [rows, r]), not %V",
+                 name, words, "?");
         Py_XDECREF(words);
         return -1;
     }
@@ -95,13 +98,14 @@ enum { FACTORS = 6 };
 
 static PyObject *set(PyObject *object, PyObject *args, PyObject *named)
 {
-    static char *names[] = { "number",     "gate_a",   "gate_b",     "up_a", "up_b", "down_a", "down_b",
-                             "gate_scale", "up_scale", "down_scale", NULL };
+    static char *names[] = { "number", "gate_a",     "gate_b",   "up_a",       "up_b", "down_a",
+                             "down_b", "gate_scale", "up_scale", "down_scale", NULL };
     adapters *self = (adapters *)object;
     PyObject *given[FACTORS] = { NULL };
     moxie_lora lora = MOXIE_LORA_INIT;
-    moxie_tensor *const to[FACTORS] = { &lora.gate_a, &lora.gate_b, &lora.up_a,
-                                        &lora.up_b,   &lora.down_a, &lora.down_b };
+    moxie_tensor *const to[FACTORS] = {
+        &lora.gate_a, &lora.gate_b, &lora.up_a, &lora.up_b, &lora.down_a, &lora.down_b
+    };
     mpy_view views[FACTORS];
     int number, used = 0, failed = 0;
     if (!PyArg_ParseTupleAndKeywords(args, named, "i|$OOOOOOfff", names, &number, &given[0], &given[1], &given[2],
@@ -219,7 +223,8 @@ static PyMethodDef methods[] = {
       "adapter_model.safetensors." },
     { "remove", remove_one, METH_VARARGS, "remove($self, number, /)\n--\n\nRemoves an adapter, if it is there." },
     { "enable", enable, METH_VARARGS,
-      "enable($self, number, enabled=True, /)\n--\n\nFalse: its tokens run without adapter until it is enabled again." },
+      "enable($self, number, enabled=True, /)\n--\n\nFalse: its tokens run without adapter until it is enabled "
+      "again." },
     { "rank", rank, METH_O,
       "rank($self, number, /)\n--\n\nThe largest rank of an adapter's projections; 0 if it is not there." },
     { NULL, NULL, 0, NULL }
@@ -228,11 +233,12 @@ static PyGetSetDef attributes[] = { { "nbytes", get_bytes, NULL, "Bytes of all f
                                     { "count", get_count, NULL, "How many numbers there are: 0 to count - 1.", NULL },
                                     { NULL, NULL, NULL, NULL, NULL } };
 static PyType_Slot slots[] = {
-    { Py_tp_doc, "Adapters(layer, count=1)\n--\n\n"
-                 "LoRA adapters of one layer, by number: room for `count` of them. set() and load() add, remove() removes,\n"
-                 "also between runs of plans that exist.\n\n"
-                 "A plan takes them when it was made with max_adapter_rank=r, the largest rank that its runs may name:\n"
-                 "plan.run(x, adapters=a, adapter_ids=ids), ids [T] int32, -1 for none." },
+    { Py_tp_doc,
+      "Adapters(layer, count=1)\n--\n\n"
+      "LoRA adapters of one layer, by number: room for `count` of them. set() and load() add, remove() removes,\n"
+      "also between runs of plans that exist.\n\n"
+      "A plan takes them when it was made with max_adapter_rank=r, the largest rank that its runs may name:\n"
+      "plan.run(x, adapters=a, adapter_ids=ids), ids [T] int32, -1 for none." },
     { Py_tp_new, adapters_new },
     { Py_tp_dealloc, adapters_free },
     { Py_tp_methods, methods },

@@ -47,9 +47,7 @@ static PyObject *stream_of;          /* moxie._arrays.stream_of */
 int mpy_run_init(void)
 {
     for (int i = 0; i < N_ARGUMENTS; i++) {
-        names[i] = PyUnicode_InternFromString(i == STREAM     ? "stream"
-                                              : i == ADAPTERS ? "adapters"
-                                                              : operands[i].name);
+        names[i] = PyUnicode_InternFromString(i == STREAM ? "stream" : i == ADAPTERS ? "adapters" : operands[i].name);
         if (names[i] == NULL)
             return -1;
     }

@@ -282,7 +282,8 @@ static PyObject *comm_close(PyObject *object, PyObject *none)
     mpy_comm *self = (mpy_comm *)object;
     (void)none;
     if (self->plans > 0)
-        return mpy_fail(MOXIE_ERR_ARGUMENT, "close: %d plans still use this comm; delete them first", self->plans), NULL;
+        return mpy_fail(MOXIE_ERR_ARGUMENT, "close: %d plans still use this comm; delete them first", self->plans),
+               NULL;
     end(self);
     Py_RETURN_NONE;
 }
@@ -349,23 +350,28 @@ static PyMethodDef methods[] = {
       "file  a path that rank 0 writes and the others wait for" },
     { "without", NAMED(without), METH_VARARGS | METH_KEYWORDS,
       "without($self, dead, *, deadline_ms=0)\n--\n\n"
-      "After a failure: a comm of the ranks without those of `dead`, for a comm of Comm.local(). Each rank that is left\n"
+      "After a failure: a comm of the ranks without those of `dead`, for a comm of Comm.local(). Each rank that is "
+      "left\n"
       "calls it once, with the same list." },
-    { "lost", lost, METH_O, "lost($self, rank, /)\n--\n\nWhether this comm gave up on a rank, or broke because of it." },
+    { "lost", lost, METH_O,
+      "lost($self, rank, /)\n--\n\nWhether this comm gave up on a rank, or broke because of it." },
     { "counts", NAMED(mpy_comm_counts), METH_VARARGS | METH_KEYWORDS,
       "counts($self, send)\n--\n\n"
       "All-to-all of numbers: send has [ranks * n] integers, n for each rank; returns as many, n from each rank." },
     { "alltoallv", NAMED(mpy_comm_alltoallv), METH_VARARGS | METH_KEYWORDS,
       "alltoallv($self, send, recv, send_rows, recv_rows, *, send_at=None, recv_at=None)\n--\n\n"
-      "Rows to and from every rank: send_rows[r] rows of `send` from row send_at[r] on go to rank r, recv_rows[r] rows\n"
-      "come from there to row recv_at[r] of `recv`. None: they lie one after the other. Both arrays are contiguous, on\n"
+      "Rows to and from every rank: send_rows[r] rows of `send` from row send_at[r] on go to rank r, recv_rows[r] "
+      "rows\n"
+      "come from there to row recv_at[r] of `recv`. None: they lie one after the other. Both arrays are contiguous, "
+      "on\n"
       "the host, and have rows of the same bytes." },
     { "allgatherv", NAMED(mpy_comm_allgatherv), METH_VARARGS | METH_KEYWORDS,
       "allgatherv($self, send, recv, recv_rows, *, recv_at=None)\n--\n\n"
       "All rows of `send` go to every rank; recv_rows[r] rows come from rank r to row recv_at[r] of `recv`." },
     { "reduce_scatter", NAMED(mpy_comm_reduce_scatter), METH_VARARGS | METH_KEYWORDS,
       "reduce_scatter($self, send, recv, recv_rows, *, recv_at=None)\n--\n\n"
-      "Sums float32 rows of all ranks, in rank order: `recv` gets the recv_rows[rank] rows from row recv_at[rank] on." },
+      "Sums float32 rows of all ranks, in rank order: `recv` gets the recv_rows[rank] rows from row recv_at[rank] "
+      "on." },
     { "allreduce", NAMED(mpy_comm_allreduce), METH_VARARGS | METH_KEYWORDS,
       "allreduce($self, values, how=\"sum_i64\")\n--\n\n"
       "Replaces int64 or float32 values by their \"sum_i64\", \"max_i64\" or \"max_f32\" over all ranks." },
@@ -381,13 +387,14 @@ static PyGetSetDef attributes[] = { { "ranks", get_ranks, NULL, "How many ranks 
                                     { "name", get_name, NULL, "The transport's name: \"local\", \"mpi\", ...", NULL },
                                     { NULL, NULL, NULL, NULL, NULL } };
 static PyType_Slot slots[] = {
-    { Py_tp_doc, "Comm(transport, *, deadline_ms=0)\n--\n\n"
-                 "This rank's end of what carries rows between ranks. Layer(..., comm=) and layer.plan() take it.\n\n"
-                 "transport    an object with the methods of moxie.comm.Transport. Comm.local, Comm.mpi and Comm.nccl use\n"
-                 "             libmoxie's own; moxie.comm has from_mpi4py and from_torch_distributed\n"
-                 "deadline_ms  how long a rank waits for others in one operation; 0 means 30000\n\n"
-                 "A rank that is dead or late raises moxie.TimedOut, and the comm is broken then. An exception of the\n"
-                 "transport is the cause (__cause__) of the moxie.Error that is raised." },
+    { Py_tp_doc,
+      "Comm(transport, *, deadline_ms=0)\n--\n\n"
+      "This rank's end of what carries rows between ranks. Layer(..., comm=) and layer.plan() take it.\n\n"
+      "transport    an object with the methods of moxie.comm.Transport. Comm.local, Comm.mpi and Comm.nccl use\n"
+      "             libmoxie's own; moxie.comm has from_mpi4py and from_torch_distributed\n"
+      "deadline_ms  how long a rank waits for others in one operation; 0 means 30000\n\n"
+      "A rank that is dead or late raises moxie.TimedOut, and the comm is broken then. An exception of the\n"
+      "transport is the cause (__cause__) of the moxie.Error that is raised." },
     { Py_tp_new, comm_new },
     { Py_tp_dealloc, comm_free },
     { Py_tp_methods, methods },

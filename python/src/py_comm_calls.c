@@ -235,10 +235,9 @@ PyObject *mpy_comm_counts(PyObject *object, PyObject *args, PyObject *named)
     return out;
 }
 
-static const mpy_choice sums[] = { { "sum_i64", MOXIE_COMM_SUM_I64 },
-                                   { "max_i64", MOXIE_COMM_MAX_I64 },
-                                   { "max_f32", MOXIE_COMM_MAX_F32 },
-                                   { NULL, 0 } };
+static const mpy_choice sums[] = {
+    { "sum_i64", MOXIE_COMM_SUM_I64 }, { "max_i64", MOXIE_COMM_MAX_I64 }, { "max_f32", MOXIE_COMM_MAX_F32 }, { NULL, 0 }
+};
 
 PyObject *mpy_comm_allreduce(PyObject *object, PyObject *args, PyObject *named)
 {

@@ -8,9 +8,9 @@ PyObject *mpy_mover_type;
 
 typedef struct mover {
     PyObject_HEAD moxie_mover *mover;
-    mpy_layer *layer;   /* references */
-    mpy_comm *comm;     /* or NULL */
-    PyObject *weights;  /* or NULL */
+    mpy_layer *layer;  /* references */
+    mpy_comm *comm;    /* or NULL */
+    PyObject *weights; /* or NULL */
 } mover;
 
 static int create(mover *self, PyObject *target, moxie_mover_options *options)
@@ -19,8 +19,7 @@ static int create(mover *self, PyObject *target, moxie_mover_options *options)
     PyObject *keep = PyList_New(0);
     const moxie_slot_map *map = keep == NULL ? NULL : mpy_slot_map_from(target, keep);
     int failed = map == NULL;
-    if (!failed &&
-        moxie_mover_create(mpy_layer_change(self->layer), map, options, &self->mover, &error) != MOXIE_OK) {
+    if (!failed && moxie_mover_create(mpy_layer_change(self->layer), map, options, &self->mover, &error) != MOXIE_OK) {
         mpy_raise(&error);
         failed = 1;
     }
@@ -85,8 +84,8 @@ static PyObject *step(PyObject *object, PyObject *none)
     status = moxie_mover_step(self->mover, &report, &error);
     mpy_layer_done(self->layer);
     mpy_comm_unlock(self->comm);
-    Py_END_ALLOW_THREADS if (status == MOXIE_OK)
-        return mpy_record_to_python(&mpy_mover_report_record, &report, NULL, NULL);
+    Py_END_ALLOW_THREADS if (status == MOXIE_OK) return mpy_record_to_python(&mpy_mover_report_record, &report, NULL,
+                                                                             NULL);
     mpy_comm_raise(self->comm, &error);
     return NULL;
 }
@@ -98,12 +97,13 @@ static PyMethodDef methods[] = {
     { NULL, NULL, 0, NULL }
 };
 static PyType_Slot slots[] = {
-    { Py_tp_doc, "Mover(layer, target, *, comm=None, weights=None, max_bytes=0)\n--\n\n"
-                 "Moves a layer, made with spare_slots, to another SlotMap while it is used. Outputs keep their bytes.\n\n"
-                 "target     a moxie.SlotMap\n"
-                 "comm       records come from the ranks that have them; or\n"
-                 "weights    records are packed from these weights\n"
-                 "max_bytes  of all records of a step; 0: as many as there are spare slots for" },
+    { Py_tp_doc,
+      "Mover(layer, target, *, comm=None, weights=None, max_bytes=0)\n--\n\n"
+      "Moves a layer, made with spare_slots, to another SlotMap while it is used. Outputs keep their bytes.\n\n"
+      "target     a moxie.SlotMap\n"
+      "comm       records come from the ranks that have them; or\n"
+      "weights    records are packed from these weights\n"
+      "max_bytes  of all records of a step; 0: as many as there are spare slots for" },
     { Py_tp_new, mover_new },
     { Py_tp_dealloc, mover_free },
     { Py_tp_methods, methods },

@@ -97,14 +97,14 @@ typedef enum mpy_kind {
     MPY_U64,
     MPY_F32,
     MPY_F64,
-    MPY_FLAG,   /* int32_t <-> bool */
-    MPY_DTYPE,  /* moxie_dtype <-> its name, "" for none */
-    MPY_CHOICE, /* int32_t <-> a name of the list `more` */
-    MPY_TEXT,   /* const char * -> str */
-    MPY_CHARS,  /* char[] -> str */
-    MPY_TEXTS,  /* const char *const * -> tuple of str; their number is the int32_t at `count` */
-    MPY_PAIR,   /* int32_t[2] <-> tuple */
-    MPY_STRUCT, /* nested; `more` is its record */
+    MPY_FLAG,    /* int32_t <-> bool */
+    MPY_DTYPE,   /* moxie_dtype <-> its name, "" for none */
+    MPY_CHOICE,  /* int32_t <-> a name of the list `more` */
+    MPY_TEXT,    /* const char * -> str */
+    MPY_CHARS,   /* char[] -> str */
+    MPY_TEXTS,   /* const char *const * -> tuple of str; their number is the int32_t at `count` */
+    MPY_PAIR,    /* int32_t[2] <-> tuple */
+    MPY_STRUCT,  /* nested; `more` is its record */
     MPY_ARRAY,   /* const float * or const int32_t * <-> moxie.Array or None; `more` says which */
     MPY_ROUTE,   /* moxie_route_fn and its user <-> a callable or None; `more` is unused */
     MPY_SLOT_MAP /* const moxie_slot_map * <-> moxie.SlotMap or None */

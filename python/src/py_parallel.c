@@ -82,10 +82,10 @@ static PyObject *make_map(const int32_t *expert_of, int64_t slots, const int32_t
                           int64_t experts, uint64_t generation)
 {
     PyObject *type = mpy_import("moxie.parallel", "SlotMap");
-    PyObject *map = type == NULL ? NULL
-                                 : PyObject_CallFunction(type, "NNLK", tuple_of(expert_of, slots),
-                                                         tuple_of(first_slot, ranks + 1), (long long)experts,
-                                                         (unsigned long long)generation);
+    PyObject *map =
+        type == NULL ? NULL
+                     : PyObject_CallFunction(type, "NNLK", tuple_of(expert_of, slots), tuple_of(first_slot, ranks + 1),
+                                             (long long)experts, (unsigned long long)generation);
     Py_XDECREF(type);
     return map;
 }
@@ -312,11 +312,11 @@ static PyObject *keep_slots(PyObject *module, PyObject *args)
         new = NULL;
     }
     if (new != NULL) {
-        int32_t *order = PyMem_Malloc(((size_t)new->slots + 1) * 4);
+        int32_t *order = PyMem_Malloc(((size_t) new->slots + 1) * 4);
         if (order == NULL)
             PyErr_NoMemory();
         else {
-            memcpy(order, new->expert_of, (size_t)new->slots * 4);
+            memcpy(order, new->expert_of, (size_t) new->slots * 4);
             if (moxie_eplb_keep_slots(1, new->slots, new->ranks, new->first_slot, old->expert_of, order, &error) ==
                 MOXIE_OK)
                 out = make_map(order, new->slots, new->first_slot, new->ranks, new->experts, new->generation);

@@ -4,8 +4,8 @@
  *
  *     libmoxie, without the GIL  ->  route(user, T, logits, ids, weights)  ->  (ids, weights) = custom(logits)
  *
- * The callable gets a copy of the logits, a moxie.Array [T, E] of float32, which it may keep. What it returns is checked
- * and copied. An exception makes the run fail and stays pending until the run's caller raises it.
+ * The callable gets a copy of the logits, a moxie.Array [T, E] of float32, which it may keep. What it returns is
+ * checked and copied. An exception makes the run fail and stays pending until the run's caller raises it.
  */
 #include "py_moxie.h"
 

@@ -209,9 +209,9 @@ PyObject *mpy_plan_check(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-static const char *const pointer_names[] = { "tokens",        "hidden",       "output",  "ids",         "weights",
-                                             "logits",        "logits_dtype", "ids_out", "weights_out", "logits_out",
-                                             "router_hidden", "token_ids",    "padding", "workspace",   "stream",
+static const char *const pointer_names[] = { "tokens",        "hidden",       "output",     "ids",         "weights",
+                                             "logits",        "logits_dtype", "ids_out",    "weights_out", "logits_out",
+                                             "router_hidden", "token_ids",    "padding",    "workspace",   "stream",
                                              "bias_choice",   "adapters",     "adapter_ids" };
 enum {
     N_POINTERS = sizeof pointer_names / sizeof pointer_names[0],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * py_tables.h - rows of the tables in py_tables.c and py_tables_ranks.c: field NAME of a C struct, its kind, and what the
- * kind needs besides.
+ * py_tables.h - rows of the tables in py_tables.c and py_tables_ranks.c: field NAME of a C struct, its kind, and what
+ * the kind needs besides.
  */
 #ifndef PY_TABLES_H
 #define PY_TABLES_H

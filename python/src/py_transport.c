@@ -129,13 +129,14 @@ static PyObject *rows_object(const mpy_transport *self, const moxie_comm_rows *r
     const int64_t send = reduced ? all : end_of(rows->send_rows, rows->send_at, senders);
     const int64_t recv = reduced ? rows->recv_rows[self->rank] : all;
     PyObject *type = mpy_import("moxie.comm", "Rows");
-    PyObject *made = type == NULL ? NULL
-                                  : PyObject_CallFunction(type, "NNLNNNN", view_of(rows->send, send * bytes, false, NULL),
-                                                          view_of(rows->recv, recv * bytes, true, NULL), (long long)bytes,
-                                                          numbers(rows->send_rows, reduced ? 0 : senders),
-                                                          numbers(rows->send_at, reduced ? 0 : senders),
-                                                          numbers(rows->recv_rows, self->ranks),
-                                                          numbers(rows->recv_at, self->ranks));
+    PyObject *made =
+        type == NULL
+            ? NULL
+            : PyObject_CallFunction(type, "NNLNNNN", view_of(rows->send, send * bytes, false, NULL),
+                                    view_of(rows->recv, recv * bytes, true, NULL), (long long)bytes,
+                                    numbers(rows->send_rows, reduced ? 0 : senders),
+                                    numbers(rows->send_at, reduced ? 0 : senders),
+                                    numbers(rows->recv_rows, self->ranks), numbers(rows->recv_at, self->ranks));
     Py_XDECREF(type);
     return made;
 }
@@ -170,8 +171,8 @@ static moxie_status counts(void *object, const int64_t *send, int64_t *recv, int
     mpy_transport *self = object;
     const visit v = enter();
     const int64_t bytes = 8 * each * self->ranks;
-    PyObject *arguments = Py_BuildValue("(NNL)", view_of(send, bytes, false, "q"), view_of(recv, bytes, true, "q"),
-                                        (long long)each);
+    PyObject *arguments =
+        Py_BuildValue("(NNL)", view_of(send, bytes, false, "q"), view_of(recv, bytes, true, "q"), (long long)each);
     const moxie_status status = start(self, "counts", arguments, request, error);
     leave(&v);
     return status;

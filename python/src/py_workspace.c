@@ -80,10 +80,11 @@ static PyObject *get_bytes(PyObject *object, void *none)
 
 static PyGetSetDef attributes[] = { { "nbytes", get_bytes, NULL, "Bytes that it has now.", NULL },
                                     { NULL, NULL, NULL, NULL, NULL } };
-static PyType_Slot slots[] = { { Py_tp_doc, "Workspace()\n--\n\n"
-                                            "Host memory that plans share: layer.plan(workspace=w) for each. It grows to\n"
-                                            "what the largest one needs. Their runs take turns, also in several threads,\n"
-                                            "so a plan on several ranks cannot use one." },
+static PyType_Slot slots[] = { { Py_tp_doc,
+                                 "Workspace()\n--\n\n"
+                                 "Host memory that plans share: layer.plan(workspace=w) for each. It grows to\n"
+                                 "what the largest one needs. Their runs take turns, also in several threads,\n"
+                                 "so a plan on several ranks cannot use one." },
                                { Py_tp_new, workspace_new },
                                { Py_tp_dealloc, workspace_free },
                                { Py_tp_getset, attributes },
