@@ -51,8 +51,7 @@ class _Opened:
         plan = self.layer.plan(**{"workspace": _shared, **self.options, "max_tokens": tokens})
         memory = None
         if plan.on_gpu:
-            device = torch.device("cuda", int(self.layer._options.get("device") or 0))
-            memory = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=device)
+            memory = _device_memory(plan.workspace_bytes, int(self.layer._options.get("device") or 0))
         return tokens, plan, memory
 
     def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
@@ -83,8 +82,23 @@ class _Opened:
             raise ValueError("fused_moe: the layer has no router for its hidden states; give ids and weights, or logits")
 
 
+# What needs a GPU; a test without one replaces these three.
+
+
+def _device_memory(count, device):
+    return torch.empty(count, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+def _on_gpu(tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _stream(tensor) -> int:
+    return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
 def _check(name, tensor, shape, dtypes, on_gpu) -> None:
-    if tensor.shape != shape or tensor.dtype not in dtypes or tensor.is_cuda != on_gpu:
+    if tensor.shape != shape or tensor.dtype not in dtypes or _on_gpu(tensor) != on_gpu:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cuda' if on_gpu else 'cpu'}; it is "
                          f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
@@ -140,7 +154,7 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
         more = {"logits": logits.data_ptr(), "logits_dtype": _names[logits.dtype]}
     if memory is not None:
         more["workspace"] = memory.data_ptr()
-        more["stream"] = torch.cuda.current_stream(hidden.device).cuda_stream
+        more["stream"] = _stream(hidden)
     plan.run_pointers(tokens, hidden.data_ptr(), out.data_ptr(), **more)
     return out
 
