@@ -33,6 +33,7 @@ _more = {"scheme": "make_scheme"} | {name: name for name in _later} | {"SlotMap"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import comm, parallel
     from .parallel import SlotMap
     from .records import (
         CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Losses,
@@ -47,7 +48,11 @@ __all__ += _more
 
 
 def __getattr__(name):
-    """Classes of results, which are loaded when they are first needed."""
+    """Classes of results, and moxie.comm and moxie.parallel, which are loaded when they are first needed."""
+    if name in ("comm", "parallel"):
+        import importlib
+
+        return importlib.import_module(f"moxie.{name}")
     if name not in _more:
         raise AttributeError(f"module 'moxie' has no attribute {name!r}")
     from . import records

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every field of a public struct has its place in Python: the headers are read, and each struct has a row here."""
 
+import ast
 import dataclasses
 import inspect
 import pathlib
@@ -9,7 +10,7 @@ import re
 import moxie
 import moxie.comm
 import pytest
-from moxie import parallel, records
+from moxie import _moxie, parallel, records
 
 HEADERS = pathlib.Path(__file__).parents[2] / "include" / "moxie"
 STUBS = (pathlib.Path(moxie.__file__).parent / "_moxie.pyi").read_text()
@@ -149,3 +150,36 @@ def test_every_field_has_its_counterpart(struct):
     there = fields_of(place) if dataclasses.is_dataclass(place) else place if isinstance(place, set) else set(dir(place))
     missing = [f for f in STRUCTS[struct] if f.rstrip("_") not in there]
     assert sorted(missing) == sorted(otherwise), f"{struct}: not in Python, or named here without need"
+
+
+# ---- stubs -----------------------------------------------------------------------------------------
+
+
+def parameters(arguments):
+    """Names of an ast's arguments, without self and cls."""
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [a.arg for a in every if a.arg not in ("self", "cls")] + ([arguments.kwarg.arg] if arguments.kwarg else [])
+
+
+def test_stubs_say_what_is_there():
+    """Names of classes, methods, attributes and functions of the C part, and arguments as help() shows them."""
+    tree = ast.parse(STUBS)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    there = {name: thing for name, thing in vars(_moxie).items() if not name.startswith("__")}
+    assert set(functions) | set(classes) | {"header_version"} == set(there)
+    compared = 0
+    for name, node in classes.items():
+        members = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)}
+        attributes = {m.target.id for m in node.body if isinstance(m, ast.AnnAssign)}
+        public = {m for m in vars(there[name]) if not m.startswith("_")}
+        assert {m for m in members if not m.startswith("_")} | attributes == public, name
+        functions |= {f"{name}.{m}": f for m, f in members.items() if m in public}
+    for name, node in functions.items():
+        thing = there[name] if "." not in name else getattr(there[name.split(".")[0]], name.split(".")[1])
+        signature = getattr(thing, "__text_signature__", None)
+        if signature:
+            said = [p for p in re.findall(r"(\w+)", re.sub(r"=[^,)]*", "", signature)) if p not in ("self", "type", "module")]
+            assert parameters(node.args) == said, name
+            compared += 1
+    assert compared > 30
