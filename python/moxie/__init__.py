@@ -17,9 +17,9 @@ Errors are moxie.Error, with a class for each status of the C library.
 """
 
 from ._moxie import (
-    Array, Executor, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, families,
+    Adapters, Array, Comm, Executor, Mover, Workspace, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, families,
     formats, kernels, lint, lint_rules, machine, measure_limits, presets, quantize_activations, routing_names,
-    scheme_constructors, synth, version,
+    scheme_constructors, synth, transports, version,
 )
 from ._objects import Layer, Model, Plan, Weights, explain
 from ._tool import bench
@@ -27,15 +27,18 @@ from .errors import ArgumentError, Error, FileError, FormatError, Mismatch, OutO
 from .config import Activation, LayerConfig, Quant, Routing, RowNorm, SharedExpert
 
 _later = ("CheckpointFormat", "CudaDevice", "CudaInfo", "Family", "Finding", "Kernel", "LayerInfo", "Limits", "LintReport",
-          "LintRule", "Machine", "ModelInfo", "Preset", "Scheme", "SchemeArgs", "SchemeTensor", "StageReport", "Step",
-          "WeightsDifference")
-_more = {"scheme": "make_scheme"} | {name: name for name in _later}
+          "LintRule", "Losses", "Machine", "ModelInfo", "MoverReport", "PlanPhase", "Preset", "Scheme", "SchemeArgs", "SchemeTensor", "StageReport", "Step",
+          "TransportInfo", "WeightsDifference")
+_more = {"scheme": "make_scheme"} | {name: name for name in _later} | {"SlotMap": "SlotMap"}
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import comm, parallel
+    from .parallel import SlotMap
     from .records import (
-        CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Machine,
-        ModelInfo, Preset, Scheme, SchemeArgs, SchemeTensor, StageReport, Step, WeightsDifference,
+        CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Losses,
+        Machine, ModelInfo, MoverReport, PlanPhase, Preset, Scheme, SchemeArgs, SchemeTensor, StageReport, Step,
+        TransportInfo, WeightsDifference,
     )
     from .records import make_scheme as scheme
 
@@ -45,7 +48,11 @@ __all__ += _more
 
 
 def __getattr__(name):
-    """Classes of results, which are loaded when they are first needed."""
+    """Classes of results, and moxie.comm and moxie.parallel, which are loaded when they are first needed."""
+    if name in ("comm", "parallel"):
+        import importlib
+
+        return importlib.import_module(f"moxie.{name}")
     if name not in _more:
         raise AttributeError(f"module 'moxie' has no attribute {name!r}")
     from . import records

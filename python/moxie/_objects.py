@@ -25,6 +25,11 @@ class Model(_moxie.Model):
     allow_unread  load layers that have tensors which moxie does not know
     """
 
+    def __new__(cls, path, tensors=None, **options):
+        self = super().__new__(cls, path, tensors, **options)
+        self.path, self.tensors, self.options = path, tensors, options
+        return self
+
     @property
     def layers(self) -> list[LayerInfo]:
         """Its MoE layers: a list of LayerInfo. LayerInfo.layer is the number for load() and layer()."""
@@ -92,6 +97,16 @@ class Layer(_moxie.Layer):
     max_tokens  the largest T of a run; 0 means 4096
     threads     None: one per processor; a number; or an Executor
     device      "0", "1", ... for "cuda"
+
+    For a layer on several ranks (docs/ranks.md), all of them the same on all ranks but `comm`:
+
+    comm               this rank's moxie.Comm; config.ep_size, ep_rank, tp_size, tp_rank say which part is here
+    token_layout       "sharded": each rank has tokens of its own; "replicated", "scattered": all have the same
+    exchange_capacity  the most tokens a rank owns in a run: then no counts travel; 0: any number
+    degraded           when a rank is lost: "none" raises, "keep" and "renormalize" go on without it
+    spare_slots        so many slots more, for experts that a Mover brings
+
+    max_adapter_rank   the largest rank of the LoRA adapters that runs may name; 0: none (Adapters)
     """
 
     _options: dict = {}
@@ -112,13 +127,14 @@ class Layer(_moxie.Layer):
     @classmethod
     def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
-        names = ("backend", "mode", "isa", "max_tokens", "threads", "device")
+        names = ("backend", "mode", "isa", "max_tokens", "threads", "device", "comm", "token_layout", "max_adapter_rank",
+                 "exchange_capacity", "degraded", "spare_slots")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         return cls.from_weights(Weights(config, **arguments), config, progress=progress, **options)
 
     def plan(self, **options) -> Plan:
         """A Plan for it. Options are those of Layer, whose values are the defaults, and `workspace`: an array on the
-        device for plans there."""
+        device for plans there, or a moxie.Workspace that plans on the host share."""
         return Plan(self, **{**self._options, **options})
 
     def __repr__(self):

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field, replace
 from . import _moxie
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .parallel import SlotMap
+
+
 def _records():
     from . import records
 
@@ -48,7 +53,7 @@ class Routing:
     """How experts are chosen from logits, and with which weights. Routing.by_name() has the usual methods."""
 
     score: str = "logit"  #: "logit", "softmax", "sigmoid", "sqrtsoftplus"
-    select: str = "topk"  #: "topk", "table" (by token id), "sparsemixer", "sim_uniform", "sim_normal"
+    select: str = "topk"  #: "topk", "table" (by token id), "sparsemixer", "custom", "sim_uniform", "sim_normal"
     weight: str = "score"  #: "score", "softmax_selected", "sigmoid_selected"
     norm: str = "none"  #: over the K weights: "none", "sum_plus_eps", "sum", "max_sum_eps", "sum_or_one", "root_squares"
     norm_eps: float = 0.0  #: 0 means 1e-20
@@ -65,6 +70,7 @@ class Routing:
     per_expert_scale: object = None  #: [E] float32, multiplies the weight of each expert
     table: object = None  #: [rows, K] int32, the experts of each token id, for "table"
     seed: int = 0  #: of the simulated methods
+    custom: object = None  #: for "custom": callable(logits [T, E] float32) -> (ids [T, K] int32, weights [T, K] float32)
     softcap: float = 0.0  #: logits become softcap * tanh(logit / softcap); 0: none
     zero_experts: int = 0  #: Z more experts without weights, ids E to E + Z - 1; arrays then have E + Z entries
     zero_kind: str = "identity"  #: what they return: "identity", "null"
@@ -136,6 +142,8 @@ class LayerConfig:
     shared_activation: Activation = field(default_factory=Activation)
     tp_size: int = 0  #: ranks that cut each expert; 0 and 1: none
     tp_rank: int = 0
+    slot_map: SlotMap | None = None  #: where experts and their replicas lie, of ep_size ranks; None: as ep_map says
+    round_results: bool = False  #: each expert's result is rounded to dtype, so that ranks return 16-bit rows
 
     def check(self) -> None:
         """Raises moxie.Error if the configuration breaks a rule that can be checked without weights."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from . import _moxie
 from .config import Activation, LayerConfig, Quant, Routing, RowNorm, SharedExpert
+from .parallel import All2AllBackend, FusedMoE, FusedMoEArgs, Parallel, ParallelArgs, ParallelLayer, SlotMap
 
 # ---- vLLM's schemes --------------------------------------------------------------------------------
 
@@ -349,3 +350,45 @@ class LintReport:
     def ok(self) -> bool:
         """No error was found."""
         return self.n_errors == 0
+
+
+# ---- ranks -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class TransportInfo:
+    """A transport that libmoxie brings."""
+
+    usable: bool
+    name: str  #: "local", "mpi", "nccl"
+    ranks: str  #: what its ranks are
+    missing: str  #: why it is not usable here and now
+
+
+@dataclass
+class Losses:
+    """What the last run of a plan with `degraded` went without."""
+
+    ranks: int  #: lost so far; Comm.lost() says which
+    slots: int  #: choices of this rank's tokens that counted zero
+    tokens: int  #: of lost ranks, whose outputs are zero
+
+
+@dataclass
+class PlanPhase:
+    """Seconds of one worker in one phase, over all runs of a plan so far."""
+
+    name: str  #: "route", "permute", "gather", "w13", "activation", "w2", "combine", "exchange", "wait", "idle"
+    seconds: float
+    sent_bytes: int  #: "exchange" of worker 0: to other ranks
+
+
+@dataclass
+class MoverReport:
+    """What a step of a Mover did."""
+
+    moves: int  #: experts that moved in this step, on all ranks together
+    left: int  #: that are still to move; 0: the layer has the target's experts
+    bytes: int  #: of `moves`
+    own_bytes: int  #: of those that came to this rank
+    generation: int  #: of the layer's slot map now

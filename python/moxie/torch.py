@@ -20,18 +20,22 @@ import weakref
 import torch
 from torch import library
 
+from ._moxie import Workspace
 from ._objects import Layer, Model, Plan
+from ._torch_state import State
+from .errors import Error
 
 _names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 _types = {name: dtype for dtype, name in _names.items()}
 _floats = tuple(_names)
 _numbers = itertools.count(1)
 _open: dict[int, _Opened] = {}
+_shared = Workspace()  # of all layers on the host
 
 
 class _Opened:
-    """A layer with the plan that its runs use. Larger batches than the plan's have one each, whose memory is given back:
-    a model has many layers, and only one of them runs at a time. On a GPU the plan grows instead."""
+    """A layer with the plans that its runs use: one for small batches, and one that grows for larger ones; on a GPU the first
+    one grows. Plans on the host share a workspace, since a model has many layers, and only one of them runs at a time."""
 
     def __init__(self, layer: Layer, options: dict):
         self.layer, self.options, self.lock = layer, options, threading.Lock()
@@ -41,22 +45,23 @@ class _Opened:
         self.by_token = config.routing.select == "table"
         self.routed = config.router_width == config.hidden
         self.ready = self._planned(options.get("max_tokens", 0) or 256)
+        self.large = self.ready
 
     def _planned(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
-        plan = self.layer.plan(**{**self.options, "max_tokens": tokens})
+        plan = self.layer.plan(**{"workspace": _shared, **self.options, "max_tokens": tokens})
         memory = None
         if plan.on_gpu:
-            device = torch.device("cuda", int(self.layer._options.get("device") or 0))
-            memory = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=device)
+            memory = _device_memory(plan.workspace_bytes, int(self.layer._options.get("device") or 0))
         return tokens, plan, memory
 
     def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
         if tokens > self.ready[0]:
-            if not self.ready[1].on_gpu:
-                return self._planned(tokens)
             with self.lock:
-                if tokens > self.ready[0]:
-                    self.ready = self._planned(1 << (tokens - 1).bit_length())
+                if tokens > self.large[0]:
+                    self.large = self._planned(1 << (tokens - 1).bit_length())
+                    if self.large[1].on_gpu:
+                        self.ready = self.large
+            return self.large
         return self.ready
 
     def check(self, hidden, ids, weights, logits, on_gpu) -> None:
@@ -77,8 +82,23 @@ class _Opened:
             raise ValueError("fused_moe: the layer has no router for its hidden states; give ids and weights, or logits")
 
 
+# What needs a GPU; a test without one replaces these three.
+
+
+def _device_memory(count, device):
+    return torch.empty(count, dtype=torch.uint8, device=torch.device("cuda", device))
+
+
+def _on_gpu(tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _stream(tensor) -> int:
+    return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
 def _check(name, tensor, shape, dtypes, on_gpu) -> None:
-    if tensor.shape != shape or tensor.dtype not in dtypes or tensor.is_cuda != on_gpu:
+    if tensor.shape != shape or tensor.dtype not in dtypes or _on_gpu(tensor) != on_gpu:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cuda' if on_gpu else 'cpu'}; it is "
                          f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
@@ -92,7 +112,9 @@ def _as(tensor, dtype):
 def open_layer(layer: Layer, **options) -> int:
     """A number for a prepared layer, by which the operator finds it. The layer lives until close_layer(number).
 
-    options  those of layer.plan(). max_tokens (0 means 256) bounds the plan that is kept; a larger batch makes one for itself
+    options  those of layer.plan(). max_tokens (0 means 256) bounds the plan for small batches; another one grows for larger
+             ones. workspace: layers on the host share one and take turns; a moxie.Workspace() of its own lets a layer run
+             while others do
     """
     number = next(_numbers)
     _open[number] = _Opened(layer, options)
@@ -132,7 +154,7 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
         more = {"logits": logits.data_ptr(), "logits_dtype": _names[logits.dtype]}
     if memory is not None:
         more["workspace"] = memory.data_ptr()
-        more["stream"] = torch.cuda.current_stream(hidden.device).cuda_stream
+        more["stream"] = _stream(hidden)
     plan.run_pointers(tokens, hidden.data_ptr(), out.data_ptr(), **more)
     return out
 
@@ -143,22 +165,66 @@ def _(hidden, layer, ids=None, weights=None, logits=None):
 
 
 class MoELayer(torch.nn.Module):
-    """A prepared moxie.Layer as a module. It has no parameters and no state dict: the weights lie packed in the layer.
+    """A prepared moxie.Layer as a module. It has no parameters: the weights lie packed in the layer.
 
     layer    a moxie.Layer that holds its weights
     options  those of layer.plan()
+
+    A module of from_model() has a state dict in the checkpoint's format: the tensors of the MoE block, with the names that
+    follow `prefix` in the checkpoint. In a model that has the module at the same place all names are the checkpoint's;
+    alone, moe.state_dict(prefix=moe.prefix) has them. The tensors are mappings of the files. load_state_dict() packs such
+    tensors into the layer; it keeps them for the next state_dict(), so load them mapped (torch.load(mmap=True)) or they
+    take memory beside the packed ones.
     """
 
     def __init__(self, layer: Layer, **options):
         super().__init__()
         self.layer = layer
+        self._state: State | None = None
+        self._model: Model | None = None
         self.number = open_layer(layer, **options)
         weakref.finalize(self, close_layer, self.number)
 
     @classmethod
     def from_model(cls, model, number: int | None = None, **options) -> MoELayer:
         """A layer of a moxie.Model or of a checkpoint directory; options as for moxie.Layer."""
-        return cls((model if isinstance(model, Model) else Model(model)).layer(number, **options))
+        model = model if isinstance(model, Model) else Model(model)
+        number = model.layers[0].layer if number is None else number
+        self = cls(model.layer(number, **options))
+        self._model, self._number = model, number
+        return self
+
+    def state(self) -> State | None:
+        """Where its tensors are; made when it is first needed."""
+        if self._state is None and self._model is not None:
+            self._state = State(self._model, self._number)
+            self._model = None
+        return self._state
+
+    @property
+    def prefix(self) -> str:
+        """What the checkpoint's names of its tensors begin with; "" without a checkpoint."""
+        state = self.state()
+        return "" if state is None else state.prefix
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.state() is not None:
+            destination.update({prefix + name: tensor for name, tensor in self.state().read().items()})
+
+    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs):
+        state = self.state()
+        known = set() if state is None else {name[len(state.prefix) :] for name in state.names}
+        given = {name[len(prefix) :]: tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+        missing_keys += sorted(prefix + name for name in known - set(given))
+        if strict:
+            unexpected_keys += sorted(prefix + name for name in set(given) - known)
+        if state is None or not known <= set(given):
+            return  # as it was; the caller hears of the missing ones
+        try:
+            state.load(self.layer, {name: given[name] for name in known})
+        except Error as error:
+            error_msgs.append(f"{prefix or 'the layer'}: {error}")
 
     def forward(self, hidden, ids=None, weights=None, logits=None):
         """[..., H] in and out; ids and weights [..., K], logits [..., E]. See fused_moe()."""

@@ -36,6 +36,7 @@ static const struct {
     [LOGITS_OUT] = { "logits_out", offsetof(moxie_run_args, logits_out), MOXIE_F32, WIDTH_E, true },
     [PADDING] = { "padding", offsetof(moxie_run_args, padding), MOXIE_U8, ONE, false },
     [BIAS_CHOICE] = { "bias_choice", offsetof(moxie_run_args, bias_choice), MOXIE_U8, ONE, false },
+    [ADAPTER_IDS] = { "adapter_ids", offsetof(moxie_run_args, adapter_ids), MOXIE_I32, ONE, false },
     [ROWS] = { "rows", 0, MOXIE_F32, WIDTH_KH, false },
 };
 
@@ -46,7 +47,7 @@ static PyObject *stream_of;          /* moxie._arrays.stream_of */
 int mpy_run_init(void)
 {
     for (int i = 0; i < N_ARGUMENTS; i++) {
-        names[i] = PyUnicode_InternFromString(i == STREAM ? "stream" : operands[i].name);
+        names[i] = PyUnicode_InternFromString(i == STREAM ? "stream" : i == ADAPTERS ? "adapters" : operands[i].name);
         if (names[i] == NULL)
             return -1;
     }
@@ -229,6 +230,8 @@ int mpy_call_take(mpy_call *c, mpy_operand first)
         return -1;
     if (take(c, first, c->given[first]) < 0)
         return -1;
+    if (c->given[ADAPTERS] != NULL && (c->args.adapters = mpy_adapters_get(c->given[ADAPTERS])) == NULL)
+        return -1;
     for (int id = 0; id < N_OPERANDS; id++)
         if (id != (int)first && c->given[id] != NULL && take(c, id, c->given[id]) < 0)
             return -1;
@@ -268,7 +271,7 @@ int mpy_call_workspace(mpy_call *c, PyObject *like)
     c->args.workspace_bytes = plan->workspace_bytes;
     c->args.workspace = plan->host_workspace;
     if (!c->on_device)
-        return plan->host_workspace != NULL ? 0 : host_workspace(c);
+        return plan->host_workspace != NULL || plan->shared != NULL ? 0 : host_workspace(c);
     if (plan->gpu_workspace == NULL) {
         PyObject *make_bytes = mpy_import("moxie._arrays", "device_bytes");
         plan->gpu_workspace = make_bytes == NULL ? NULL

@@ -21,9 +21,11 @@ typedef enum mpy_operand {
     LOGITS_OUT,
     PADDING,
     BIAS_CHOICE,
+    ADAPTER_IDS,
     ROWS, /* of experts and combine */
     N_OPERANDS,
     STREAM = N_OPERANDS,
+    ADAPTERS,
     N_ARGUMENTS
 } mpy_operand;
 

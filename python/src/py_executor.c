@@ -99,6 +99,24 @@ static int copy_name(const char *what, const char *from, char *to, size_t size)
     return -1;
 }
 
+/* What concerns other ranks, and adapters. */
+static int ranks_get(const mpy_option_args *args, mpy_options *out)
+{
+    out->c.max_adapter_rank = args->max_adapter_rank;
+    out->c.exchange_capacity = args->exchange_capacity;
+    out->c.spare_slots = args->spare_slots;
+    if (args->token_layout != NULL &&
+        mpy_choice_value(mpy_token_layouts, "token_layout", args->token_layout, &out->c.token_layout) < 0)
+        return -1;
+    if (args->degraded != NULL && mpy_choice_value(mpy_degraded, "degraded", args->degraded, &out->c.degraded) < 0)
+        return -1;
+    if (args->comm == NULL || args->comm == Py_None)
+        return 0;
+    out->comm = args->comm;
+    out->c.comm = mpy_comm_get(args->comm);
+    return out->c.comm == NULL ? -1 : 0;
+}
+
 int mpy_options_get(const mpy_option_args *args, mpy_options *out)
 {
     *out = (mpy_options) { .c = MOXIE_OPTIONS_INIT };
@@ -121,7 +139,7 @@ int mpy_options_get(const mpy_option_args *args, mpy_options *out)
         out->c.progress = mpy_progress;
         out->c.progress_user = out->progress = args->progress;
     }
-    return 0;
+    return ranks_get(args, out);
 }
 
 void mpy_options_release(mpy_options *options)

@@ -83,6 +83,8 @@ static PyObject *field_to_python(const mpy_field *f, const char *base, const mox
     case MPY_PAIR: return Py_BuildValue("(ii)", ((const int32_t *)at)[0], ((const int32_t *)at)[1]);
     case MPY_STRUCT: return mpy_record_to_python(f->more, at, config, NULL);
     case MPY_ARRAY: return array_copy(*(const void *const *)at, f->more, config);
+    case MPY_ROUTE: return Py_NewRef(mpy_route_get((const moxie_routing *)base));
+    case MPY_SLOT_MAP: return mpy_slot_map_to(*(const moxie_slot_map *const *)at);
     }
     return PyErr_Format(PyExc_SystemError, "a field of unknown kind");
 }
@@ -182,6 +184,13 @@ static int field_from_python(const mpy_field *f, PyObject *value, void *at, PyOb
         return value == Py_None ? 0 : mpy_record_from_python(f->more, value, at, keep);
     if (f->kind == MPY_ARRAY)
         return array_from_python(f, value, at, keep);
+    if (f->kind == MPY_ROUTE)
+        return mpy_route_set((moxie_routing *)((char *)at - f->offset), value, keep);
+    if (f->kind == MPY_SLOT_MAP) {
+        const moxie_slot_map *map = value == Py_None ? NULL : mpy_slot_map_from(value, keep);
+        *(const moxie_slot_map **)at = map;
+        return map == NULL && value != Py_None ? -1 : 0;
+    }
     if (f->kind == MPY_PAIR)
         return PyArg_ParseTuple(value, "ii", (int32_t *)at, (int32_t *)at + 1) ? 0 : -1;
     const bool named = f->kind == MPY_CHOICE || f->kind == MPY_DTYPE || f->kind == MPY_TEXT;
@@ -251,5 +260,6 @@ int mpy_config_from_python(PyObject *object, moxie_layer_config *config, PyObjec
     *config = (moxie_layer_config)MOXIE_LAYER_CONFIG_INIT;
     if (mpy_record_from_python(&mpy_layer_config_record, object, config, keep) < 0)
         return -1;
+    mpy_route_sizes(&config->routing, config);
     return check_arrays(&mpy_layer_config_record, (const char *)config, config, keep);
 }

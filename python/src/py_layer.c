@@ -14,6 +14,7 @@ PyObject *mpy_layer_type;
 struct mpy_layer {
     PyObject_HEAD moxie_layer *layer;
     PyObject *config; /* a LayerConfig */
+    PyObject *keep;   /* a list: what the C config points to, for routing by a callable */
     mpy_sizes sizes;
     pthread_rwlock_t lock;
     bool has_lock;
@@ -38,6 +39,16 @@ const mpy_sizes *mpy_layer_sizes(const mpy_layer *layer)
     return &layer->sizes;
 }
 
+moxie_layer *mpy_layer_change(mpy_layer *layer)
+{
+    return layer->layer;
+}
+
+void mpy_layer_alone(mpy_layer *layer)
+{
+    pthread_rwlock_wrlock(&layer->lock);
+}
+
 void mpy_layer_share(mpy_layer *layer)
 {
     pthread_rwlock_rdlock(&layer->lock);
@@ -53,14 +64,13 @@ static int create(mpy_layer *self, PyObject *config, const mpy_options *options)
     moxie_layer_config c;
     moxie_error error = { 0 };
     moxie_status status = MOXIE_OK;
-    PyObject *keep = PyList_New(0);
-    const int failed = keep == NULL || mpy_config_from_python(config, &c, keep) < 0;
+    self->keep = PyList_New(0);
+    const int failed = self->keep == NULL || mpy_config_from_python(config, &c, self->keep) < 0;
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS status = moxie_layer_create(&c, &options->c, &self->layer, &error);
         Py_END_ALLOW_THREADS if (status != MOXIE_OK) mpy_raise(&error);
         self->sizes = mpy_sizes_of(&c);
     }
-    Py_XDECREF(keep);
     return failed || status != MOXIE_OK ? -1 : 0;
 }
 
@@ -70,8 +80,7 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
     mpy_option_args o = { 0 };
     mpy_options options;
     PyObject *config;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$zzzLOzO", names, &config, &o.backend, &o.mode, &o.isa,
-                                     &o.max_tokens, &o.threads, &o.device, &o.progress))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$" MPY_OPTION_FORMATS, names, &config, MPY_OPTION_TARGETS(o)))
         return NULL;
     mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_layer *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
@@ -99,6 +108,7 @@ static void layer_free(PyObject *object)
     if (self->has_lock)
         pthread_rwlock_destroy(&self->lock);
     Py_XDECREF(self->config);
+    Py_XDECREF(self->keep);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

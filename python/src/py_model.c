@@ -18,6 +18,11 @@ typedef struct model {
 
 PyObject *mpy_model_type;
 
+const moxie_model *mpy_model_get(PyObject *object)
+{
+    return ((model *)object)->model;
+}
+
 /* Views of a mapping {name: array} as named tensors, which the model copies. */
 static int take_tensors(model *self, PyObject *tensors, moxie_named_tensor **out)
 {

@@ -138,9 +138,14 @@ PyMODINIT_FUNC PyInit__moxie(void)
         add_type(m, &mpy_model_spec, "Model", &mpy_model_type) == 0 &&
         add_type(m, &mpy_weights_spec, "Weights", &mpy_weights_type) == 0 &&
         add_type(m, &mpy_layer_spec, "Layer", &mpy_layer_type) == 0 &&
-        add_type(m, &mpy_plan_spec, "Plan", &mpy_plan_type) == 0 && PyModule_AddFunctions(m, mpy_list_functions) == 0 &&
-        PyModule_AddFunctions(m, mpy_scheme_functions) == 0 &&
-        PyModule_AddFunctions(m, mpy_checkpoint_functions) == 0 &&
+        add_type(m, &mpy_plan_spec, "Plan", &mpy_plan_type) == 0 &&
+        add_type(m, &mpy_comm_spec, "Comm", &mpy_comm_type) == 0 &&
+        add_type(m, &mpy_workspace_spec, "Workspace", &mpy_workspace_type) == 0 &&
+        add_type(m, &mpy_mover_spec, "Mover", &mpy_mover_type) == 0 &&
+        add_type(m, &mpy_adapters_spec, "Adapters", &mpy_adapters_type) == 0 &&
+        PyModule_AddFunctions(m, mpy_list_functions) == 0 && PyModule_AddFunctions(m, mpy_scheme_functions) == 0 &&
+        PyModule_AddFunctions(m, mpy_checkpoint_functions) == 0 && PyModule_AddFunctions(m, mpy_comm_functions) == 0 &&
+        PyModule_AddFunctions(m, mpy_parallel_functions) == 0 &&
         PyModule_AddStringConstant(m, "header_version", MOXIE_VERSION_STRING) == 0 && mpy_run_init() == 0)
         return m;
     Py_DECREF(m);

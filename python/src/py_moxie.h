@@ -8,7 +8,10 @@
  *     py_model.c     Model                                          py_weights.c   Weights, py_stacked.c: from arrays
  *     py_layer.c     Layer                                          py_plan.c      Plan, py_run.c: its runs
  *     py_lists.c     presets, kernels, this machine, number formats py_scheme.c    vLLM's schemes
- *     py_checkpoint.c  lint, synth
+ *     py_checkpoint.c  lint, synth                                  py_routing.c   routing by a Python function
+ *     py_comm.c      Comm, and two files more: py_comm.h            py_parallel.c  slot maps, vLLM's parallel configs
+ *     py_adapters.c  Adapters: LoRA                                 py_mover.c     Mover: experts between ranks
+ *     py_workspace.c Workspace, memory that plans share
  *
  * Conventions. Functions that return PyObject * return a new reference, or NULL with an exception set. Functions that
  * return int return 0, or -1 with an exception set. Every call into libmoxie that can take long runs without the GIL.
@@ -23,7 +26,10 @@
 
 #include <stdbool.h>
 
+#include <moxie/moxie_adapters.h>
 #include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_comm.h>
+#include <moxie/moxie_parallel.h>
 #include <moxie/moxie_scheme.h>
 
 /* ---- errors (py_module.c) ------------------------------------------------------------------- */
@@ -91,15 +97,17 @@ typedef enum mpy_kind {
     MPY_U64,
     MPY_F32,
     MPY_F64,
-    MPY_FLAG,   /* int32_t <-> bool */
-    MPY_DTYPE,  /* moxie_dtype <-> its name, "" for none */
-    MPY_CHOICE, /* int32_t <-> a name of the list `more` */
-    MPY_TEXT,   /* const char * -> str */
-    MPY_CHARS,  /* char[] -> str */
-    MPY_TEXTS,  /* const char *const * -> tuple of str; their number is the int32_t at `count` */
-    MPY_PAIR,   /* int32_t[2] <-> tuple */
-    MPY_STRUCT, /* nested; `more` is its record */
-    MPY_ARRAY   /* const float * or const int32_t * <-> moxie.Array or None; `more` says which */
+    MPY_FLAG,    /* int32_t <-> bool */
+    MPY_DTYPE,   /* moxie_dtype <-> its name, "" for none */
+    MPY_CHOICE,  /* int32_t <-> a name of the list `more` */
+    MPY_TEXT,    /* const char * -> str */
+    MPY_CHARS,   /* char[] -> str */
+    MPY_TEXTS,   /* const char *const * -> tuple of str; their number is the int32_t at `count` */
+    MPY_PAIR,    /* int32_t[2] <-> tuple */
+    MPY_STRUCT,  /* nested; `more` is its record */
+    MPY_ARRAY,   /* const float * or const int32_t * <-> moxie.Array or None; `more` says which */
+    MPY_ROUTE,   /* moxie_route_fn and its user <-> a callable or None; `more` is unused */
+    MPY_SLOT_MAP /* const moxie_slot_map * <-> moxie.SlotMap or None */
 } mpy_kind;
 
 typedef struct mpy_choice {
@@ -132,9 +140,12 @@ extern const mpy_record mpy_difference_record, mpy_machine_record, mpy_kernel_re
 extern const mpy_record mpy_preset_record, mpy_family_record, mpy_format_record, mpy_scheme_record;
 extern const mpy_record mpy_scheme_args_record, mpy_finding_record, mpy_lint_info_record, mpy_rule_record;
 extern const mpy_record mpy_cuda_info_record, mpy_cuda_device_record;
+extern const mpy_record mpy_transport_info_record, mpy_losses_record, mpy_phase_record, mpy_mover_report_record;
+extern const mpy_record mpy_parallel_args_record, mpy_parallel_record, mpy_fused_moe_args_record;
+extern const mpy_record mpy_fused_moe_record, mpy_parallel_layer_record, mpy_all2all_record;
 /* Every record, NULL at the end. */
 extern const mpy_record *const mpy_records[];
-extern const mpy_choice mpy_backends[], mpy_modes[];
+extern const mpy_choice mpy_backends[], mpy_modes[], mpy_token_layouts[], mpy_degraded[], mpy_expert_maps[];
 
 /* The Python object of a C struct. `config` gives the lengths of arrays; NULL: the struct has none. `extra`, if not
  * NULL, becomes the value of one more field after the last; its reference is taken in any case. */
@@ -144,6 +155,14 @@ PyObject *mpy_record_to_python(const mpy_record *record, const void *data, const
 int mpy_record_from_python(const mpy_record *record, PyObject *object, void *data, PyObject *keep);
 /* A layer configuration, whose arrays have the lengths that it asks for. */
 int mpy_config_from_python(PyObject *object, moxie_layer_config *config, PyObject *keep);
+/* A moxie_slot_map from a moxie.SlotMap; `keep` holds it and its arrays. NULL with an exception. */
+const moxie_slot_map *mpy_slot_map_from(PyObject *object, PyObject *keep);
+PyObject *mpy_slot_map_to(const moxie_slot_map *map);
+/* Routing by a Python callable (py_routing.c): fills custom and custom_user; `keep` holds what they need. */
+int mpy_route_set(moxie_routing *routing, PyObject *callable, PyObject *keep);
+void mpy_route_sizes(moxie_routing *routing, const moxie_layer_config *config);
+/* The callable, borrowed; None where there is none of Python's. */
+PyObject *mpy_route_get(const moxie_routing *routing);
 int mpy_choice_value(const mpy_choice *list, const char *what, const char *name, int32_t *out);
 
 /* ---- options of a call (py_executor.c) ------------------------------------------------------ */
@@ -157,19 +176,52 @@ typedef struct mpy_options {
     char isa[16], device[32];
     PyObject *executor; /* a reference */
     PyObject *progress; /* borrowed */
+    PyObject *comm;     /* borrowed */
 } mpy_options;
 
-/* The keywords backend, mode, isa, max_tokens, threads, device, progress of a call, all optional. */
-#define MPY_OPTION_KEYWORDS "backend", "mode", "isa", "max_tokens", "threads", "device", "progress"
+/* The keywords of a call that takes options, all optional; their formats for PyArg_ParseTupleAndKeywords, and where the
+ * values go. */
+#define MPY_OPTION_KEYWORDS                                                                                            \
+    "backend", "mode", "isa", "max_tokens", "threads", "device", "progress", "comm", "token_layout",                   \
+        "max_adapter_rank", "exchange_capacity", "degraded", "spare_slots"
+#define MPY_OPTION_FORMATS "zzzLOzOOziLzi"
+#define MPY_OPTION_TARGETS(o)                                                                                          \
+    &(o).backend, &(o).mode, &(o).isa, &(o).max_tokens, &(o).threads, &(o).device, &(o).progress, &(o).comm,           \
+        &(o).token_layout, &(o).max_adapter_rank, &(o).exchange_capacity, &(o).degraded, &(o).spare_slots
 typedef struct mpy_option_args {
-    const char *backend, *mode, *isa, *device;
-    long long max_tokens;
-    PyObject *threads, *progress;
+    const char *backend, *mode, *isa, *device, *token_layout, *degraded;
+    long long max_tokens, exchange_capacity;
+    int max_adapter_rank, spare_slots;
+    PyObject *threads, *progress, *comm;
 } mpy_option_args;
 int mpy_options_get(const mpy_option_args *args, mpy_options *out);
 void mpy_options_release(mpy_options *options);
 /* For moxie_progress_fn: calls `user`, a callable of (done, total); true or an exception ends the work. */
 int mpy_progress(void *user, int64_t done, int64_t total);
+
+/* ---- ranks (py_comm.c) ---------------------------------------------------------------------- */
+
+typedef struct mpy_comm mpy_comm;
+extern PyObject *mpy_comm_type, *mpy_mover_type;
+extern PyType_Spec mpy_comm_spec, mpy_mover_spec;
+/* The C comm of a moxie.Comm; NULL with an exception for anything else, and for a closed one. */
+moxie_comm *mpy_comm_get(PyObject *object);
+/* One run or operation at a time; without the GIL. `self` may be NULL. */
+void mpy_comm_lock(mpy_comm *self);
+void mpy_comm_unlock(mpy_comm *self);
+/* So many plans more use it; with the GIL. */
+void mpy_comm_use(mpy_comm *self, int32_t plans);
+/* mpy_raise() for a call that used the comm: an exception of its transport is the cause. `self` may be NULL. */
+void mpy_comm_raise(mpy_comm *self, const moxie_error *error);
+/* A call succeeded in spite of the transport's exceptions. */
+void mpy_comm_forget(mpy_comm *self);
+
+/* ---- LoRA (py_adapters.c) ------------------------------------------------------------------- */
+
+extern PyObject *mpy_adapters_type;
+extern PyType_Spec mpy_adapters_spec;
+/* What runs get; NULL with an exception for what is no moxie.Adapters. */
+const moxie_adapters *mpy_adapters_get(PyObject *object);
 
 /* ---- objects -------------------------------------------------------------------------------- */
 
@@ -189,6 +241,9 @@ typedef struct mpy_weights {
     PyObject *keep; /* list of the arrays that own_config points to */
 } mpy_weights;
 
+/* The C model of a moxie.Model. */
+const moxie_model *mpy_model_get(PyObject *object);
+
 PyObject *mpy_weights_of_model(PyObject *model, moxie_model_layer *loaded);
 /* Fills self->own from the arrays of the mapping (py_stacked.c). */
 int mpy_weights_stack(mpy_weights *self, PyObject *arrays);
@@ -205,18 +260,31 @@ typedef struct mpy_layer mpy_layer;
 const moxie_layer *mpy_layer_get(const mpy_layer *layer);
 const mpy_sizes *mpy_layer_sizes(const mpy_layer *layer);
 /* Runs share the layer; what changes its experts has it alone. Both are called without the GIL. */
+moxie_layer *mpy_layer_change(mpy_layer *layer);
+void mpy_layer_alone(mpy_layer *layer);
 void mpy_layer_share(mpy_layer *layer);
 void mpy_layer_done(mpy_layer *layer);
+
+/* Host memory that plans share (py_workspace.c). */
+typedef struct mpy_workspace mpy_workspace;
+extern PyObject *mpy_workspace_type;
+extern PyType_Spec mpy_workspace_spec;
+int mpy_workspace_reserve(mpy_workspace *self, uint64_t bytes);
+/* Its memory, for one run; without the GIL. */
+void *mpy_workspace_lock(mpy_workspace *self);
+void mpy_workspace_unlock(mpy_workspace *self);
 
 typedef struct mpy_plan mpy_plan;
 struct mpy_plan {
     PyObject_HEAD moxie_plan *plan;
     mpy_layer *layer; /* a reference; NULL for an explained plan */
     PyObject *executor;
+    mpy_comm *comm; /* a reference; NULL: this rank alone */
     mpy_sizes sizes;
     bool on_gpu;
     uint64_t workspace_bytes;
     void *host_workspace;
+    mpy_workspace *shared;   /* a reference; NULL: host_workspace */
     PyObject *gpu_workspace; /* an array of the caller's, or one made in the first run */
     void *lock;              /* one run at a time */
 };
@@ -233,5 +301,6 @@ int mpy_run_init(void);
 
 /* Functions of the module, each file's table ends with a NULL name. */
 extern PyMethodDef mpy_list_functions[], mpy_scheme_functions[], mpy_checkpoint_functions[];
+extern PyMethodDef mpy_comm_functions[], mpy_parallel_functions[];
 
 #endif /* PY_MOXIE_H */

@@ -38,10 +38,15 @@ static int create(mpy_plan *self, const mpy_options *options)
     moxie_error error = { 0 };
     moxie_status status;
     const moxie_layer *layer = mpy_layer_get(self->layer);
-    Py_BEGIN_ALLOW_THREADS status = moxie_plan_create(layer, &options->c, &self->plan, &error);
+    self->comm = (mpy_comm *)Py_XNewRef(options->comm);
+    if (self->comm != NULL)
+        mpy_comm_use(self->comm, 1);
+    Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self->comm);
+    status = moxie_plan_create(layer, &options->c, &self->plan, &error);
+    mpy_comm_unlock(self->comm);
     Py_END_ALLOW_THREADS if (status != MOXIE_OK)
     {
-        mpy_raise(&error);
+        mpy_comm_raise(self->comm, &error);
         return -1;
     }
     self->sizes = *mpy_layer_sizes(self->layer);
@@ -50,8 +55,10 @@ static int create(mpy_plan *self, const mpy_options *options)
         const moxie_plan_step *step = moxie_plan_step_at(self->plan, i);
         self->on_gpu = self->on_gpu || (step->chosen && strncmp(step->isa, "cuda", 4) == 0);
     }
-    if (self->on_gpu)
+    if (self->on_gpu && self->shared == NULL)
         return make_lock(self);
+    if (self->shared != NULL)
+        return mpy_workspace_reserve(self->shared, self->workspace_bytes) < 0 ? -1 : make_lock(self);
     self->host_workspace = mpy_plan_workspace(self->workspace_bytes);
     return self->host_workspace == NULL ? -1 : make_lock(self);
 }
@@ -76,8 +83,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
     mpy_option_args o = { 0 };
     mpy_options options = { 0 };
     PyObject *layer, *workspace = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$zzzLOzOO", names, &layer, &o.backend, &o.mode, &o.isa,
-                                     &o.max_tokens, &o.threads, &o.device, &o.progress, &workspace))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$" MPY_OPTION_FORMATS "O", names, &layer, MPY_OPTION_TARGETS(o),
+                                     &workspace))
         return NULL;
     mpy_plan *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_plan *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
@@ -90,11 +97,14 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
         self->layer = (mpy_layer *)layer;
         Py_INCREF(layer);
     }
-    if (workspace != Py_None) {
-        self->gpu_workspace = workspace;
-        Py_INCREF(workspace);
-    }
-    if (runs < 0 || (runs ? create(self, &options) : explain(self, layer, &options)) < 0)
+    if (Py_TYPE(workspace) == (PyTypeObject *)mpy_workspace_type)
+        self->shared = (mpy_workspace *)Py_NewRef(workspace);
+    else if (workspace != Py_None)
+        self->gpu_workspace = Py_NewRef(workspace);
+    if (self->shared != NULL && options.comm != NULL) {
+        mpy_fail(MOXIE_ERR_ARGUMENT, "workspace: ranks of one process would wait for each other in a shared workspace");
+        Py_CLEAR(self);
+    } else if (runs < 0 || (runs ? create(self, &options) : explain(self, layer, &options)) < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -104,8 +114,12 @@ static void plan_free(PyObject *object)
     mpy_plan *self = (mpy_plan *)object;
     PyTypeObject *type = Py_TYPE(object);
     moxie_plan_destroy(self->plan);
+    if (self->comm != NULL)
+        mpy_comm_use(self->comm, -1);
+    Py_XDECREF((PyObject *)self->comm);
     free(self->host_workspace);
     Py_XDECREF(self->gpu_workspace);
+    Py_XDECREF((PyObject *)self->shared);
     Py_XDECREF((PyObject *)self->layer);
     Py_XDECREF(self->executor);
     if (self->lock != NULL)
@@ -125,6 +139,31 @@ static PyObject *get_steps(PyObject *object, void *none)
         if (step == NULL || PyList_Append(list, step) < 0)
             Py_CLEAR(list);
         Py_XDECREF(step);
+    }
+    return list;
+}
+
+static PyObject *get_losses(PyObject *object, void *none)
+{
+    moxie_losses losses = MOXIE_LOSSES_INIT;
+    moxie_error error = { 0 };
+    (void)none;
+    if (moxie_plan_losses(((mpy_plan *)object)->plan, &losses, &error) == MOXIE_OK)
+        return mpy_record_to_python(&mpy_losses_record, &losses, NULL, NULL);
+    mpy_raise(&error);
+    return NULL;
+}
+
+static PyObject *phases(PyObject *object, PyObject *args)
+{
+    int worker = 0;
+    moxie_plan_phase phase = MOXIE_PLAN_PHASE_INIT;
+    PyObject *list = PyArg_ParseTuple(args, "|i", &worker) ? PyList_New(0) : NULL;
+    for (int32_t i = 0; list != NULL && moxie_plan_phase_at(((mpy_plan *)object)->plan, worker, i, &phase); i++) {
+        PyObject *item = mpy_record_to_python(&mpy_phase_record, &phase, NULL, NULL);
+        if (item == NULL || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
     }
     return list;
 }
@@ -156,7 +195,7 @@ static PyMethodDef methods[] = {
     { "run", CALL(mpy_plan_run),
       "run($self, hidden, *, out=None, ids=None, weights=None, logits=None, router_hidden=None,\n"
       "    token_ids=None, ids_out=None, weights_out=None, logits_out=None, padding=None,\n"
-      "    bias_choice=None, stream=None)\n--\n\n"
+      "    bias_choice=None, adapters=None, adapter_ids=None, stream=None)\n--\n\n"
       "Runs the layer on T tokens: router, experts, weighted sum. Returns `out`.\n\n"
       "hidden         [T, H] of the layer's dtype\n"
       "out            [T, H] likewise; None: a new array of the kind that `hidden` is. It may not overlap an input\n"
@@ -169,6 +208,7 @@ static PyMethodDef methods[] = {
       "ids_out, weights_out, logits_out   [T, K] int32, [T, K] float32, [T, E] float32: filled when given\n"
       "padding        [T] uint8 or bool: tokens that are padding, which choose no expert\n"
       "bias_choice    [T] uint8 or bool: tokens that choose with routing.bias_alt\n"
+      "adapters, adapter_ids   a moxie.Adapters of the layer, and each token's adapter: [T] int32, -1 for none\n"
       "stream         CUDA stream: an int, or an object with cuda_stream, ptr or __cuda_stream__; None: torch's "
       "current\n"
       "               stream for torch tensors, else the default stream\n\n"
@@ -180,7 +220,7 @@ static PyMethodDef methods[] = {
       "      weights_out=None, logits_out=None, padding=None, bias_choice=None)\n--\n\n"
       "The first part of a run: chooses experts. Returns (ids, weights), [T, K] int32 and float32." },
     { "experts", CALL(mpy_plan_experts),
-      "experts($self, hidden, ids, weights, *, out=None)\n--\n\n"
+      "experts($self, hidden, ids, weights, *, out=None, adapters=None, adapter_ids=None)\n--\n\n"
       "The second part: [T, K, H] float32, the result of each choice, not yet weighted; 0 where a choice is skipped." },
     { "combine", CALL(mpy_plan_combine),
       "combine($self, rows, ids, weights, *, hidden=None, out=None)\n--\n\n"
@@ -193,10 +233,12 @@ static PyMethodDef methods[] = {
       "`weights`. Returns a list of StageReport; the run is right when each worst_ratio is at most 1. Slow. The "
       "arguments\n"
       "are those of run()." },
+    { "phases", phases, METH_VARARGS,
+      "phases($self, worker=0, /)\n--\n\nWhere the time of its runs went so far: a list of PlanPhase, of one worker." },
     { "run_pointers", CALL(mpy_plan_run_pointers),
       "run_pointers($self, tokens, hidden, output, ids=0, weights=0, logits=0, logits_dtype=\"f32\",\n"
       "             ids_out=0, weights_out=0, logits_out=0, router_hidden=0, token_ids=0, padding=0,\n"
-      "             workspace=0, stream=0)\n--\n\n"
+      "             workspace=0, stream=0, bias_choice=0, adapters=None, adapter_ids=0)\n--\n\n"
       "run() on addresses, for adapters that have checked their arrays: nothing is checked here. For a plan on a GPU "
       "all\n"
       "are device addresses, `workspace` of workspace_bytes at a multiple of 256, and the call only enqueues on "
@@ -207,6 +249,7 @@ static PyGetSetDef attributes[] = {
     { "steps", get_steps, NULL,
       "A list of Step, in the order they run; before each come the better kernels that were rejected for it.", NULL },
     { "workspace_bytes", get_workspace_bytes, NULL, "Bytes of memory that a run needs besides its arrays.", NULL },
+    { "losses", get_losses, NULL, "Losses of the last run, of a plan with `degraded`.", NULL },
     { "on_gpu", get_on_gpu, NULL, "Whether its kernels run on a CUDA device.", NULL },
     { "layer", get_layer, NULL, "Its Layer; None for a plan that only explains.", NULL },
     { NULL, NULL, NULL, NULL, NULL }

@@ -27,18 +27,40 @@ static moxie_status perform(mpy_call *c, what w, moxie_error *error)
     return MOXIE_ERR_ARGUMENT;
 }
 
+/* A shared workspace is this run's alone; on a GPU it is not used, and host runs there copy. */
+static void enter_workspace(mpy_call *c)
+{
+    if (c->plan->shared != NULL && !c->on_device)
+        c->args.workspace = mpy_workspace_lock(c->plan->shared);
+}
+
+static void leave_workspace(const mpy_call *c)
+{
+    if (c->plan->shared != NULL && !c->on_device)
+        mpy_workspace_unlock(c->plan->shared);
+}
+
 /* One run of a plan at a time. */
 static int release_gil_and_run(mpy_call *c, what w)
 {
     moxie_error error = { 0 };
     moxie_status status;
+    mpy_comm *comm = c->plan->comm;
     Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(c->plan->lock);
+    mpy_comm_lock(comm);
+    enter_workspace(c);
     mpy_layer_share(c->plan->layer);
     status = perform(c, w, &error);
     mpy_layer_done(c->plan->layer);
+    leave_workspace(c);
+    mpy_comm_unlock(comm);
     pthread_mutex_unlock(c->plan->lock);
-    Py_END_ALLOW_THREADS if (status == MOXIE_OK) return 0;
-    mpy_raise(&error);
+    Py_END_ALLOW_THREADS if (status == MOXIE_OK)
+    {
+        mpy_comm_forget(comm); /* what a degraded run went without */
+        return 0;
+    }
+    mpy_comm_raise(comm, &error);
     return -1;
 }
 
@@ -56,6 +78,8 @@ static const uint32_t routing_inputs = BIT(ROUTER_HIDDEN) | BIT(LOGITS) | BIT(TO
                                        BIT(WEIGHTS_OUT) | BIT(LOGITS_OUT) | BIT(PADDING) | BIT(BIAS_CHOICE) |
                                        BIT(STREAM);
 
+static const uint32_t lora_inputs = BIT(ADAPTERS) | BIT(ADAPTER_IDS);
+
 PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *keywords)
 {
     static const mpy_operand order[] = { HIDDEN };
@@ -65,7 +89,7 @@ PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyOb
     c.plan = (mpy_plan *)self;
     PyObject *out = NULL;
     if (mpy_call_arguments(&c, args, n, keywords, order, 1,
-                           routing_inputs | BIT(HIDDEN) | BIT(OUT) | BIT(IDS) | BIT(WEIGHTS)) == 0 &&
+                           routing_inputs | lora_inputs | BIT(HIDDEN) | BIT(OUT) | BIT(IDS) | BIT(WEIGHTS)) == 0 &&
         mpy_call_take(&c, HIDDEN) == 0)
         out = mpy_call_output(&c, OUT, c.given[HIDDEN]);
     if (out != NULL && execute(&c, RUN, c.given[HIDDEN]) < 0)
@@ -96,7 +120,8 @@ PyObject *mpy_plan_experts(PyObject *self, PyObject *const *args, Py_ssize_t n, 
     static const mpy_operand order[] = { HIDDEN, IDS, WEIGHTS };
     mpy_call c = { .plan = (mpy_plan *)self };
     PyObject *rows = NULL;
-    if (mpy_call_arguments(&c, args, n, keywords, order, 3, BIT(HIDDEN) | BIT(IDS) | BIT(WEIGHTS) | BIT(OUT)) == 0) {
+    if (mpy_call_arguments(&c, args, n, keywords, order, 3,
+                           lora_inputs | BIT(HIDDEN) | BIT(IDS) | BIT(WEIGHTS) | BIT(OUT)) == 0) {
         c.given[ROWS] = c.given[OUT]; /* what `out` is here */
         c.given[OUT] = NULL;
         c.rows_written = true;
@@ -152,9 +177,11 @@ static PyObject *check(mpy_call *c, const moxie_weights *weights)
     if (mpy_call_output(c, OUT, c->given[HIDDEN]) == NULL || mpy_call_workspace(c, c->given[HIDDEN]) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(c->plan->lock);
+    enter_workspace(c);
     mpy_layer_share(c->plan->layer);
     status = moxie_plan_check(c->plan->plan, weights, &c->args, &report, &error);
     mpy_layer_done(c->plan->layer);
+    leave_workspace(c);
     pthread_mutex_unlock(c->plan->lock);
     Py_END_ALLOW_THREADS if (status != MOXIE_OK)
     {
@@ -173,7 +200,7 @@ PyObject *mpy_plan_check(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
     PyObject *list = NULL;
     if (n < 1 || PyObject_IsInstance(args[0], mpy_weights_type) != 1)
         return PyErr_Format(PyExc_TypeError, "check: the first argument is the layer's moxie.Weights");
-    const uint32_t allowed = routing_inputs | BIT(HIDDEN) | BIT(OUT) | BIT(IDS) | BIT(WEIGHTS);
+    const uint32_t allowed = routing_inputs | lora_inputs | BIT(HIDDEN) | BIT(OUT) | BIT(IDS) | BIT(WEIGHTS);
     if (mpy_call_arguments(&c, args + 1, n - 1, keywords, order, 1, allowed) == 0 && mpy_call_take(&c, HIDDEN) == 0)
         list = check(&c, ((mpy_weights *)args[0])->weights);
     mpy_call_release(&c);
@@ -182,15 +209,19 @@ PyObject *mpy_plan_check(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-static const char *const pointer_names[] = { "tokens",        "hidden",       "output",  "ids",         "weights",
-                                             "logits",        "logits_dtype", "ids_out", "weights_out", "logits_out",
-                                             "router_hidden", "token_ids",    "padding", "workspace",   "stream" };
+static const char *const pointer_names[] = { "tokens",        "hidden",       "output",     "ids",         "weights",
+                                             "logits",        "logits_dtype", "ids_out",    "weights_out", "logits_out",
+                                             "router_hidden", "token_ids",    "padding",    "workspace",   "stream",
+                                             "bias_choice",   "adapters",     "adapter_ids" };
 enum {
     N_POINTERS = sizeof pointer_names / sizeof pointer_names[0],
     TOKENS = 0,
     LOGITS_DTYPE = 6,
     AT_WORKSPACE = 13,
-    AT_STREAM = 14
+    AT_STREAM = 14,
+    BIAS_CHOICES = 15,
+    ADAPTERS_OBJECT = 16,
+    ADAPTER_NUMBERS = 17
 };
 
 static int find_pointers(PyObject *const *args, Py_ssize_t n, PyObject *keywords, PyObject *given[N_POINTERS])
@@ -222,15 +253,18 @@ PyObject *mpy_plan_run_pointers(PyObject *self, PyObject *const *args, Py_ssize_
     if (find_pointers(args, n, keywords, given) < 0)
         return NULL;
     for (int i = 0; i < N_POINTERS; i++)
-        if (given[i] != NULL && i != TOKENS && i != LOGITS_DTYPE)
+        if (given[i] != NULL && i != TOKENS && i != LOGITS_DTYPE && i != ADAPTERS_OBJECT)
             at[i] = PyLong_AsVoidPtr(given[i]);
     c.args.tokens = given[TOKENS] == NULL ? 0 : PyLong_AsLongLong(given[TOKENS]);
     if (given[LOGITS_DTYPE] != NULL) {
         const char *name = PyUnicode_AsUTF8AndSize(given[LOGITS_DTYPE], NULL);
         c.args.logits_dtype = name == NULL ? 0 : moxie_dtype_from_name(name);
     }
+    if (given[ADAPTERS_OBJECT] != NULL && given[ADAPTERS_OBJECT] != Py_None)
+        c.args.adapters = mpy_adapters_get(given[ADAPTERS_OBJECT]);
     if (PyErr_Occurred())
         return NULL;
+    c.args.bias_choice = at[BIAS_CHOICES], c.args.adapter_ids = at[ADAPTER_NUMBERS];
     c.args.hidden = at[1], c.args.output = at[2], c.args.ids = at[3], c.args.weights = at[4], c.args.logits = at[5];
     c.args.ids_out = at[7], c.args.weights_out = at[8], c.args.logits_out = at[9], c.args.router_hidden = at[10];
     c.args.token_ids = at[11], c.args.padding = at[12];

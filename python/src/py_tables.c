@@ -3,27 +3,10 @@
  * py_tables.c - every public struct that Python sees, field by field, in the order of its class in moxie/records.py.
  * A new field of a struct is one line here and one there; python/tests/test_records.py compares them.
  */
-#include "py_moxie.h"
+#include "py_tables.h"
 
 #include <moxie/moxie_cuda.h>
 #include <moxie/moxie_lint.h>
-
-#define F(type, field, kind)                                                                                           \
-    {                                                                                                                  \
-#field, MPY_##kind, offsetof(type, field), NULL, 0                                                             \
-    }
-#define FM(type, field, kind, more)                                                                                    \
-    {                                                                                                                  \
-#field, MPY_##kind, offsetof(type, field), more, 0                                                             \
-    }
-#define FN(type, field, kind, n)                                                                                       \
-    {                                                                                                                  \
-#field, MPY_##kind, offsetof(type, field), NULL, offsetof(type, n)                                             \
-    }
-#define END                                                                                                            \
-    {                                                                                                                  \
-        NULL, MPY_I32, 0, NULL, 0                                                                                      \
-    }
 
 /* ---- choices -------------------------------------------------------------------------------- */
 
@@ -56,6 +39,7 @@ static const mpy_choice scores[] = { { "logit", MOXIE_SCORE_LOGIT },
 static const mpy_choice selects[] = { { "topk", MOXIE_SELECT_TOPK },
                                       { "table", MOXIE_SELECT_TABLE },
                                       { "sparsemixer", MOXIE_SELECT_SPARSEMIXER },
+                                      { "custom", MOXIE_SELECT_CUSTOM },
                                       { "sim_uniform", MOXIE_SELECT_SIM_UNIFORM },
                                       { "sim_normal", MOXIE_SELECT_SIM_NORMAL },
                                       { NULL, 0 } };
@@ -93,9 +77,9 @@ static const mpy_choice row_norms[] = { { "none", MOXIE_ROW_NORM_NONE },
                                         { "rms", MOXIE_ROW_NORM_RMS },
                                         { "rms_weighted", MOXIE_ROW_NORM_RMS_WEIGHTED },
                                         { NULL, 0 } };
-static const mpy_choice expert_maps[] = { { "linear", MOXIE_MAP_LINEAR },
-                                          { "round_robin", MOXIE_MAP_ROUND_ROBIN },
-                                          { NULL, 0 } };
+const mpy_choice mpy_expert_maps[] = { { "linear", MOXIE_MAP_LINEAR },
+                                       { "round_robin", MOXIE_MAP_ROUND_ROBIN },
+                                       { NULL, 0 } };
 static const mpy_choice severities[] = { { "note", MOXIE_SEVERITY_NOTE },
                                          { "warning", MOXIE_SEVERITY_WARNING },
                                          { "error", MOXIE_SEVERITY_ERROR },
@@ -146,8 +130,7 @@ static const mpy_field activation_fields[] = { FM(moxie_activation, kind, CHOICE
                                                END };
 const mpy_record mpy_activation_record = { "Activation", activation_fields };
 
-/* Without custom and custom_user: a callback of Python's would need the interpreter in every run. Call Plan.run with
- * ids and weights instead. */
+/* custom_user is the binding's own (py_routing.c). */
 static const mpy_field routing_fields[] = { FM(moxie_routing, score, CHOICE, scores),
                                             FM(moxie_routing, select, CHOICE, selects),
                                             FM(moxie_routing, weight, CHOICE, weights_from),
@@ -166,6 +149,7 @@ static const mpy_field routing_fields[] = { FM(moxie_routing, score, CHOICE, sco
                                             FM(moxie_routing, per_expert_scale, ARRAY, &per_choice),
                                             FM(moxie_routing, table, ARRAY, &table),
                                             F(moxie_routing, seed, U64),
+                                            F(moxie_routing, custom, ROUTE),
                                             F(moxie_routing, softcap, F32),
                                             F(moxie_routing, zero_experts, I32),
                                             FM(moxie_routing, zero_kind, CHOICE, zero_kinds),
@@ -210,7 +194,7 @@ static const mpy_field layer_config_fields[] = { F(moxie_layer_config, dtype, DT
                                                  F(moxie_layer_config, router_has_bias, FLAG),
                                                  F(moxie_layer_config, ep_size, I32),
                                                  F(moxie_layer_config, ep_rank, I32),
-                                                 FM(moxie_layer_config, ep_map, CHOICE, expert_maps),
+                                                 FM(moxie_layer_config, ep_map, CHOICE, mpy_expert_maps),
                                                  FM(moxie_layer_config, router_norm, STRUCT, &row_norm_record),
                                                  FM(moxie_layer_config, expert_norm, STRUCT, &row_norm_record),
                                                  F(moxie_layer_config, has_shared_activation, FLAG),
@@ -218,6 +202,8 @@ static const mpy_field layer_config_fields[] = { F(moxie_layer_config, dtype, DT
                                                     &mpy_activation_record),
                                                  F(moxie_layer_config, tp_size, I32),
                                                  F(moxie_layer_config, tp_rank, I32),
+                                                 F(moxie_layer_config, slot_map, SLOT_MAP),
+                                                 F(moxie_layer_config, round_results, FLAG),
                                                  END };
 const mpy_record mpy_layer_config_record = { "LayerConfig", layer_config_fields };
 
@@ -433,16 +419,14 @@ static const mpy_field rule_fields[] = { F(moxie_lint_rule, name, TEXT),
                                          END };
 const mpy_record mpy_rule_record = { "LintRule", rule_fields };
 
-const mpy_record *const mpy_records[] = { &mpy_quant_record,       &mpy_activation_record,
-                                          &mpy_routing_record,     &row_norm_record,
-                                          &shared_record,          &mpy_layer_config_record,
-                                          &mpy_model_info_record,  &mpy_layer_info_record,
-                                          &mpy_step_record,        &mpy_stage_record,
-                                          &mpy_difference_record,  &mpy_machine_record,
-                                          &mpy_kernel_record,      &mpy_limits_record,
-                                          &mpy_preset_record,      &mpy_family_record,
-                                          &mpy_format_record,      &mpy_cuda_info_record,
-                                          &mpy_cuda_device_record, &desc_record,
-                                          &mpy_scheme_record,      &mpy_scheme_args_record,
-                                          &mpy_finding_record,     &mpy_lint_info_record,
-                                          &mpy_rule_record,        NULL };
+const mpy_record *const mpy_records[] = {
+    &mpy_quant_record,        &mpy_activation_record,     &mpy_routing_record,     &row_norm_record,
+    &shared_record,           &mpy_layer_config_record,   &mpy_model_info_record,  &mpy_layer_info_record,
+    &mpy_step_record,         &mpy_stage_record,          &mpy_difference_record,  &mpy_machine_record,
+    &mpy_kernel_record,       &mpy_limits_record,         &mpy_preset_record,      &mpy_family_record,
+    &mpy_format_record,       &mpy_cuda_info_record,      &mpy_cuda_device_record, &desc_record,
+    &mpy_scheme_record,       &mpy_scheme_args_record,    &mpy_finding_record,     &mpy_lint_info_record,
+    &mpy_rule_record,         &mpy_transport_info_record, &mpy_losses_record,      &mpy_phase_record,
+    &mpy_mover_report_record, &mpy_parallel_args_record,  &mpy_parallel_record,    &mpy_fused_moe_args_record,
+    &mpy_fused_moe_record,    &mpy_parallel_layer_record, &mpy_all2all_record,     NULL
+};

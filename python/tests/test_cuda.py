@@ -84,5 +84,62 @@ def test_what_does_not_go(layer):
         plan.experts(x, ids, weights, out=rows)
 
 
+def test_streams():
+    """An int, torch's and CuPy's streams, NVIDIA's protocol: the address that reaches DLPack and the library."""
+    from moxie._arrays import stream_of
+
+    class Named:
+        def __init__(self, **attributes):
+            self.__dict__.update(attributes)
+
+    class Protocol:
+        def __cuda_stream__(self):
+            return (0, 77)
+
+    assert stream_of(None, Named(cuda_stream=75)) == 75 and stream_of(None, Named(ptr=76)) == 76
+    assert stream_of(None, Protocol()) == 77 and stream_of(np.zeros(1), None) == 0
+    with pytest.raises(TypeError, match="a CUDA stream is wanted"):
+        stream_of(None, object())
+
+
+def test_a_protocol_s_stream_reaches_the_arrays(layer):
+    class Protocol:
+        def __cuda_stream__(self):
+            return (0, 0)
+
+    plan = layer.plan(workspace=on_device(np.zeros(layer.plan().workspace_bytes, np.uint8), 1, 8))
+    x, out = on_device(states(4), 4, 16), on_device(np.zeros((4, 256), np.uint16), 4, 16)
+    plan.run(x, out=out, stream=Protocol())
+    assert x.stream == 1 and np.array_equal(out.values, layer.plan().run(states(4)))
+
+
+def test_torch_s_operator(layer, monkeypatch):
+    """fused_moe for tensors on CUDA, with host memory in their place: workspace, stream, growth, refusals."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import moxie.torch as mt
+
+    asked, streams = [], []
+
+    def memory(count, device):
+        asked.append((count, device))
+        return torch.from_numpy(aligned((count,), np.uint8))
+
+    monkeypatch.setattr(mt, "_device_memory", memory)
+    monkeypatch.setattr(mt, "_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(mt, "_stream", lambda tensor: streams.append(tensor.shape) or 0)
+    moe = mt.MoELayer(layer, max_tokens=4)
+    assert asked == [(layer.plan(max_tokens=4).workspace_bytes, 0)]
+    for tokens in (0, 3, 9, 2):
+        x = torch.from_numpy(states(tokens).view(np.int16)).view(torch.bfloat16)
+        want = torch.from_numpy(layer.plan().run(states(tokens)).view(np.int16)).view(torch.bfloat16)
+        assert torch.equal(moe(x), want), tokens
+        ids, weights = (torch.from_numpy(np.asarray(a)) for a in layer.plan().route(states(tokens)))
+        assert torch.equal(moe(x, ids.long(), weights), want), tokens
+    assert len(streams) == 8 and len(asked) == 2 and asked[1][0] > asked[0][0]  # one larger workspace
+    monkeypatch.setattr(mt, "_on_gpu", lambda tensor: False)
+    with pytest.raises(ValueError, match="on cuda; it is"):
+        moe(x)
+
+
 def test_the_machine():
     assert moxie.cuda_info().devices >= 1 and moxie.cuda_devices()[0].usable and moxie.cuda_kernels()

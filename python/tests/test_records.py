@@ -36,7 +36,7 @@ def test_every_field_goes_to_c(tmp_path):
     array = np.arange(config.experts, dtype=np.float32)
     table = np.zeros((7, config.top_k), np.int32)
     arrays = {"bias": array, "per_expert_scale": array, "bias_alt": array, "expert_alpha": array, "expert_beta": array,
-              "expert_limit": array, "table": table}
+              "expert_limit": array, "table": table, "custom": len, "slot_map": moxie.SlotMap((1, 0, -1), (0, 2, 3), 2, 9)}
     back = _moxie._round_trip
     assert back(config) == config
     changed = 0

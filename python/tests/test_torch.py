@@ -38,14 +38,45 @@ def test_bits_are_those_of_the_plan(plan, moe):
 def test_shapes_strides_and_gradients(plan, moe):
     x = hidden(6)
     want = plan.run(x)
-    assert mt._open[moe.number].ready[0] == 4  # 6 tokens had a plan of their own
     assert torch.equal(moe(x.view(2, 3, 256)), want.view(2, 3, 256))
+    opened = mt._open[moe.number]
+    assert (opened.ready[0], opened.large[0]) == (4, 8)  # 6 tokens have the plan that grows
     assert torch.equal(moe(x.t().contiguous().t()), want)
     wants = x.clone().requires_grad_()
     y = moe(wants)
     assert torch.equal(y, want)
     with pytest.raises(RuntimeError, match="no autograd formula"):
         y.sum().backward()
+
+
+def test_layers_share_a_workspace(layer, plan):
+    """Many layers, one workspace, as large as the largest needs; in eight threads they take turns."""
+    import threading
+
+    workspace = moxie.Workspace()
+    layers = [mt.MoELayer(layer, max_tokens=4, workspace=workspace, threads=1) for _ in range(8)]
+    needed = layer.plan(max_tokens=4, threads=1).workspace_bytes
+    assert workspace.nbytes == needed > 0
+    x = [hidden(3, seed) for seed in range(8)]
+    want, wrong = [plan.run(a) for a in x], []
+
+    def work(i):
+        for _ in range(30):
+            if not torch.equal(layers[i](x[i]), want[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and workspace.nbytes == needed
+    big = hidden(9)
+    assert torch.equal(layers[0](big), plan.run(big)) and workspace.nbytes > needed
+    assert layer.plan(workspace=workspace).run(big).equal(plan.run(big))
+    (comm,) = moxie.Comm.local(1)
+    with pytest.raises(moxie.ArgumentError, match="wait for each other"):
+        layer.plan(comm=comm, workspace=workspace)
 
 
 def test_skipped_ids(plan, moe):
@@ -129,15 +160,75 @@ def test_the_module(checkpoint, plan):
     moe = mt.MoELayer.from_model(checkpoint(), 0, threads=1, max_tokens=8)
     x = hidden(5)
     assert torch.equal(moe(x), plan.run(x))
-    assert not list(moe.parameters()) and not moe.state_dict() and "8 experts" in repr(moe)
+    assert not list(moe.parameters()) and "8 experts" in repr(moe)
+
+
+def raw(tensor):
+    return tensor.contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize("preset, format", (("gpt-oss-20b", "mxfp4-gptoss"), ("qwen3-30b-a3b", "fp8-block"),
+                                            ("qwen3-30b-a3b", "awq"), ("deepseek-v3", "fp8-block")))
+def test_the_state_dict_is_the_checkpoint_s(checkpoint, tmp_path, preset, format):
+    from conftest import read_safetensors
+
+    here = checkpoint(preset, format, 16)
+    moe = mt.MoELayer.from_model(here, threads=1, max_tokens=8)
+    files = {}
+    for file in here.glob("*.safetensors"):
+        files |= read_safetensors(file)
+    state = moe.state_dict(prefix=moe.prefix)
+    assert set(state) == {n for n in files if n.startswith(moe.prefix)} and len(state) > 4
+    for name, tensor in state.items():
+        assert raw(tensor).numpy().tobytes() == files[name].tobytes(), name
+    # other numbers go in, and come out again; the outputs are those of a checkpoint that has them
+    x = hidden(5)
+    before = moe(x)
+    # of every tensor the first half changes places with the second one: still numbers of the format
+    other = {n: (t.roll(t.shape[0] // 2, 0) if t.dtype.itemsize > 1 else t.view(torch.uint8).roll(t.shape[0] // 2, 0).view(t.dtype))
+             if ".experts." in n and "gate.weight" not in n and t.dim() else t for n, t in state.items()}
+    moved = {n[len(moe.prefix) :]: t for n, t in other.items()}
+    assert not moe.load_state_dict(moved).missing_keys
+    model = moxie.Model(here, {n: t.contiguous() for n, t in other.items()})
+    want = model.layer(threads=1, max_tokens=8).plan().run(x)
+    assert torch.equal(moe(x), want) and not torch.equal(want, before)
+    again = moe.state_dict()
+    assert set(again) == set(moved) and all(torch.equal(raw(again[n]), raw(moved[n])) for n in moved)
+    # through torch's own file, mapped, into a module in a model
+    torch.save(moe.state_dict(), tmp_path / "state.pt")
+    fresh = torch.nn.ModuleDict({"mlp": mt.MoELayer.from_model(here, threads=1, max_tokens=8)})
+    loaded = torch.load(tmp_path / "state.pt", mmap=True)
+    fresh.load_state_dict({f"mlp.{n}": t for n, t in loaded.items()})
+    assert torch.equal(fresh["mlp"](x), want)
+    fresh.load_state_dict({f"mlp.{n[len(moe.prefix):]}": t for n, t in state.items()})
+    assert torch.equal(fresh["mlp"](x), before)
+
+
+def test_a_state_dict_that_does_not_fit(checkpoint):
+    moe = mt.MoELayer.from_model(checkpoint("qwen3-30b-a3b", "fp8-block"), threads=1, max_tokens=8)
+    x, state = hidden(3), moe.state_dict()
+    want = moe(x)
+    name = next(n for n in state if n.endswith("down_proj.weight"))
+    with pytest.raises(RuntimeError, match="Missing key"):
+        moe.load_state_dict({n: t for n, t in state.items() if n != name})
+    with pytest.raises(RuntimeError, match="Unexpected key.*nobody"):
+        moe.load_state_dict({**state, "nobody": torch.zeros(1)})
+    with pytest.raises(RuntimeError, match=name.split(".")[-2]):
+        moe.load_state_dict({**state, name: state[name][:8]})
+    assert torch.equal(moe(x), want)  # nothing was packed
+    alone = mt.MoELayer(moe.layer)
+    assert alone.prefix == "" and not alone.state_dict()
 
 
 def test_docs(checkpoint, tmp_path, monkeypatch):
-    """The torch block of docs/python.md."""
+    """The torch blocks of docs/python.md."""
     text = (pathlib.Path(__file__).parents[2] / "docs" / "python.md").read_text()
-    (block,) = re.findall(r"```python torch\n(.*?)```", text, re.S)
+    first, second = re.findall(r"```python torch\n(.*?)```", text, re.S)
     (tmp_path / "model").symlink_to(checkpoint("qwen3-30b-a3b", "fp8-block"))
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(block, names)
+    exec(first, names)
     assert torch.equal(names["y"], names["moe"](names["x"]))
+    exec(second, names)
+    assert "model.layers.0.mlp.experts.0.down_proj.weight" in names["state"]
+    assert torch.equal(names["moe"](names["x"]), names["moe"](names["x"], *names["moe"].layer.plan().route(names["x"])))
