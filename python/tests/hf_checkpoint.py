@@ -46,7 +46,7 @@ def make(path, preset, format, changes=SMALL, pack=None, seed=0, first=None, **s
         if re.search(r"\.experts\.|\.mlp\.gate\.|\.router\.|\.shared_experts\.", name):
             continue
         value = torch.ones(parameter.shape) if "norm" in name else torch.randn(parameter.shape) / parameter.shape[-1] ** 0.5
-        value = (value / 16 if "embed" in name or "o_proj" in name else value).to(torch.bfloat16)  # so that experts matter
+        value = (value / 64 if "embed" in name or "o_proj" in name else value).to(torch.bfloat16)  # so that experts matter
         rest.update(pack(name, value) if pack and "_proj" in name and value.dim() == 2 else {name: value})
     save_file(rest, path / "rest.safetensors", {"format": "pt"})
     names.update(dict.fromkeys(rest, "rest.safetensors"))
@@ -121,26 +121,41 @@ def compressed_int4(name, weight, group=32):
 
 
 def dequantized(path, method):
-    """The state dict of an AWQ or GPTQ checkpoint of Mixtral, in float32."""
+    """The state dict of an AWQ, GPTQ or compressed-tensors INT4 checkpoint, in float32."""
     tensors = {}
     for name in ("experts", "rest"):
         with safe_open(path / f"{name}.safetensors", "pt") as file:
             tensors.update({key.replace("block_sparse_moe", "mlp"): file.get_tensor(key) for key in file.keys()})
     plain = {name: value.float() for name, value in tensors.items() if name.endswith((".weight", ".bias"))}
-    for name in [key.removesuffix(".qweight") for key in tensors if key.endswith(".qweight")]:
-        words, zeros, scales = (tensors[f"{name}.{part}"] for part in ("qweight", "qzeros", "scales"))
-        columns = scales.shape[1]
-        order = [0, 4, 1, 5, 2, 6, 3, 7] if method == "awq" else list(range(8))
-        shift = torch.tensor(order).repeat(columns // 8) * 4
-        zero = (zeros.repeat_interleave(8, 1) >> shift & 15) + (method == "gptq")
-        if method == "awq":
-            codes = words.repeat_interleave(8, 1) >> shift & 15
-        else:
-            codes = words.repeat_interleave(8, 0) >> 4 * (torch.arange(8 * words.shape[0]) % 8)[:, None] & 15
-        group = torch.arange(codes.shape[0]) // (codes.shape[0] // scales.shape[0])
-        plain[name + ".weight"] = ((codes - zero[group]) * scales.float()[group]).T
+    packed = ".weight_packed" if method == "compressed-tensors" else ".qweight"
+    for name in [key.removesuffix(packed) for key in tensors if key.endswith(packed)]:
+        weight = _matrix({part: tensors.get(f"{name}.{part}") for part in _parts}, method)
+        if method == "compressed-tensors" and ".experts." not in name:
+            weight = weight.to(torch.bfloat16).float()  # that library's result has the type of the scales
+        plain[name + ".weight"] = weight
     count = 1 + max(int(m[1]) for m in re.finditer(r"experts\.(\d+)\.", " ".join(plain)))
     for prefix in {name.partition(".experts.")[0] + ".experts." for name in plain if ".experts." in name}:
-        w1, w2, w3 = (torch.stack([plain.pop(f"{prefix}{e}.w{n}.weight") for e in range(count)]) for n in (1, 2, 3))
-        plain[prefix + "gate_up_proj"], plain[prefix + "down_proj"] = torch.cat([w1, w3], 1), w2
+        names = ("w1", "w2", "w3") if f"{prefix}0.w1.weight" in plain else ("gate_proj", "down_proj", "up_proj")
+        gate, down, up = (torch.stack([plain.pop(f"{prefix}{e}.{n}.weight") for e in range(count)]) for n in names)
+        plain[prefix + "gate_up_proj"], plain[prefix + "down_proj"] = torch.cat([gate, up], 1), down
     return plain
+
+
+_parts = ("weight_packed", "weight_scale", "qweight", "qzeros", "scales")
+
+
+def _matrix(t, method):
+    """One weight [out, in] from its tensors."""
+    eight = 4 * torch.arange(8)
+    if method == "compressed-tensors":
+        codes = (t["weight_packed"][..., None] >> eight & 15).flatten(1) - 8
+        return codes * t["weight_scale"].float().repeat_interleave(codes.shape[1] // t["weight_scale"].shape[1], 1)
+    scales, columns = t["scales"].float(), t["scales"].shape[1]
+    shift = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7] if method == "awq" else range(8)).repeat(columns // 8) * 4
+    zero = (t["qzeros"].repeat_interleave(8, 1) >> shift & 15) + (method == "gptq")
+    if method == "awq":
+        codes = t["qweight"].repeat_interleave(8, 1) >> shift & 15
+    else:
+        codes = (t["qweight"][:, None] >> eight[:, None] & 15).flatten(0, 1)
+    group = torch.arange(codes.shape[0]) // (codes.shape[0] // scales.shape[0])
+    return ((codes - zero[group]) * scales[group]).T
