@@ -68,7 +68,7 @@ def prepare(model: torch.nn.Module, dir=None, *, top_k: int | None = None, relea
     dir      a checkpoint directory whose experts take the place of the model's own, whatever their format. Memory holds
              them once, packed. The model can then neither be saved nor be switched to another experts implementation
     top_k    K; None: what the model's configuration says
-    release  drop the model's own expert weights, layer by layer, so that memory holds them once. What it costs is the same
+    release  drop the model's own expert weights, layer by layer, so that memory holds them once; the same two calls then fail
     """
     if dir is not None:
         from . import _hf_files
@@ -76,6 +76,10 @@ def prepare(model: torch.nn.Module, dir=None, *, top_k: int | None = None, relea
         found = _hf_files.attach(model, dir, _activations)
         _hf_files.pack(model, found, next(p.dtype for p in model.parameters() if p.dtype in _names), top_k)
         return len(found)
+    for module in model.modules():
+        if type(module).__name__ == "Mxfp4GptOssExperts":
+            raise _refused(module, "its weights lie in the order of a GPU kernel; from_pretrained(..., experts_implementation="
+                                   "'moxie') packs the checkpoint's own")
     layers = [module for module in model.modules() if _is_experts(module)]
     for module in layers:
         packed = _packed_for(module, top_k or _top_k(module), None)
@@ -141,8 +145,8 @@ def _top_k(module) -> int:
 
 
 def _refused(module, reason) -> Error:
-    return _make("unsupported", f"{type(module).__name__}: {reason}. model.set_experts_implementation('grouped_mm') runs it "
-                 "without moxie", "", -1)
+    instead = "loading it with experts_implementation='grouped_mm'" if _source(module) else "set_experts_implementation('grouped_mm')"
+    return _make("unsupported", f"{type(module).__name__}: {reason}. {instead} runs it without moxie", "", -1)
 
 
 def _state(module) -> tuple:

@@ -120,19 +120,19 @@ def compressed_int4(name, weight, group=32):
 # ---- and back, element by element as the formats are described ------------------------------------------
 
 
-def dequantized(path, method):
-    """The state dict of an AWQ, GPTQ or compressed-tensors INT4 checkpoint, in float32."""
+def dequantized(path, method, dtype=torch.float32):
+    """The state dict of an AWQ, GPTQ or compressed-tensors INT4 checkpoint."""
     tensors = {}
     for name in ("experts", "rest"):
         with safe_open(path / f"{name}.safetensors", "pt") as file:
             tensors.update({key.replace("block_sparse_moe", "mlp"): file.get_tensor(key) for key in file.keys()})
-    plain = {name: value.float() for name, value in tensors.items() if name.endswith((".weight", ".bias"))}
+    plain = {name: value.to(dtype) for name, value in tensors.items() if name.endswith((".weight", ".bias"))}
     packed = ".weight_packed" if method == "compressed-tensors" else ".qweight"
     for name in [key.removesuffix(packed) for key in tensors if key.endswith(packed)]:
         weight = _matrix({part: tensors.get(f"{name}.{part}") for part in _parts}, method)
         if method == "compressed-tensors" and ".experts." not in name:
-            weight = weight.to(torch.bfloat16).float()  # that library's result has the type of the scales
-        plain[name + ".weight"] = weight
+            weight = weight.to(torch.bfloat16)  # that library's result has the type of the scales
+        plain[name + ".weight"] = weight.to(dtype)
     count = 1 + max(int(m[1]) for m in re.finditer(r"experts\.(\d+)\.", " ".join(plain)))
     for prefix in {name.partition(".experts.")[0] + ".experts." for name in plain if ".experts." in name}:
         names = ("w1", "w2", "w3") if f"{prefix}0.w1.weight" in plain else ("gate_proj", "down_proj", "up_proj")

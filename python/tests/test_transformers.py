@@ -273,4 +273,4 @@ def test_docs(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     monkeypatch.chdir(tmp_path)
     exec("\n".join(blocks), {})
-    assert len(blocks) == 3 and "\n2 meta\n" in capsys.readouterr().out
+    assert len(blocks) == 4 and "\n2 meta\n" in capsys.readouterr().out
