@@ -49,43 +49,68 @@ class Source:
         self.model = self.model or _open(self.dir, self.activations)
         weights = self.model.load(self.number)
         config = weights.config
-        asked = (getattr(module, "num_experts", config.experts), module.has_bias)
-        if asked != (config.experts, config.bias13):
-            raise door._refused(module, f"the model has {asked[0]} experts, {'with' if asked[1] else 'without'} biases; layer "
-                                        f"{self.number} of {self.dir} has {config.experts}, bias13={config.bias13}")
+        self._check(module, config)
         activation, _ = door.recognise_gate(module)
         return weights, config.replace(dtype=_names[dtype], top_k=top_k, activation=activation, routing=Routing())
+
+    def _check(self, module, config) -> None:
+        found, here = (config.experts, config.hidden, config.intermediate), module._parameters.get("down_proj")
+        here = (getattr(module, "num_experts", config.experts),) if here is None or here.dtype is torch.int8 else here.shape
+        if len(here) == 3 and module.is_transposed:
+            here = (here[0], here[2], here[1])
+        if tuple(here) != found[: len(here)] or bool(module.has_bias) != config.bias13:
+            raise door._refused(module, f"the model's experts are {list(here)}{' with' if module.has_bias else ' without'} biases; "
+                                        f"layer {self.number} of {self.dir} has {list(found)}"
+                                        f"{' with' if config.bias13 else ' without'} (experts, hidden, intermediate)")
 
 
 def _open(dir: str, activations: str) -> Model:
     return Model(dir, experts_only=True, activations=activations)
 
 
-def attach(model: torch.nn.Module, dir, activations: str) -> dict[str, torch.nn.Module]:
-    """Takes the parameters from the experts modules of a model and names the layers of `dir` in their place."""
-    found = {name: module for name, module in model.named_modules() if door._is_experts(module)}
+def sources(model: torch.nn.Module, dir, activations: str) -> dict[str, Source]:
+    """The layer of `dir` for each experts module of a model: the one with the last number in the module's name."""
     files = _open(os.fspath(dir), activations)
     layers = {info.layer for info in files.layers}
-    sources, numbers = {}, set()
-    for name, module in found.items():
+    found = {}
+    for name, module in model.named_modules():
+        if not door._is_experts(module):
+            continue
         number = int((re.findall(r"\.(\d+)\.", f".{name}.") or [-1])[-1])
-        if number not in layers or number in numbers:
-            raise door._refused(module, f"{name} is not one of the MoE layers that {dir} has: {sorted(layers - numbers)}")
-        numbers.add(number)
-        sources[name] = Source(os.fspath(dir), number, activations, files)
-    for name, module in found.items():
-        for parameter in door._tensor_names(module):
-            module._parameters[parameter] = None
-        module._moxie_source, module._is_hf_initialized = sources[name], True
+        if number not in layers:
+            raise door._refused(module, f"{name} is not one of the MoE layers that {dir} still has: {sorted(layers)}")
+        layers.remove(number)
+        found[name] = Source(os.fspath(dir), number, activations, files)
     return found
 
 
-def pack(model: torch.nn.Module, found: dict[str, torch.nn.Module], dtype: torch.dtype, top_k: int | None = None) -> None:
-    """Packs the layers that attach() found, each for the device of the modules around it."""
-    for name, module in found.items():
-        around = model.get_submodule(name.rpartition(".")[0])
-        module._moxie_source.device = next((p.device for p in around.parameters()), torch.device("cpu"))
+def take(model: torch.nn.Module, found: dict[str, Source]) -> None:
+    """Takes the parameters from the experts modules: their weights come from the files from now on."""
+    for name, source in found.items():
+        module = model.get_submodule(name)
+        for parameter in door._tensor_names(module):
+            module._parameters[parameter] = None
+        module._moxie_source, module._is_hf_initialized = source, True
+
+
+def pack(model: torch.nn.Module, found: dict[str, Source], dtype: torch.dtype, top_k: int | None = None) -> None:
+    """Packs the layers, each for the device of the modules around it."""
+    for name, source in found.items():
+        module, around = model.get_submodule(name), model.get_submodule(name.rpartition(".")[0])
+        source.device = next((p.device for p in around.parameters()), torch.device("cpu"))
         door._packed_for(module, top_k or door._top_k(module), dtype)
+
+
+def replace(model: torch.nn.Module, dir, activations: str, top_k: int | None) -> int:
+    """Puts the experts of `dir` in place of a model's own, or raises and changes nothing."""
+    found = sources(model, dir, activations)
+    dtype = next((p.dtype for p in model.parameters() if p.dtype in _names), torch.bfloat16)
+    for name, source in found.items():
+        module = model.get_submodule(name)
+        source.weights(module, top_k or door._top_k(module), dtype)
+    take(model, found)
+    pack(model, found, dtype, top_k)
+    return len(found)
 
 
 # ---- transformers' loading --------------------------------------------------------------------------
@@ -118,8 +143,9 @@ class ExpertsFromFiles(HfQuantizer):
             raise _make("unsupported", "moxie reads the experts of safetensors files, and this model comes from none. Give "
                         "from_pretrained() a checkpoint with safetensors, or another experts_implementation", "", -1)
         dir = os.path.dirname(checkpoint_files[0])
-        self.found = attach(model, dir, self.activations)
-        files = next((module._moxie_source.model for module in self.found.values()), None)
+        self.found = sources(model, dir, self.activations)
+        take(model, self.found)
+        files = next((source.model for source in self.found.values()), None)
         prefixes = tuple(files.expert_prefix(info.layer) for info in files.layers) if files else ()
         ignored = {rf"^{re.escape(name)}\." for name in (*self.found, *(p.rstrip(".") for p in prefixes))}
         model._keys_to_ignore_on_load_unexpected = set(model._keys_to_ignore_on_load_unexpected or ()) | ignored

@@ -73,9 +73,7 @@ def prepare(model: torch.nn.Module, dir=None, *, top_k: int | None = None, relea
     if dir is not None:
         from . import _hf_files
 
-        found = _hf_files.attach(model, dir, _activations)
-        _hf_files.pack(model, found, next(p.dtype for p in model.parameters() if p.dtype in _names), top_k)
-        return len(found)
+        return _hf_files.replace(model, dir, _activations, top_k)
     for module in model.modules():
         if type(module).__name__ == "Mxfp4GptOssExperts":
             raise _refused(module, "its weights lie in the order of a GPU kernel; from_pretrained(..., experts_implementation="

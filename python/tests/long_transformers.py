@@ -36,10 +36,10 @@ MLA = {**TEXT, "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_r
 # name: preset, format, config.json, packing of attention, layers, experts, other arguments
 FAMILIES = {
     "gpt-oss-20b MXFP4": ("gpt-oss-20b", None, GPT_OSS, None, 4, 8, {}),
-    "Qwen3-30B-A3B bf16": ("qwen3-30b-a3b", None, QWEN, None, 1, 32, {}),
-    "Qwen3-30B-A3B FP8": ("qwen3-30b-a3b", "fp8-block", QWEN, fp8_block, 1, 32, {}),
+    "Qwen3-30B-A3B bf16": ("qwen3-30b-a3b", None, QWEN, None, 1, 16, {}),
+    "Qwen3-30B-A3B FP8": ("qwen3-30b-a3b", "fp8-block", QWEN, fp8_block, 1, 16, {}),
     "DeepSeek-V3 FP8": ("deepseek-v3", None, MLA, fp8_block, 1, 16, {"first": 0}),
-    "Qwen3-30B-A3B INT4": ("qwen3-30b-a3b", "int4-ct-g32", QWEN, compressed_int4, 1, 32, {}),
+    "Qwen3-30B-A3B INT4": ("qwen3-30b-a3b", "int4-ct-g32", QWEN, compressed_int4, 1, 16, {}),
     "Mixtral-8x7B AWQ": ("mixtral-8x7b", "awq", MIXTRAL, hf_checkpoint.awq, 1, 4, {}),
 }
 PROMPT = torch.arange(16)[None] * 97 % 4096
