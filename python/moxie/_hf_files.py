@@ -94,11 +94,13 @@ def take(model: torch.nn.Module, found: dict[str, Source]) -> None:
 
 
 def pack(model: torch.nn.Module, found: dict[str, Source], dtype: torch.dtype, top_k: int | None = None) -> None:
-    """Packs the layers, each for the device of the modules around it."""
+    """Packs the layers, each for the device of the modules around it. Where nothing says K, the first run does."""
     for name, source in found.items():
         module, around = model.get_submodule(name), model.get_submodule(name.rpartition(".")[0])
         source.device = next((p.device for p in around.parameters()), torch.device("cpu"))
-        door._packed_for(module, top_k or door._top_k(module), dtype)
+        top_k = top_k or door._known_top_k(module)
+        if top_k:
+            door._packed_for(module, top_k, dtype)
 
 
 def replace(model: torch.nn.Module, dir, activations: str, top_k: int | None) -> int:
@@ -144,15 +146,18 @@ class ExpertsFromFiles(HfQuantizer):
                         "from_pretrained() a checkpoint with safetensors, or another experts_implementation", "", -1)
         dir = os.path.dirname(checkpoint_files[0])
         self.found = sources(model, dir, self.activations)
+        if not self.found:
+            raise _make("unsupported", f"{type(model).__name__} has no experts that transformers lets another package compute; "
+                        "leave experts_implementation out", "", -1)
         take(model, self.found)
-        files = next((source.model for source in self.found.values()), None)
-        prefixes = tuple(files.expert_prefix(info.layer) for info in files.layers) if files else ()
+        files = next(iter(self.found.values())).model
+        prefixes = tuple(files.expert_prefix(info.layer) for info in files.layers)
         ignored = {rf"^{re.escape(name)}\." for name in (*self.found, *(p.rstrip(".") for p in prefixes))}
         model._keys_to_ignore_on_load_unexpected = set(model._keys_to_ignore_on_load_unexpected or ()) | ignored
         others = [key for key in _keys(checkpoint_files) if not key.startswith(prefixes)]
         quantized = next((key for key in others if _companions.search(key)), None)
         if quantized:
-            self.rest = _rest_of(self.quantization_config.described, quantized)
+            self.rest = _rest_of(self.quantization_config.described, quantized, model, list(self.found))
             self.rest.validate_environment(device_map=device_map, weights_only=True)
             self.rest._process_model_before_weight_loading(model, device_map=device_map, checkpoint_files=checkpoint_files, **more)
         return model
@@ -176,8 +181,8 @@ def _keys(files):
             yield from file.keys()
 
 
-def _rest_of(described: dict, key: str) -> HfQuantizer:
-    """The quantizer for matrices outside the experts. key: a tensor that shows that there are such."""
+def _rest_of(described: dict, key: str, model, experts: list[str]) -> HfQuantizer:
+    """The quantizer for matrices outside the modules `experts`. key: a tensor that shows that there are such."""
     method = described.get("quant_method")
     if method in ("awq", "gptq"):
         return PackedLinears(described)
@@ -187,6 +192,10 @@ def _rest_of(described: dict, key: str) -> HfQuantizer:
     config = auto.AutoQuantizationConfig.from_dict(described)
     if method == "compressed-tensors":
         config.dequantize = True
+    if hasattr(config, "modules_to_not_convert"):
+        others = config.modules_to_not_convert
+        others = HfQuantizer.get_modules_to_not_convert(model) if others is None else others
+        config.modules_to_not_convert = [*others, *experts]
     return auto.AutoHfQuantizer.from_config(config, pre_quantized=True)
 
 

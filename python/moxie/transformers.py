@@ -134,11 +134,15 @@ def _tensor_names(module) -> list[str]:
     return names + biases + [name for name in more if module._parameters.get(name) is not None]
 
 
+def _known_top_k(module) -> int | None:
+    values = [getattr(module.config, name, None) for name in _top_k_names]
+    return next((value for value in values if isinstance(value, int)), None)
+
+
 def _top_k(module) -> int:
-    for name in _top_k_names:
-        value = getattr(module.config, name, None)
-        if isinstance(value, int):
-            return value
+    known = _known_top_k(module)
+    if known is not None:
+        return known
     raise _refused(module, f"its configuration has none of {', '.join(_top_k_names)}; call prepare(model, top_k=K)")
 
 

@@ -6,7 +6,7 @@
 Each family's checkpoint lies in a temporary directory, is measured in processes of its own and removed.
 
     logits   relative distance to the float32 model (dequantized, one choice of experts for all), in bf16
-    memory   the most resident bytes of from_pretrained() and a run, above those after the imports, over the files' bytes
+    memory   the most resident bytes of from_pretrained() and a run, above those of a small model, over the files' bytes
     speed    new tokens a second after a prompt of 16 tokens, median of 3, in bf16; and per second of processor time, which
              other programs on the machine disturb less
 """
@@ -67,10 +67,12 @@ def status(name):
 
 
 def memory(path):
-    before, start = status("VmRSS"), time.perf_counter()
-    model = load(path, "moxie")
-    loaded = time.perf_counter() - start
+    """Of a small model of the same family first: what loading any model needs."""
     with torch.no_grad():
+        load(path.parent / "small", "moxie")(PROMPT % 64)
+        before, start = status("VmRSS"), time.perf_counter()
+        model = load(path, "moxie")
+        loaded = time.perf_counter() - start
         model(PROMPT)
     files = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     print(f"memory  files {files / 1e9:.2f} GB, peak {(status('VmHWM') - before) / files:.2f} of them; loaded in {loaded:.1f} s")
@@ -125,6 +127,9 @@ def main():
         preset, format, changes, pack, layers, experts, more = FAMILIES[name]
         with tempfile.TemporaryDirectory(dir=os.environ.get("MOXIE_SCRATCH")) as folder:
             path = hf_checkpoint.make(pathlib.Path(folder) / "m", preset, format, changes, pack, layers=layers, experts=experts, **more)
+            small = {"layers": layers, "experts": 16, "hidden": 128, "intermediate": 128}
+            heads = {**changes, "num_attention_heads": 4, "num_key_value_heads": 4 if "v_head_dim" in changes else 2}
+            hf_checkpoint.make(path.parent / "small", preset, format, heads, pack, **small, **more)
             print(f"{name}: {layers} layers, {experts} experts", flush=True)
             steps = [["memory"], ["logits", "eager", "float32"], ["logits", "eager", "bfloat16"], ["logits", "moxie", "bfloat16"]]
             for step, *rest in steps + [["speed", how] for how in ("eager", "grouped_mm", "moxie")]:

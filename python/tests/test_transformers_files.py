@@ -177,6 +177,24 @@ def test_prepare_from_a_directory(directory):
         assert all(torch.equal(a(x, ids, weights), b(x, ids, weights)) for a, b in zip(experts(model), experts(other)))
 
 
+@pytest.mark.parametrize("others", [None, ["lm_head"]])
+def test_a_gpu_keeps_linear_layers_in_fp8(others, directory):
+    """What transformers does to the rest of the model where it runs FP8: experts stay with moxie."""
+    from moxie import _hf_files
+    from transformers.integrations.finegrained_fp8 import FP8Linear
+
+    config = transformers.AutoConfig.from_pretrained(directory("qwen3-fp8"))
+    described = {**config.__dict__.pop("quantization_config"), "modules_to_not_convert": others}
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        found = _hf_files.sources(model, directory("qwen3-fp8"), "16bit")
+        rest = _hf_files._rest_of(described, "a key", model, list(found))
+        assert not rest.quantization_config.dequantize
+        rest._process_model_before_weight_loading(model)
+    assert len(experts(model)) == 2 and not any("FP8" in type(module).__name__ for module in experts(model))
+    assert type(model.model.layers[0].self_attn.q_proj) is FP8Linear and type(model.lm_head) is torch.nn.Linear
+
+
 # ---- transformers' own FP8 experts ------------------------------------------------------------------
 
 
@@ -231,6 +249,11 @@ def test_what_is_refused(directory, tmp_path, monkeypatch):
     monkeypatch.setattr(qwen.Qwen3MoeExperts, "_apply_gate", lambda self, both: both.chunk(2, -1)[0].sin())
     with pytest.raises(moxie.Unsupported, match="none of moxie's activations"):
         ours(path)
+
+
+def test_a_model_without_experts_is_refused(directory):
+    with pytest.raises(moxie.Unsupported, match="Qwen3ForCausalLM has no experts"):
+        transformers.Qwen3ForCausalLM.from_pretrained(directory("qwen3-fp8"), experts_implementation="moxie")
 
 
 def test_layers_that_are_not_there(directory):
