@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random checkpoints for transformers: experts by moxie.synth, the rest of the model from its configuration."""
+"""Random checkpoints for transformers: experts by moxie.synth, the rest of the model from its configuration. And what
+tests do with the experts of a model."""
 
 import json
 import re
 
 import moxie
+import moxie.transformers as mt
 import torch
 import transformers
 from safetensors import safe_open
@@ -159,3 +161,30 @@ def _matrix(t, method):
         codes = (t["qweight"][:, None] >> eight[:, None] & 15).flatten(0, 1)
     group = torch.arange(codes.shape[0]) // (codes.shape[0] // scales.shape[0])
     return ((codes - zero[group]) * scales[group]).T
+
+
+# ---- models -------------------------------------------------------------------------------------------
+
+
+def experts(model):
+    found = [module for module in model.modules() if mt._is_experts(module)]
+    assert found
+    return found
+
+
+def record(model, routes, replay=False):
+    """Hooks that note the experts of every call, or put the noted ones in place of a model's own."""
+    rest = iter(list(routes))
+
+    def before(module, arguments):
+        if not replay:
+            routes.append(arguments[1:])
+            return None
+        ids, weights = next(rest)
+        return arguments[0], ids, weights.to(arguments[2].dtype)
+
+    return [module.register_forward_pre_hook(before) for module in experts(model)]
+
+
+def distance(a, b):
+    return ((a - b).norm() / b.norm()).item()

@@ -78,7 +78,7 @@ def memory(path):
     print(f"memory  files {files / 1e9:.2f} GB, peak {(status('VmHWM') - before) / files:.2f} of them; loaded in {loaded:.1f} s")
 
 
-def speed(path, how, new=8):
+def speed(path, how, new=4):
     model = load(path, how)
     times = []
     with torch.inference_mode():
@@ -94,17 +94,7 @@ def logits(path, how, dtype):
     """Of the prompt, with the float32 model's choice of experts, which the first call writes beside the checkpoint."""
     model, noted = load(path, how, dtype), path.parent / "routes.pt"
     routes = torch.load(noted) if noted.exists() else []
-    rest = iter(list(routes))
-
-    def before(module, arguments):
-        found = next(rest, None)
-        if found is None:
-            routes.append(arguments[1:])
-            return None
-        return arguments[0], found[0], found[1].to(arguments[2].dtype)
-
-    for module in [m for m in model.modules() if mt._is_experts(m)]:
-        module.register_forward_pre_hook(before)
+    hf_checkpoint.record(model, routes, noted.exists())
     with torch.no_grad():
         result = model(PROMPT).logits.float()
     if not noted.exists():
@@ -112,7 +102,7 @@ def logits(path, how, dtype):
         torch.save(result, path.parent / "want.pt")
         return
     want = torch.load(path.parent / "want.pt")
-    print(f"logits  {how:10} {str(dtype)[6:]}: {((result - want).norm() / want.norm()).item():.2e}")
+    print(f"logits  {how:10} {str(dtype)[6:]}: {hf_checkpoint.distance(result, want):.2e}")
 
 
 def main():

@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 pytest.importorskip("accelerate", reason="accelerate is not installed; transformers wants it for quantized models")
 import hf_checkpoint  # noqa: E402
 import moxie.transformers as mt  # noqa: E402
-from hf_checkpoint import SMALL, SMALL_MLA  # noqa: E402
+from hf_checkpoint import SMALL, SMALL_MLA, distance, experts, record  # noqa: E402
 
 SIZES = {"layers": 2, "experts": 16, "hidden": 128, "intermediate": 128}
 LOAD = transformers.AutoModelForCausalLM.from_pretrained
@@ -66,33 +66,14 @@ def reference(path, dtype=torch.float32):
     return LOAD(path, dtype=dtype, experts_implementation="eager")
 
 
-def experts(model):
-    found = [module for module in model.modules() if mt._is_experts(module)]
-    assert len(found) == 2
-    return found
-
-
 def logits(model, routes, replay):
     """Logits, with the choice of experts noted in `routes` or taken from there: near ties would hide everything else."""
-    rest = iter(list(routes))
-
-    def before(module, arguments):
-        if not replay:
-            routes.append(arguments[1:])
-            return None
-        ids, weights = next(rest)
-        return arguments[0], ids, weights.to(arguments[2].dtype)
-
-    hooks = [module.register_forward_pre_hook(before) for module in experts(model)]
+    hooks = record(model, routes, replay)
     with torch.no_grad():
         result = model(TOKENS).logits.float()
     for hook in hooks:
         hook.remove()
     return result
-
-
-def distance(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 @pytest.mark.parametrize("name", CASES)
