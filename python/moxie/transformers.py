@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""moxie as an experts implementation of transformers, for unquantized experts.
+"""moxie as an experts implementation of transformers.
 
     import moxie.transformers
 
@@ -7,8 +7,12 @@
     model = AutoModelForCausalLM.from_pretrained(name, experts_implementation="moxie")
     moxie.transformers.prepare(model)          # optional: pack now instead of in the first run
     model.set_experts_implementation("moxie")  # likewise, for a model that is there already
+    moxie.transformers.prepare(model, dir)     # or its experts from the files of a checkpoint
 
-Only inference: there is no backward pass. Models whose experts are quantized keep transformers' own code.
+    unquantized checkpoint   packed from the module's own parameters        (here)
+    quantized checkpoint     packed straight from the checkpoint's files    (_hf_files.py)
+
+Only inference: there is no backward pass.
 """
 
 from __future__ import annotations
@@ -26,34 +30,58 @@ from .errors import Error, _make
 from .torch import _names, close_layer, fused_moe, open_layer
 
 _options: dict = {}
+_activations = "16bit"  # that of the last register()
+_suffixes = ("_scale_inv", "_activation_scale")  # of parameters of transformers' FP8 experts
 _top_k_names = ("num_experts_per_tok", "top_k_experts", "moe_top_k", "moe_topk")
 
 
-def register(name: str = "moxie", **options) -> None:
+def register(name: str = "moxie", *, activations: str = "16bit", from_files: bool = False, **options) -> None:
     """Makes experts_implementation="moxie" known to transformers.
 
-    options  for all layers: threads, mode, isa, max_tokens, as moxie.Layer takes them
+    activations  of quantized experts: "16bit" keeps them as they are, as transformers does where it dequantizes weights;
+                 "checkpoint" quantizes them as the checkpoint's scheme says
+    from_files   True: from_pretrained() packs unquantized experts, too, straight from the files. Memory holds them once; the
+                 model can then neither be saved nor be switched to another experts implementation
+    options      for all layers: threads, mode, isa, max_tokens, as moxie.Layer takes them
     """
+    global _activations
+    from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
+    from . import _hf_files
+
+    if activations not in ("16bit", "checkpoint"):
+        raise ValueError(f'register: activations is "16bit" or "checkpoint", not {activations!r}')
     _options.clear()
     _options.update(options)
+    _activations = activations
     ALL_EXPERTS_FUNCTIONS.register(name, experts_forward)
+    ALL_FP8_EXPERTS_FUNCTIONS.register(name, experts_forward)
+    _hf_files.install({name: {"activations": activations, "from_files": from_files}})
 
 
-def prepare(model: torch.nn.Module, *, top_k: int | None = None, release: bool = False) -> int:
+def prepare(model: torch.nn.Module, dir=None, *, top_k: int | None = None, release: bool = False) -> int:
     """Packs the experts of all layers now, instead of in the first run, and returns how many layers there are.
 
     Must come before torch.compile, which cannot pack.
 
+    dir      a checkpoint directory whose experts take the place of the model's own, whatever their format. Memory holds
+             them once, packed. The model can then neither be saved nor be switched to another experts implementation
     top_k    K; None: what the model's configuration says
-    release  drop the model's own expert weights, layer by layer, so that memory holds them once. The model can then
-             neither be saved nor be switched to another experts implementation
+    release  drop the model's own expert weights, layer by layer, so that memory holds them once; the same two calls then fail
     """
+    if dir is not None:
+        from . import _hf_files
+
+        return _hf_files.replace(model, dir, _activations, top_k)
+    for module in model.modules():
+        if type(module).__name__ == "Mxfp4GptOssExperts":
+            raise _refused(module, "its weights lie in the order of a GPU kernel; from_pretrained(..., experts_implementation="
+                                   "'moxie') packs the checkpoint's own")
     layers = [module for module in model.modules() if _is_experts(module)]
     for module in layers:
         packed = _packed_for(module, top_k or _top_k(module), None)
-        if release:
+        if release and not _source(module):
             for name in _tensor_names(module):
                 empty = torch.empty_like(module._parameters[name], device="meta")
                 module._parameters[name] = torch.nn.Parameter(empty, requires_grad=False)
@@ -94,22 +122,33 @@ def _is_experts(module) -> bool:
     return all(hasattr(module, name) for name in ("has_gate", "has_bias", "is_transposed", "down_proj"))
 
 
+def _source(module):
+    """Where in a checkpoint's files its weights are (_hf_files.Source); None: they are its parameters."""
+    return getattr(module, "_moxie_source", None)
+
+
 def _tensor_names(module) -> list[str]:
     names = ["gate_up_proj" if module.has_gate else "up_proj", "down_proj"]
-    return names + [f"{name}_bias" for name in names] if module.has_bias else names
+    biases = [f"{name}_bias" for name in names] if module.has_bias else []
+    more = [f"{name}{suffix}" for suffix in _suffixes for name in names]
+    return names + biases + [name for name in more if module._parameters.get(name) is not None]
+
+
+def _known_top_k(module) -> int | None:
+    values = [getattr(module.config, name, None) for name in _top_k_names]
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def _top_k(module) -> int:
-    for name in _top_k_names:
-        value = getattr(module.config, name, None)
-        if isinstance(value, int):
-            return value
+    known = _known_top_k(module)
+    if known is not None:
+        return known
     raise _refused(module, f"its configuration has none of {', '.join(_top_k_names)}; call prepare(model, top_k=K)")
 
 
 def _refused(module, reason) -> Error:
-    return _make("unsupported", f"{type(module).__name__}: {reason}. model.set_experts_implementation('grouped_mm') runs it "
-                 "without moxie", "", -1)
+    instead = "loading it with experts_implementation='grouped_mm'" if _source(module) else "set_experts_implementation('grouped_mm')"
+    return _make("unsupported", f"{type(module).__name__}: {reason}. {instead} runs it without moxie", "", -1)
 
 
 def _state(module) -> tuple:
@@ -126,13 +165,35 @@ def _packed_for(module, top_k, dtype) -> _Packed:
     if packed is not None and packed.released:
         raise _refused(module, f"it was packed for K = {packed.top_k} and {packed.dtype} and its weights were released; "
                                f"a run wants K = {top_k} and {dtype}")
-    tensors = _tensors(module)
-    number = _open(module, tensors, top_k, dtype)
+    dtype = dtype or (packed.dtype if packed is not None else _own_dtype(module))
+    if dtype not in _names:
+        raise _refused(module, f"its hidden states are {dtype}; moxie takes bfloat16, float16 and float32")
+    if getattr(module, "has_post_expert_norm", False):
+        raise _refused(module, "it has a norm on every expert's result, which is not read from transformers yet")
+    number = _open(module, top_k, dtype)
     if packed is not None:
         packed.close()
-    module._moxie = _Packed(number, top_k, dtype or tensors["down_proj"].dtype, _state(module),
-                            weakref.finalize(module, close_layer, number))
+    module._moxie = _Packed(number, top_k, dtype, _state(module), weakref.finalize(module, close_layer, number))
     return module._moxie
+
+
+def _own_dtype(module) -> torch.dtype:
+    """What hidden states probably are, when a layer is packed before its first run."""
+    dtype = getattr(module._parameters.get("down_proj"), "dtype", None)
+    return dtype if dtype in _names else getattr(module.config, "dtype", None) or torch.bfloat16
+
+
+def _open(module, top_k, dtype) -> int:
+    source = _source(module)
+    if source:
+        (weights, config), device = source.weights(module, top_k, dtype), source.device
+    else:
+        weights, config, device = _own_weights(module, top_k, dtype)
+    place = {"backend": "cuda", "device": str(device.index or 0)} if device.type == "cuda" else {}
+    return open_layer(Layer.from_weights(weights, config, **{**_options, **place}))
+
+
+# ---- weights that are the module's parameters -------------------------------------------------------
 
 
 def _tensors(module) -> dict[str, torch.Tensor]:
@@ -142,30 +203,65 @@ def _tensors(module) -> dict[str, torch.Tensor]:
         if parameter is None:
             raise _refused(module, f"{name} is not a parameter of it (an adapter may have replaced it)")
         tensor = parameter.detach()
-        if type(tensor) is not torch.Tensor or tensor.dtype not in _names or tensor.is_meta:
-            raise _refused(module, f"{name} is {type(tensor).__name__} of {tensor.dtype} on {tensor.device}; moxie takes "
-                                   "plain tensors of bfloat16, float16 or float32 with data")
+        if type(tensor) is not torch.Tensor or tensor.is_meta:
+            raise _refused(module, f"{name} is {type(tensor).__name__} on {tensor.device}; moxie takes plain tensors with data")
         found[name] = tensor
     return found
 
 
-def _open(module, tensors, top_k, dtype) -> int:
-    if getattr(module, "has_post_expert_norm", False):
-        raise _refused(module, "it has a norm on every expert's result, which is not read from transformers yet")
-    first, down = tensors[_tensor_names(module)[0]], tensors["down_proj"]
-    if dtype is not None and dtype not in _names:
-        raise _refused(module, f"its hidden states are {dtype}; moxie takes bfloat16, float16 and float32")
-    intermediate, hidden = down.shape[1:] if module.is_transposed else (down.shape[2], down.shape[1])
+def _own_weights(module, top_k, dtype) -> tuple[Weights, LayerConfig, torch.device]:
+    tensors = _tensors(module)
+    first, down = (tensors[name] for name in _tensor_names(module)[:2])
+    quants = [_quant(module, name, tensors) for name in _tensor_names(module)[:2]]
+    packed = 2 if quants[1].element == "f4_e2m1" else 1
+    intermediate, hidden = down.shape[1:] if module.is_transposed else (down.shape[2] * packed, down.shape[1])
     activation, layout = recognise_gate(module)
     config = LayerConfig(
-        dtype=_names[dtype or down.dtype], experts=down.shape[0], top_k=top_k, hidden=hidden, intermediate=intermediate,
-        activation=activation, w13=Quant(_names[first.dtype]), w2=Quant(_names[down.dtype]),
-        bias13=module.has_bias, bias2=module.has_bias)
-    place = {"backend": "cuda", "device": str(down.device.index or 0)} if down.is_cuda else {}
-    arrays = [tensors[name].cpu().contiguous() for name in _tensor_names(module)]  # on the host: the tensors themselves
-    named = dict(zip(("w13", "w2", "w13_bias", "w2_bias"), arrays))
-    weights = Weights(config, transposed=module.is_transposed, **named, **layout)
-    return open_layer(Layer.from_weights(weights, **{**_options, **place}))
+        dtype=_names[dtype], experts=down.shape[0], top_k=top_k, hidden=hidden, intermediate=intermediate,
+        activation=activation, w13=quants[0], w2=quants[1], bias13=module.has_bias, bias2=module.has_bias)
+    if first.element_size() == 1 and _activations == "checkpoint":
+        config.a13 = config.a2 = _activation_quant(module)
+    named = {}
+    for name in _tensor_names(module):  # on the host: the tensors themselves
+        tensor = tensors[name].cpu().contiguous()
+        if _argument(name).startswith("a") and not config.a13.is_static:
+            continue
+        named[_argument(name)] = tensor if tensor.dtype in _names else tensor.view(torch.uint8)
+    return Weights(config, transposed=module.is_transposed, **named, **layout), config, down.device
+
+
+def _argument(name) -> str:
+    """The argument of Weights for a parameter of an experts module."""
+    which, suffix = ("2", name.removeprefix("down_proj")) if name.startswith("down") else ("13", name.partition("_proj")[2])
+    return f"a{which}_scale" if suffix == "_activation_scale" else f"w{which}" + suffix.removesuffix("_inv")
+
+
+def _quant(module, name, tensors) -> Quant:
+    """How a matrix of an experts module is quantized."""
+    tensor, scales = tensors[name], tensors.get(name + "_scale_inv")
+    if scales is None and tensor.dtype in _names:
+        return Quant(_names[tensor.dtype])
+    element, scale = _elements.get(tensor.dtype), _scales.get(getattr(scales, "dtype", None))
+    if element is None or scale is None:
+        raise _refused(module, f"{name} is {tensor.dtype} with scales of {getattr(scales, 'dtype', None)}; moxie takes bfloat16, "
+                               "float16 and float32, or FP8 and packed FP4 with scales of float32 or float8_e8m0fnu. For a "
+                               "quantized checkpoint call moxie.transformers.prepare(model, dir)")
+    if element == "f4_e2m1":
+        return Quant(element, scale, 1, 32)
+    if module.block_size:
+        return Quant(element, scale, *module.block_size)
+    return Quant(element, scale, -1, -1)
+
+
+def _activation_quant(module) -> Quant:
+    """That of transformers' FP8 experts: static, or one scale per token and block of columns."""
+    if module.activation_scheme == "static":
+        return Quant("f8_e4m3", "f32", -1, -1, is_static=True)
+    return Quant("f8_e4m3", "f32", 1, module.block_size[1] if module.block_size else -1)
+
+
+_elements = {torch.float8_e4m3fn: "f8_e4m3", torch.int8: "f4_e2m1"}  # int8: two codes of FP4, by transformers' convention
+_scales = {torch.float32: "f32", torch.float8_e8m0fnu: "f8_e8m0"}
 
 
 # ---- which function stands between the products ----------------------------------------------------

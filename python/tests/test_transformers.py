@@ -15,6 +15,7 @@ pytest.importorskip("transformers.integrations.moe", reason="this transformers h
 
 import moxie.torch  # noqa: E402
 import moxie.transformers as mt  # noqa: E402
+from hf_checkpoint import distance, experts, record  # noqa: E402
 
 COMMON = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
           "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -49,26 +50,6 @@ def make(family, **changes):
     return model
 
 
-def experts(model):
-    found = [module for module in model.modules() if mt._is_experts(module)]
-    assert found
-    return found
-
-
-def record(model, routes, replay=False):
-    """Hooks that note the experts of every call, or put the noted ones in place of a model's own."""
-    rest = iter(list(routes))
-
-    def before(module, arguments):
-        if not replay:
-            routes.append(arguments[1:])
-            return None
-        ids, weights = next(rest)
-        return arguments[0], ids, weights.to(arguments[2].dtype)
-
-    return [module.register_forward_pre_hook(before) for module in experts(model)]
-
-
 def logits(model, tokens, implementation, routes, replay=True):
     model.set_experts_implementation(implementation)
     hooks = record(model, routes, replay)
@@ -77,10 +58,6 @@ def logits(model, tokens, implementation, routes, replay=True):
     for hook in hooks:
         hook.remove()
     return result
-
-
-def distance(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -273,4 +250,4 @@ def test_docs(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     monkeypatch.chdir(tmp_path)
     exec("\n".join(blocks), {})
-    assert len(blocks) == 3 and "\n2 meta\n" in capsys.readouterr().out
+    assert len(blocks) == 4 and "\n2 meta\n" in capsys.readouterr().out

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear layers of AWQ and GPTQ checkpoints outside the experts, dequantized while transformers loads them.
+
+    name.qweight, name.qzeros, name.scales (, name.g_idx)  --->  name.weight [out, in] of the model's type
+
+    AWQ    qweight [in, out / 8], qzeros [groups, out / 8]: 4 bits, columns of a word in the order 0 2 4 6 1 3 5 7
+    GPTQ   qweight [in * bits / 32, out], qzeros [groups, out * bits / 32]: 2, 3, 4 or 8 bits in a stream of words
+
+transformers itself needs gptqmodel for these. Sources: the packing code of AutoAWQ and AutoGPTQ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from transformers.core_model_loading import ConversionOps
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+_awq_order = [0, 4, 1, 5, 2, 6, 3, 7]  # where column 0, 1, ... of eight lies in its word
+
+
+def unpack(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """[rows, n] int32 -> [rows, n * 32 / bits] uint8: the codes of each row, lowest bits first, across words."""
+    period = bits // math.gcd(bits, 32)  # words after which codes begin at a word again
+    words = words.reshape(words.shape[0], -1, period).to(torch.int64) & 0xFFFFFFFF
+    codes = []
+    for at in range(0, 32 * period, bits):
+        word, shift = divmod(at, 32)
+        code = words[..., word] >> shift
+        if shift + bits > 32:
+            code = code | words[..., word + 1] << (32 - shift)
+        codes.append((code & (2**bits - 1)).to(torch.uint8))
+    return torch.stack(codes, -1).reshape(words.shape[0], -1)
+
+
+def dequantize(tensors: dict[str, torch.Tensor], method: str, bits: int, zero_add: int, dtype: torch.dtype) -> torch.Tensor:
+    """The weight [out, in] of one linear layer."""
+    scales = tensors["scales"].float()
+    if method == "awq":
+        codes, zeros = (unpack(tensors[n], 4).unflatten(1, (-1, 8))[..., _awq_order].flatten(1) for n in ("qweight", "qzeros"))
+    else:
+        codes = unpack(tensors["qweight"].T, bits).T
+        zeros = unpack(tensors["qzeros"], bits)
+    if "g_idx" in tensors:
+        group = tensors["g_idx"].long()
+    else:
+        group = torch.arange(codes.shape[0]) // (codes.shape[0] // scales.shape[0])
+    weight = torch.empty(codes.shape[1], codes.shape[0], dtype=dtype)
+    for rows in torch.arange(codes.shape[0]).split(1024):  # the work space stays small
+        of = group[rows]
+        weight[:, rows] = ((codes[rows].float() - (zeros[of].float() + zero_add)) * scales[of]).T.to(dtype)
+    return weight
+
+
+class Dequantize(ConversionOps):
+    """The step of transformers' loading that makes a weight from its packed tensors."""
+
+    def __init__(self, hf_quantizer):
+        self.hf_quantizer = hf_quantizer  # its presence keeps transformers from casting the packed tensors
+
+    def convert(self, input_dict, full_layer_name=None, model=None, **more):
+        tensors = {name: value[0] if isinstance(value, list) else value for name, value in input_dict.items()}
+        of = self.hf_quantizer
+        dtype = model.get_parameter_or_buffer(full_layer_name).dtype
+        return {full_layer_name: dequantize(tensors, of.method, of.bits, of.zero_add, dtype)}
+
+
+class _Packed(QuantizationConfigMixin):
+    dequantize = True
+
+    def __init__(self, described):
+        self.quant_method = described["quant_method"]
+
+
+class PackedLinears(HfQuantizer):
+    """What transformers asks about such a checkpoint while it loads the linear layers."""
+
+    serialized_names = {"weight": ["qweight", "qzeros", "scales", "g_idx"]}
+    is_trainable = False
+
+    def __init__(self, described: dict):
+        super().__init__(_Packed(described))
+        self.method, self.bits = described["quant_method"], int(described.get("bits", described.get("w_bit", 4)))
+        self.zero_add = int(self.method == "gptq" and described.get("checkpoint_format", "gptq") != "gptq_v2")
+
+    def is_serializable(self):
+        return False
+
+    def get_load_operations(self):
+        return {"dequantize": Dequantize}
