@@ -70,8 +70,6 @@ def check(form: Form, moe, on_input: bool = False) -> None:
     parallel = moe.moe_parallel_config
     if moe.is_lora_enabled:
         raise refused("LoRA on experts", "vLLM's adapters reach into its own expert kernels", "serve without enable_lora")
-    if parallel.enable_eplb:
-        raise refused("EPLB", "experts that moxie has packed cannot be moved by vLLM", "serve without enable_eplb")
     if parallel.use_all2all_kernels:
         raise refused(f"all2all_backend {parallel.all2all_backend}", "it hands tokens to vLLM's own kernels",
                       "serve with data_parallel_size=1")
