@@ -105,14 +105,14 @@ def fp8_channel() -> Form:
 
 def mxfp4(bias: bool, scale_name: str = "weight_scale", bias_dtype=torch.bfloat16) -> Form:
     codes = Part("codes", "weight", lambda r, c, n: (n * r, c // 2), torch.uint8)
-    scale = Part("scale", scale_name, lambda r, c, n: (n * r, c // 32), torch.uint8, "block")
+    scale = Part("scale", scale_name, lambda r, c, n: (n * r, _up(c, 32)), torch.uint8, "block")
     return Form("mxfp4", Quant("f4_e2m1", "f8_e8m0", 1, 32), (codes, scale, *(_bias(bias_dtype) if bias else ())))
 
 
 def int_packed(bits: int, group: int, zero: bool, scales: torch.dtype, bias: bool = False) -> Form:
     """compressed-tensors "pack-quantized": codes along the columns, zero points along the rows, in int32 words."""
     per, many = 32 // bits, group > 0
-    loads, cols = ("group", lambda c: c // group) if many else ("channel", lambda c: 1)
+    loads, cols = ("group", lambda c: _up(c, group)) if many else ("channel", lambda c: 1)
     parts = (Part("codes", "weight_packed", lambda r, c, n: (n * r, c // per), torch.int32, loads),
              Part("scale", "weight_scale", lambda r, c, n: (n * r, cols(c)), scales, loads, keeps_type=True),
              Part("", "weight_shape", lambda r, c, n: (2,), torch.int64))
@@ -125,7 +125,7 @@ def int_packed(bits: int, group: int, zero: bool, scales: torch.dtype, bias: boo
 def int_by_columns(name: str, bits: int, group: int, along_columns: bool, options: dict) -> Form:
     """AWQ and GPTQ: [E, columns, rows]; GPTQ packs codes along the columns, AWQ along the rows, both zeros along the rows."""
     per, many = 32 // bits, group > 0
-    loads, groups = ("group", lambda c: c // group) if many else ("channel", lambda c: 1)
+    loads, groups = ("group", lambda c: _up(c, group)) if many else ("channel", lambda c: 1)
     codes = (lambda r, c, n: (c // per, n * r)) if along_columns else (lambda r, c, n: (c, n * r // per))
     parts = (Part("codes", "qweight", codes, torch.int32, loads),
              Part("scale", "scales", lambda r, c, n: (groups(c), n * r), torch.float16, loads, keeps_type=True),

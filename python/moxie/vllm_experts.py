@@ -73,6 +73,11 @@ def check(form: Form, moe, on_input: bool = False) -> None:
     if parallel.use_all2all_kernels:
         raise refused(f"all2all_backend {parallel.all2all_backend}", "it hands tokens to vLLM's own kernels",
                       "serve with data_parallel_size=1")
+    cut, groups = moe.intermediate_size_per_partition, {form.weight.group_rows, form.weight.group_cols}
+    for group in groups if parallel.tp_size > 1 else ():
+        if group > 1 and cut % group:
+            raise refused(f"tensor_parallel_size {parallel.tp_size}", f"it cuts experts to {cut} columns, in the middle of a "
+                          f"group of {group}", "serve with enable_expert_parallel, or with fewer ranks")
     config_of(form, shape_of(moe, on_input)).check()
 
 

@@ -266,3 +266,27 @@ def test_chosen_by_environment_or_argument(monkeypatch):
     assert chosen({"quant_method": "awq"}, None) == "moxie"
     assert chosen({"quant_method": "awq"}, "awq") is None
     assert chosen({"quant_method": "torchao"}, None) is None
+
+
+def test_what_is_supported(engine):
+    """vLLM's question, for devices that are not here."""
+    from moxie.vllm_support import MoxieExperts, plan_for
+    from vllm.model_executor.layers.fused_moe import FusedMoEActivationFormat as Format
+    from vllm.model_executor.layers.quantization.utils import quant_utils as keys
+
+    moe = make_layer(engine, None).moe_config
+    asked = [(None, None), (keys.kFp8Static128BlockSym, keys.kFp8Dynamic128Sym), (keys.kMxfp4Static, None),
+             (keys.kInt4Static32, None), (keys.kInt8Static, None), (keys.kFp8StaticChannelSym, keys.kFp8DynamicTokenSym)]
+    for device in (None, "sm_90", "sm_80"):
+        for weight, activation in asked:
+            answer = MoxieExperts.is_supported_config(MoxieExperts, moe, weight, activation, Format.Standard, device)
+            assert answer == (True, None), answer
+            chosen = [step for step in plan_for(moe, weight, activation, device).steps if step.chosen]
+            assert any(step.family == "expert_gemm" for step in chosen)
+    yes, reason = MoxieExperts.is_supported_config(MoxieExperts, moe, keys.kNvfp4Static, keys.kNvfp4Dynamic, Format.Standard)
+    assert not yes and "MXFP4 and integers" in reason
+    yes, reason = MoxieExperts.is_supported_config(MoxieExperts, moe, None, None, Format.BatchedExperts)
+    assert not yes and "tokens in their order" in reason
+    moe.moe_parallel_config.tp_size, moe.intermediate_size_per_partition = 2, 96
+    yes, reason = MoxieExperts.is_supported_config(MoxieExperts, moe, keys.kFp8Static128BlockSym, None, Format.Standard)
+    assert not yes and "cuts experts to 96 columns" in reason
