@@ -161,11 +161,24 @@ bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32
     return false;
 }
 
+/* Codes in blocks: rows in order, experts in order. */
+static moxie_grid block_grid(const moxie_tensor *tensor, uint64_t bytes, const mox_part_place *place, int64_t rows,
+                             int64_t cols)
+{
+    moxie_grid grid = mox_grid_dense(NULL, tensor->dtype, rows, cols);
+    const uint64_t offset = place->stacked > 0 ? (uint64_t)place->expert * grid.bytes : 0;
+    grid.data = tensor->data ? (const char *)tensor->data + offset : NULL;
+    grid.bytes = bytes - offset;
+    return grid;
+}
+
 moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const moxie_tensor *tensor, uint64_t bytes,
                          const mox_part_place *place)
 {
     int64_t rows, cols;
     part_extent(part, weight, place->n, place->k, &rows, &cols);
+    if (mox_is_block(tensor->dtype))
+        return block_grid(tensor, bytes, place, rows, cols);
     const int64_t word = word_bytes(part, tensor->dtype);
     const bool along_rows = part->packing.along_rows;
     const int64_t words_down = along_rows ? words_of(part, rows) : rows;
