@@ -11,7 +11,11 @@
 #ifndef MOX_FORMAT_BLOCK_H
 #define MOX_FORMAT_BLOCK_H
 
-#include "format/format.h"
+#include <string.h>
+
+#include "format/f16.h"
+#include "format/f32.h"
+#include "format/number_format.h"
 
 #define MOX_BLOCK_MAX 256 /* weights */
 /* dtypes of block types: this plus the type's number in GGUF files */

@@ -18,6 +18,8 @@
  */
 #include "format/block.h"
 
+#include <math.h>
+
 static const int8_t doubled_e2m1[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
 void mox_block_q4_0_decode(const uint8_t *block, float *out)

@@ -143,6 +143,37 @@ static moxie_status check_blocks(const moxie_grid *grid, const char *what, moxie
     return MOXIE_OK;
 }
 
+/* ---- codes inside blocks ------------------------------------------------------------------------- */
+
+/* The byte of the code at (r, c), and where in it the code begins. */
+static uint8_t *halves_byte(const moxie_grid *grid, int64_t r, int64_t c, uint32_t *shift)
+{
+    const moxie_packing p = grid->packing;
+    uint8_t *word =
+        (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + c / p.per_word * grid->col_stride;
+    const int64_t run = p.order == MOX_ORDER_HALVES_16 ? 16 : p.per_word, i = c % p.per_word;
+    if (p.word_bytes == p.per_word) {
+        *shift = 0;
+        return word + i;
+    }
+    *shift = i % run < run / 2 ? 0 : 4;
+    return word + i / run * (run / 2) + i % (run / 2);
+}
+
+static moxie_status check_halves(const moxie_grid *grid, const char *what, moxie_error *error)
+{
+    const moxie_packing p = grid->packing;
+    const int32_t bits = mox_dtype_bits(grid->dtype);
+    MOX_FAIL_IF((bits != 4 && bits != 8) || p.along_rows || p.per_word < 16 || p.per_word % 16 != 0 ||
+                    p.per_word * bits != p.word_bytes * 8,
+                MOXIE_ERR_ARGUMENT, error,
+                "%s: packing order %d holds a multiple of 16 codes of 4 or 8 bits in a word, without gaps, along rows",
+                what, p.order);
+    MOX_FAIL_IF(grid->cols % p.per_word != 0, MOXIE_ERR_ARGUMENT, error,
+                "%s: rows of %lld codes, not a multiple of the %d in a block", what, (long long)grid->cols, p.per_word);
+    return MOXIE_OK;
+}
+
 /* ---- one element -------------------------------------------------------------------------------- */
 
 uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c)
@@ -151,6 +182,11 @@ uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c)
         return stream_code(grid, r, c);
     if (grid->packing.order == MOX_ORDER_BLOCK)
         return mox_f32_encode(block_value(grid, r, c));
+    if (mox_is_halves(&grid->packing)) {
+        uint32_t shift;
+        const uint8_t *byte = halves_byte(grid, r, c, &shift);
+        return *byte >> shift & (uint32_t)low_bits(mox_dtype_bits(grid->dtype));
+    }
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const element_place place = place_of(grid, r, c, bits);
     const uint64_t word = load_word((const uint8_t *)grid->data + place.word, grid->packing.word_bytes);
@@ -170,6 +206,13 @@ void mox_grid_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
     }
     if (grid->packing.order == MOX_ORDER_BLOCK)
         return;
+    if (mox_is_halves(&grid->packing)) {
+        uint32_t shift;
+        uint8_t *byte = halves_byte(grid, r, c, &shift);
+        const uint32_t mask = (uint32_t)low_bits(mox_dtype_bits(grid->dtype));
+        *byte = (uint8_t)((*byte & ~(mask << shift)) | (code & mask) << shift);
+        return;
+    }
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const element_place place = place_of(grid, r, c, bits);
     /* A view is const, since most users only read it. The cast through uintptr_t lets a writer store. */
@@ -189,6 +232,8 @@ static moxie_status check_packing(const moxie_grid *grid, const char *what, moxi
     const int32_t bits = mox_dtype_bits(grid->dtype);
     if (mox_is_block(grid->dtype) || p.order == MOX_ORDER_BLOCK)
         return check_blocks(grid, what, error);
+    if (mox_is_halves(&p))
+        return check_halves(grid, what, error);
     MOX_FAIL_IF(bits < 1 || bits > 32, MOXIE_ERR_ARGUMENT, error,
                 "%s: dtype %d is no element of 1 to 32 bits; give the dtype of the numbers, not of their container",
                 what, (int)grid->dtype);
