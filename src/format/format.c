@@ -12,6 +12,8 @@
 
 #include <pthread.h>
 
+#include "format/block.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements in memory are read as little-endian codes");
 
 /* Dtypes of tensors in files that are no number formats: CONTAINER(dtype, name, bits). */
@@ -59,7 +61,7 @@ const mox_format *mox_format_of(moxie_dtype dtype)
         return &rows[ROW_##id];
 #include "format/formats.def"
 #undef MOX_FORMAT
-    default: return NULL;
+    default: return mox_is_block(dtype) ? &mox_block_of(dtype)->format : NULL;
     }
 }
 
@@ -110,7 +112,7 @@ const char *mox_dtype_name(moxie_dtype dtype)
     case number: return name;
         MOX_CONTAINERS(NAME_CASE)
 #undef NAME_CASE
-    default: return "?";
+    default: return mox_is_block(dtype) ? mox_block_of(dtype)->format.name : "?";
     }
 }
 
@@ -129,6 +131,9 @@ moxie_dtype mox_dtype_from_name(const char *name)
         if (strcmp(containers[i].name, name) == 0)
             return containers[i].dtype;
     }
+    for (int32_t i = 0; name && mox_block_at(i); i++)
+        if (strcmp(mox_block_at(i)->format.name, name) == 0)
+            return mox_block_at(i)->format.dtype;
     return MOXIE_DTYPE_NONE;
 }
 
@@ -144,7 +149,7 @@ int32_t mox_dtype_bits(moxie_dtype dtype)
     case number: return bits;
         MOX_CONTAINERS(BITS_CASE)
 #undef BITS_CASE
-    default: return 0;
+    default: return mox_is_block(dtype) ? 32 : 0; /* of a code: a block's bytes belong to no single weight */
     }
 }
 

@@ -18,30 +18,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <moxie/moxie.h>
+#include "format/number_format.h"
 
 #define MOX_FORMAT(...)
 #include "format/formats.def"
 #undef MOX_FORMAT
-
-typedef enum mox_format_kind {
-    MOX_KIND_FLOAT,    /* sign, exponent, mantissa */
-    MOX_KIND_EXPONENT, /* exponent only, no sign, no zero: E8M0 */
-    MOX_KIND_INTEGER
-} mox_format_kind;
-
-typedef struct mox_format {
-    moxie_dtype dtype; /* number in the ABI, moxie.h */
-    const char *name;
-    int32_t bits;
-    mox_format_kind kind;
-    float max;        /* largest finite value */
-    float min_normal; /* smallest normal magnitude (integers: 1) */
-    int32_t emax;     /* floor(log2 max) */
-    bool has_nan, has_inf;
-    float (*decode)(uint32_t code);
-    uint32_t (*encode)(float value);
-} mox_format;
 
 /* The row, or NULL for a dtype that is no number format (containers too). Immutable. */
 const mox_format *mox_format_of(moxie_dtype dtype);

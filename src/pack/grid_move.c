@@ -13,6 +13,8 @@ bool mox_pack_has_full_words(const moxie_grid *grid)
 
 bool mox_pack_has_dense_rows(const moxie_grid *grid)
 {
+    if (grid->packing.order == MOX_ORDER_BLOCK)
+        return grid->col_stride == mox_block_of(grid->dtype)->bytes;
     return mox_pack_has_full_words(grid) && !grid->packing.along_rows && grid->col_stride == grid->packing.word_bytes;
 }
 

@@ -105,12 +105,88 @@ static void stream_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t 
         place.word[i / 4][i % 4] = (uint8_t)(words >> (8 * i));
 }
 
+/* ---- blocks ------------------------------------------------------------------------------------- */
+
+enum { MAX_BLOCK_BYTES = 256 };
+
+/* The block that was decoded last: neighbours are asked for one after the other. It is known by its bytes, not by its
+ * address, so memory may change in between. */
+typedef struct decoded_block {
+    const mox_block *type;
+    uint8_t bytes[MAX_BLOCK_BYTES];
+    float values[MOX_BLOCK_MAX];
+} decoded_block;
+
+static float block_value(const moxie_grid *grid, int64_t r, int64_t c)
+{
+    static _Thread_local decoded_block last;
+    const mox_block *type = last.type && last.type->format.dtype == grid->dtype ? last.type : mox_block_of(grid->dtype);
+    const uint8_t *bytes = (const uint8_t *)grid->data + r * grid->row_stride + c / type->weights * grid->col_stride;
+    if (type != last.type || memcmp(bytes, last.bytes, (size_t)type->bytes) != 0) {
+        memcpy(last.bytes, bytes, (size_t)type->bytes);
+        type->decode(last.bytes, last.values);
+        last.type = type;
+    }
+    return last.values[c % type->weights];
+}
+
+static moxie_status check_blocks(const moxie_grid *grid, const char *what, moxie_error *error)
+{
+    const mox_block *type = mox_block_of(grid->dtype);
+    const moxie_packing p = grid->packing;
+    MOX_FAIL_IF(!type || p.order != MOX_ORDER_BLOCK || p.word_bytes || p.per_word || p.along_rows, MOXIE_ERR_ARGUMENT,
+                error, "%s: block types and packing order %d belong together, with no other field of the packing set",
+                what, MOX_ORDER_BLOCK);
+    MOX_FAIL_IF(grid->cols % type->weights != 0, MOXIE_ERR_ARGUMENT, error,
+                "%s: rows of %lld numbers; %s has blocks of %d, so give a multiple of that", what,
+                (long long)grid->cols, type->format.name, (int)type->weights);
+    return MOXIE_OK;
+}
+
+/* ---- codes inside blocks ------------------------------------------------------------------------- */
+
+/* The byte of the code at (r, c), and where in it the code begins. */
+static uint8_t *halves_byte(const moxie_grid *grid, int64_t r, int64_t c, uint32_t *shift)
+{
+    const moxie_packing p = grid->packing;
+    uint8_t *word =
+        (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + c / p.per_word * grid->col_stride;
+    const int64_t run = p.order == MOX_ORDER_HALVES_16 ? 16 : p.per_word, i = c % p.per_word;
+    if (p.word_bytes == p.per_word) {
+        *shift = 0;
+        return word + i;
+    }
+    *shift = i % run < run / 2 ? 0 : 4;
+    return word + i / run * (run / 2) + i % (run / 2);
+}
+
+static moxie_status check_halves(const moxie_grid *grid, const char *what, moxie_error *error)
+{
+    const moxie_packing p = grid->packing;
+    const int32_t bits = mox_dtype_bits(grid->dtype);
+    MOX_FAIL_IF((bits != 4 && bits != 8) || p.along_rows || p.per_word < 16 || p.per_word % 16 != 0 ||
+                    p.per_word * bits != p.word_bytes * 8,
+                MOXIE_ERR_ARGUMENT, error,
+                "%s: packing order %d holds a multiple of 16 codes of 4 or 8 bits in a word, without gaps, along rows",
+                what, p.order);
+    MOX_FAIL_IF(grid->cols % p.per_word != 0, MOXIE_ERR_ARGUMENT, error,
+                "%s: rows of %lld codes, not a multiple of the %d in a block", what, (long long)grid->cols, p.per_word);
+    return MOXIE_OK;
+}
+
 /* ---- one element -------------------------------------------------------------------------------- */
 
 uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c)
 {
     if (grid->packing.order == MOX_ORDER_STREAM)
         return stream_code(grid, r, c);
+    if (grid->packing.order == MOX_ORDER_BLOCK)
+        return mox_f32_encode(block_value(grid, r, c));
+    if (mox_is_halves(&grid->packing)) {
+        uint32_t shift;
+        const uint8_t *byte = halves_byte(grid, r, c, &shift);
+        return *byte >> shift & (uint32_t)low_bits(mox_dtype_bits(grid->dtype));
+    }
     const int32_t bits = mox_dtype_bits(grid->dtype);
     const element_place place = place_of(grid, r, c, bits);
     const uint64_t word = load_word((const uint8_t *)grid->data + place.word, grid->packing.word_bytes);
@@ -126,6 +202,15 @@ void mox_grid_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
 {
     if (grid->packing.order == MOX_ORDER_STREAM) {
         stream_store(grid, r, c, code);
+        return;
+    }
+    if (grid->packing.order == MOX_ORDER_BLOCK)
+        return;
+    if (mox_is_halves(&grid->packing)) {
+        uint32_t shift;
+        uint8_t *byte = halves_byte(grid, r, c, &shift);
+        const uint32_t mask = (uint32_t)low_bits(mox_dtype_bits(grid->dtype));
+        *byte = (uint8_t)((*byte & ~(mask << shift)) | (code & mask) << shift);
         return;
     }
     const int32_t bits = mox_dtype_bits(grid->dtype);
@@ -145,6 +230,10 @@ static moxie_status check_packing(const moxie_grid *grid, const char *what, moxi
 {
     const moxie_packing p = grid->packing;
     const int32_t bits = mox_dtype_bits(grid->dtype);
+    if (mox_is_block(grid->dtype) || p.order == MOX_ORDER_BLOCK)
+        return check_blocks(grid, what, error);
+    if (mox_is_halves(&p))
+        return check_halves(grid, what, error);
     MOX_FAIL_IF(bits < 1 || bits > 32, MOXIE_ERR_ARGUMENT, error,
                 "%s: dtype %d is no element of 1 to 32 bits; give the dtype of the numbers, not of their container",
                 what, (int)grid->dtype);
@@ -169,12 +258,14 @@ static moxie_status check_packing(const moxie_grid *grid, const char *what, moxi
 static bool grid_extent(const moxie_grid *grid, uint64_t *extent)
 {
     const moxie_packing p = grid->packing;
-    const int64_t word_rows = p.along_rows ? mox_ceil_div(grid->rows, p.per_word) : grid->rows;
-    const int64_t word_cols = p.along_rows ? grid->cols : mox_ceil_div(grid->cols, p.per_word);
+    const mox_block *block = p.order == MOX_ORDER_BLOCK ? mox_block_of(grid->dtype) : NULL;
+    const int64_t per_word = block ? block->weights : p.per_word, word_bytes = block ? block->bytes : p.word_bytes;
+    const int64_t word_rows = p.along_rows ? mox_ceil_div(grid->rows, per_word) : grid->rows;
+    const int64_t word_cols = p.along_rows ? grid->cols : mox_ceil_div(grid->cols, per_word);
     uint64_t down, across, end;
     if (!mox_mul_u64((uint64_t)(word_rows - 1), (uint64_t)grid->row_stride, &down) ||
         !mox_mul_u64((uint64_t)(word_cols - 1), (uint64_t)grid->col_stride, &across) ||
-        !mox_add_u64(down, across, &end) || !mox_add_u64(end, (uint64_t)p.word_bytes, &end) || end > INT64_MAX)
+        !mox_add_u64(down, across, &end) || !mox_add_u64(end, (uint64_t)word_bytes, &end) || end > INT64_MAX)
         return false;
     *extent = end;
     return true;
@@ -206,9 +297,11 @@ moxie_status mox_grid_check(const moxie_grid *grid, const char *what, moxie_erro
 
 /* ---- contiguous views --------------------------------------------------------------------------- */
 
-/* The smallest word of whole bytes: two nibbles, four 6-bit codes, or one element. */
+/* The smallest word of whole bytes: a block, two nibbles, four 6-bit codes, or one element. */
 static moxie_packing dense_packing(moxie_dtype dtype)
 {
+    if (mox_is_block(dtype))
+        return (moxie_packing) { .order = MOX_ORDER_BLOCK };
     switch (mox_dtype_bits(dtype)) {
     case 4: return (moxie_packing) { .word_bytes = 1, .per_word = 2 };
     case 6: return (moxie_packing) { .word_bytes = 3, .per_word = 4 };
@@ -219,8 +312,10 @@ static moxie_packing dense_packing(moxie_dtype dtype)
 uint64_t mox_dense_row_bytes(moxie_dtype dtype, int64_t cols)
 {
     const moxie_packing p = dense_packing(dtype);
+    const mox_block *block = p.order == MOX_ORDER_BLOCK ? mox_block_of(dtype) : NULL;
+    const int64_t per_word = block ? block->weights : p.per_word, word_bytes = block ? block->bytes : p.word_bytes;
     uint64_t bytes;
-    return mox_mul_u64((uint64_t)mox_ceil_div(cols, p.per_word), (uint64_t)p.word_bytes, &bytes) ? bytes : UINT64_MAX;
+    return mox_mul_u64((uint64_t)mox_ceil_div(cols, per_word), (uint64_t)word_bytes, &bytes) ? bytes : UINT64_MAX;
 }
 
 uint64_t mox_dense_bytes(moxie_dtype dtype, int64_t rows, int64_t cols)
@@ -238,7 +333,7 @@ moxie_grid mox_grid_dense(const void *data, moxie_dtype dtype, int64_t rows, int
         .rows = rows,
         .cols = cols,
         .row_stride = (int64_t)mox_dense_row_bytes(dtype, cols),
-        .col_stride = packing.word_bytes,
+        .col_stride = packing.order == MOX_ORDER_BLOCK ? mox_block_of(dtype)->bytes : packing.word_bytes,
         .dtype = dtype,
         .packing = packing,
     };

@@ -19,6 +19,14 @@
 
 #include "base/sizes.h"
 
+/* Columns that share a word, or a block. */
+static int64_t cols_per_word(const moxie_grid *grid)
+{
+    return grid->packing.order == MOX_ORDER_BLOCK ? mox_block_of(grid->dtype)->weights
+           : grid->packing.along_rows             ? 1
+                                                  : grid->packing.per_word;
+}
+
 static bool is_edge(int64_t at, int64_t extent, int64_t multiple)
 {
     return at == extent || at % multiple == 0;
@@ -27,7 +35,7 @@ static bool is_edge(int64_t at, int64_t extent, int64_t multiple)
 bool mox_grid_slice(const moxie_grid *grid, const mox_rectangle *at, moxie_grid *out)
 {
     const bool down = grid->packing.along_rows;
-    const int64_t word_rows = down ? grid->packing.per_word : 1, word_cols = down ? 1 : grid->packing.per_word;
+    const int64_t word_rows = down ? grid->packing.per_word : 1, word_cols = cols_per_word(grid);
     const bool inside = at->row >= 0 && at->rows >= 0 && at->rows <= grid->rows - at->row && at->col >= 0 &&
                         at->cols >= 0 && at->cols <= grid->cols - at->col;
     if (!inside || !is_edge(at->row, grid->rows, word_rows) || !is_edge(at->row + at->rows, grid->rows, word_rows) ||
@@ -146,7 +154,7 @@ int64_t mox_matrix_slice_multiple(const moxie_matrix *matrix, const moxie_quant 
         const int64_t unit = cols ? parts[i].unit_cols : parts[i].unit_rows;
         if (grid->data == NULL || unit >= extent)
             continue;
-        const int64_t words = (grid->packing.along_rows != 0) != cols ? grid->packing.per_word : 1;
+        const int64_t words = cols ? cols_per_word(grid) : grid->packing.along_rows != 0 ? grid->packing.per_word : 1;
         cut = mox_common_multiple(cut, unit * words);
     }
     return cut;

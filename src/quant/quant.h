@@ -12,6 +12,7 @@
 #define MOX_QUANT_QUANT_H
 
 #include "base/status.h"
+#include "format/block.h"
 #include "format/format.h"
 
 /* Resolved group extents of `quant` for a [rows, cols] tensor: 0 and -1 become the whole extent (rows: 0
@@ -24,6 +25,8 @@ int64_t mox_scale_cols(const moxie_quant *quant, int64_t cols);
 
 /* True when `quant` stores plain floats: element F32, F16 or BF16 and no scale. */
 bool mox_quant_is_plain(const moxie_quant *quant);
+/* True when the element is a block type, whose scales lie among its codes. */
+bool mox_quant_is_block(const moxie_quant *quant);
 /* True when activations are not quantized. */
 bool mox_quant_is_none(const moxie_quant *quant);
 
@@ -43,6 +46,19 @@ bool mox_quant_is_scale(moxie_dtype dtype);
  * grid's dtype, a wider integer: u4b8 for "u3b4" and "u2b2", u8b128 for those of 5 to 7 bits. mox_grid_check() rejects
  * such grids: readers widen them first (ckpt/formats/widen.h). */
 #define MOX_ORDER_STREAM 16
+/* The packing of block types (format/block.h), of that order and with nothing else set: block b of a row lies at byte
+ * b * col_stride. A code is the bits of the f32 that the weight is. mox_grid_store() does nothing: whole blocks are
+ * copied. */
+#define MOX_ORDER_BLOCK 17
+/* Packings of codes inside the blocks of a GGUF file: a word is all codes of a block, `per_word` of them in `word_bytes`
+ * bytes, along a row. Codes of 8 bits lie in order. Of codes of 4 bits, the first half lie in the low nibbles, the second
+ * half in the high ones: halves of the block, or with the second order of every 16 codes. */
+#define MOX_ORDER_HALVES    18
+#define MOX_ORDER_HALVES_16 19
+static inline bool mox_is_halves(const moxie_packing *packing)
+{
+    return packing->order == MOX_ORDER_HALVES || packing->order == MOX_ORDER_HALVES_16;
+}
 /* Words that `count` codes of `bits` bits take. */
 static inline int64_t mox_stream_words(int64_t count, int32_t bits)
 {

@@ -2,7 +2,7 @@
  *
  * quant_rules.c - which moxie_quant is valid, and its description in messages.
  *
- *     weights       a plain float (f32, f16, bf16) without scale, or
+ *     weights       a plain float (f32, f16, bf16) without scale, or a block type, with or without a global, or
  *                   an element with a scale per group, integers with or without zero points, with or without a global
  *     activations   NONE, or what a row of act_quant.c quantizes
  *
@@ -34,6 +34,11 @@ bool mox_quant_is_plain(const moxie_quant *quant)
     return is_wide_float(quant->element) && quant->scale == MOXIE_DTYPE_NONE;
 }
 
+bool mox_quant_is_block(const moxie_quant *quant)
+{
+    return mox_is_block(quant->element);
+}
+
 bool mox_quant_is_none(const moxie_quant *quant)
 {
     return quant->element == MOXIE_DTYPE_NONE;
@@ -62,7 +67,8 @@ static moxie_status check_unscaled(const moxie_quant *quant, const char *what, m
     MOX_FAIL_IF(quant->scale != MOXIE_DTYPE_NONE, MOXIE_ERR_ARGUMENT, error,
                 "%s: element %s with scales of dtype %s; only elements of 8 bits and fewer have scales", what, element,
                 mox_quant_dtype_name(quant->scale));
-    MOX_FAIL_IF(quant->has_zero || quant->global != MOXIE_GLOBAL_NONE || quant->is_static, MOXIE_ERR_ARGUMENT, error,
+    const bool has_global = quant->global != MOXIE_GLOBAL_NONE && !mox_quant_is_block(quant);
+    MOX_FAIL_IF(quant->has_zero || has_global || quant->is_static, MOXIE_ERR_ARGUMENT, error,
                 "%s: element %s has no zero points, no global and no static scale; leave these fields zero", what,
                 element);
     return MOXIE_OK;
@@ -75,7 +81,7 @@ moxie_status mox_quant_check_weight(const moxie_quant *quant, const char *what, 
     MOX_FAIL_IF(!element || element->kind == MOX_KIND_EXPONENT, MOXIE_ERR_ARGUMENT, error,
                 "%s: dtype %d (%s) is no weight element; use a float or integer format of moxie.h", what,
                 (int)quant->element, mox_quant_dtype_name(quant->element));
-    if (is_wide_float(quant->element))
+    if (is_wide_float(quant->element) || mox_quant_is_block(quant))
         return check_unscaled(quant, what, error);
     MOX_FAIL_IF(!mox_quant_is_scale(quant->scale), MOXIE_ERR_ARGUMENT, error,
                 "%s: %s weights with scales of dtype %d (%s); a scale is f32, f16, bf16, f8_e4m3 or f8_e8m0 (weights "
@@ -139,7 +145,8 @@ const char *mox_quant_describe(const moxie_quant *quant, char *buffer, size_t si
     char groups[32];
     describe_groups(quant, groups, sizeof groups);
     if (quant->scale == MOXIE_DTYPE_NONE) {
-        snprintf(buffer, size, "%s", mox_quant_dtype_name(quant->element));
+        snprintf(buffer, size, "%s%s", mox_quant_dtype_name(quant->element),
+                 (uint32_t)quant->global < 3 ? globals[quant->global] : "");
         return buffer;
     }
     /* Enumerations may be out of range: messages about invalid descriptions use this, too. */

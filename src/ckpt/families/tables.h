@@ -51,6 +51,7 @@ typedef struct mox_part {
     moxie_dtype value;                     /* what the bits mean; NONE: the file's dtype */
     mox_part_form form;
     moxie_packing packing; /* zero: one element a word */
+    int32_t at;            /* in tensors of a block type: the byte of a block at which the part begins */
     bool transposed;       /* stored [K.., N..] */
     bool trailing_one;     /* ROWS as [N,1], SCALAR as [1] when written */
     bool optional;         /* readers accept that it is absent */

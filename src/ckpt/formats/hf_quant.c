@@ -7,6 +7,7 @@
 
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/families/tables.h"
+#include "ckpt/gguf/gguf_formats.h"
 
 #define ONE                                                                                                            \
     {                                                                                                                  \
@@ -282,7 +283,7 @@ const mox_hf_quant *mox_hf_quant_by_id(const char *id)
     for (int32_t i = 0; mox_hf_quant_at(i); i++)
         if (strcmp(formats[i].id, id) == 0)
             return &formats[i];
-    return NULL;
+    return mox_gguf_format_by_id(id);
 }
 
 const mox_hf_marker *mox_hf_companion_at(int32_t i)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/gguf/gguf_formats.h"
 #include "ckpt/safetensors/file_dtype.h"
 
 #define NAME_SIZE 320
@@ -194,10 +195,9 @@ static const mox_part *scale_part(const mox_hf_quant *format, int *index)
     return NULL;
 }
 
-static bool format_fits(const mox_matcher *matcher, const mox_variant *variant, int32_t i, const mox_wanted *wanted,
-                        mox_match *out, near_miss *miss)
+static bool format_fits(const mox_matcher *matcher, const mox_variant *variant, const mox_hf_quant *format,
+                        bool allowed, const mox_wanted *wanted, mox_match *out, near_miss *miss)
 {
-    const mox_hf_quant *format = &variant->formats[i];
     mox_match match = { .variant = variant, .format = format, .weight = format->weight };
     *miss = (near_miss) { .format = format, .part = &format->parts[0], .kind = MISS_ABSENT };
     for (int p = 0; p < MOX_MAX_PARTS && format->parts[p].role != MOX_PART_NONE; p++) {
@@ -220,7 +220,7 @@ static bool format_fits(const mox_matcher *matcher, const mox_variant *variant, 
         miss->fitted++;
     }
     miss->kind = MISS_RULED_OUT;
-    if (!variant->allowed[i])
+    if (!allowed)
         return false;
     /* Blocks are always stored output by output. */
     if (wanted->in_out && format->parts[0].form == MOX_FORM_BLOCKS)
@@ -324,7 +324,7 @@ static moxie_status fail_near(const mox_matcher *matcher, const mox_wanted *want
     case MISS_DTYPE:
         return mox_fail_file(miss->fitted ? MOXIE_ERR_MISMATCH : MOXIE_ERR_UNSUPPORTED, error, file_of(matcher, tensor),
                              offset, "%s is %s %s; no format has that, the nearest (%s) has %s here. Found: %s", name,
-                             tensor->file_dtype, found, miss->format->id, mox_file_dtype_name(miss->part->file[0]),
+                             tensor->file_dtype, found, miss->format->id, mox_dtype_name(miss->part->file[0]),
                              seen->text);
     case MISS_SHAPE:
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, file_of(matcher, tensor), offset,
@@ -389,15 +389,25 @@ static moxie_status check_companions(const mox_matcher *matcher, const mox_wante
     return MOXIE_OK;
 }
 
+/* The format of a matrix in blocks; NULL when it is in none. */
+static const mox_hf_quant *block_format(const mox_matcher *matcher, const char *name)
+{
+    const mox_file_tensor *codes = find(matcher, name, ".weight");
+    return codes && mox_is_block(codes->view.dtype) ? mox_gguf_format(codes->view.dtype, find(matcher, name, ".scale"))
+                                                    : NULL;
+}
+
 moxie_status mox_match_matrix(const mox_matcher *matcher, const mox_wanted *wanted, mox_match *out, moxie_error *error)
 {
     near_miss best = { 0 };
     const mox_variant *variant = NULL;
     MOX_TRY(mox_match_variant(matcher, wanted, &variant, error));
-    for (int32_t i = 0; i < matcher->n_formats; i++) {
+    const mox_hf_quant *block = block_format(matcher, wanted->name);
+    for (int32_t i = 0; i < (block ? 1 : matcher->n_formats); i++) {
         near_miss miss;
         mox_match match;
-        if (format_fits(matcher, variant, i, wanted, &match, &miss)) {
+        if (format_fits(matcher, variant, block ? block : &variant->formats[i], block || variant->allowed[i], wanted,
+                        &match, &miss)) {
             MOX_TRY(check_companions(matcher, wanted, &match, error));
             *out = match;
             return MOXIE_OK;

@@ -92,11 +92,16 @@ moxie_status mox_part_shape(const mox_part *part, const moxie_quant *weight, int
                             bool in_out, int32_t *rank, int64_t shape[MOXIE_MAX_RANK], moxie_error *error)
 {
     int64_t rows, cols;
-    MOX_TRY(fixed_word(part, n, k, error));
-    part_extent(part, weight, n, k, &rows, &cols);
     int32_t r = 0;
     if (experts > 0)
         shape[r++] = experts;
+    if (mox_is_block(part->file[0])) { /* counted in weights, whatever the part is */
+        shape[r++] = n, shape[r++] = k;
+        *rank = r;
+        return MOXIE_OK;
+    }
+    MOX_TRY(fixed_word(part, n, k, error));
+    part_extent(part, weight, n, k, &rows, &cols);
     switch (part->form) {
     case MOX_FORM_SCALAR:
         if (part->trailing_one)
@@ -161,11 +166,27 @@ bool mox_part_shape_fits(const mox_part *part, const moxie_tensor *tensor, int32
     return false;
 }
 
+/* Whole blocks, or what lies at one place of each: its codes, or its scales. */
+static moxie_grid block_grid(const mox_part *part, const moxie_tensor *tensor, uint64_t bytes,
+                             const mox_part_place *place, int64_t rows, int64_t cols)
+{
+    moxie_grid grid = mox_grid_dense(NULL, tensor->dtype, place->n, place->k);
+    const uint64_t offset = (place->stacked > 0 ? (uint64_t)place->expert * grid.bytes : 0) + (uint64_t)part->at;
+    grid.data = tensor->data ? (const char *)tensor->data + offset : NULL;
+    grid.bytes = bytes - offset;
+    grid.rows = rows, grid.cols = cols;
+    grid.dtype = mox_part_value(part, tensor->dtype);
+    grid.packing = part->packing;
+    return grid;
+}
+
 moxie_grid mox_part_grid(const mox_part *part, const moxie_quant *weight, const moxie_tensor *tensor, uint64_t bytes,
                          const mox_part_place *place)
 {
     int64_t rows, cols;
     part_extent(part, weight, place->n, place->k, &rows, &cols);
+    if (mox_is_block(tensor->dtype))
+        return block_grid(part, tensor, bytes, place, rows, cols);
     const int64_t word = word_bytes(part, tensor->dtype);
     const bool along_rows = part->packing.along_rows;
     const int64_t words_down = along_rows ? words_of(part, rows) : rows;

@@ -18,6 +18,8 @@
 #include "ckpt/formats/ct_presets.h"
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/formats/quant_keys.h"
+#include "ckpt/gguf/gguf_family.h"
+#include "ckpt/gguf/gguf_header.h"
 #include "ckpt/model/model_scan.h"
 #include "ckpt/no_model.h"
 
@@ -85,6 +87,42 @@ static moxie_status load_quant_config(moxie_model *model, const char *dir, moxie
         }
     }
     return MOXIE_OK;
+}
+
+/* ---- GGUF ----------------------------------------------------------------------------------------- */
+
+/* True when `path` is a file that begins like GGUF. */
+static bool is_gguf_file(const char *path)
+{
+    moxie_error absent;
+    mox_file file = { 0 };
+    if (mox_file_open(path, false, UINT64_MAX, &file, &absent) != MOXIE_OK)
+        return false;
+    const bool is = mox_is_gguf(file.data, file.size);
+    mox_file_close(&file);
+    return is;
+}
+
+static moxie_status open_gguf(moxie_model *model, const char *path, const moxie_model_options *options,
+                              moxie_error *error)
+{
+    model->gguf = true;
+    model->config_path = mox_arena_printf(&model->arena, "%s", path);
+    if (!model->config_path)
+        return no_memory(error);
+    MOX_TRY(mox_tensor_set_open_gguf(path, options->no_mmap != 0, &model->set, error));
+    return mox_gguf_family(mox_tensor_set_gguf(model->set), path, &model->arena, &model->config, &model->family,
+                           &model->model_type, error);
+}
+
+static moxie_status open_directory(moxie_model *model, const char *dir, const moxie_model_options *options,
+                                   moxie_error *error)
+{
+    MOX_TRY(load_config(model, dir, error));
+    MOX_TRY(load_quant_config(model, dir, error));
+    if (options->tensors)
+        return mox_tensor_set_of_tensors("tensors in memory", options->tensors, options->n_tensors, &model->set, error);
+    return mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error);
 }
 
 /* ---- warnings ----------------------------------------------------------------------------------- */
@@ -169,7 +207,7 @@ static moxie_status collect_warnings(moxie_model *model, moxie_error *error)
     bool fine = true;
     for (int64_t i = 0; fine && model->quant_config && i < model->n_places; i++)
         fine = warn_layer(model, &model->places[i]);
-    if (!model->quant_config && is_packed(model, &model->places[0]))
+    if (!model->gguf && !model->quant_config && is_packed(model, &model->places[0]))
         fine = warn(model,
                     mox_arena_printf(&model->arena, "no quantization_config in config.json, hf_quant_config.json or "
                                                     "quantize_config.json: activations are assumed to be quantized as "
@@ -199,13 +237,8 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     model->experts_only = options->experts_only != 0;
     model->allow_unread = options->allow_unread != 0;
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
-    MOX_TRY(load_config(model, dir, error));
-    MOX_TRY(load_quant_config(model, dir, error));
-    if (options->tensors)
-        MOX_TRY(
-            mox_tensor_set_of_tensors("tensors in memory", options->tensors, options->n_tensors, &model->set, error));
-    else
-        MOX_TRY(mox_tensor_set_open_dir(dir, options->no_mmap != 0, &model->set, error));
+    MOX_TRY(!options->tensors && is_gguf_file(dir) ? open_gguf(model, dir, options, error)
+                                                   : open_directory(model, dir, options, error));
     MOX_TRY(mox_model_scan(model, error));
     MOX_TRY(collect_unread_keys(model, error));
     return collect_warnings(model, error);
@@ -239,7 +272,7 @@ void mox_model_get_info(const moxie_model *model, moxie_model_info *info)
 {
     *info = (moxie_model_info) { .family = model->family->id,
                                  .model_type = model->model_type,
-                                 .quant_method = mox_quant_config_method(model->quant_config),
+                                 .quant_method = model->gguf ? "gguf" : mox_quant_config_method(model->quant_config),
                                  .n_layers = model->n_places,
                                  .n_tensors = mox_tensor_set_count(model->set),
                                  .n_files = mox_tensor_set_files(model->set),

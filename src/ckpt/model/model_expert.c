@@ -229,6 +229,25 @@ static moxie_status read_each(expert_pass *pass, const three_names *names)
     return MOXIE_OK;
 }
 
+/* "<stack>.bias" [E, N] of each stack. Where the first stack has one, all need one. */
+static moxie_status read_stacked_biases(expert_pass *pass, const three_names *names)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s.bias", names->name[DOWN]);
+    if (!pass->set->bias && !mox_layer_find(pass->reader, name))
+        return MOXIE_OK;
+    pass->set->bias = true;
+    for (projection p = GATE; p <= DOWN; p++) {
+        if (!names->name[p])
+            continue;
+        snprintf(name, sizeof name, "%s.bias", names->name[p]);
+        for (int64_t e = 0; e < pass->set->count; e++)
+            MOX_TRY(stacked_bias(pass, name, e, p == DOWN ? names->wide : names->narrow, MOX_ROWS_ALL,
+                                 &matrix_of(&pass->set->experts[e], p)->bias));
+    }
+    return MOXIE_OK;
+}
+
 static moxie_status read_stacks(expert_pass *pass, const three_names *names)
 {
     const bool merged = pass->reader->model->family->fused == MOX_FUSED_STACKED_ROWS;
@@ -251,7 +270,7 @@ static moxie_status read_stacks(expert_pass *pass, const three_names *names)
             MOX_TRY(place_matrix(pass, &match, &place, p, MOX_ROWS_ALL, e));
         }
     }
-    return MOXIE_OK;
+    return read_stacked_biases(pass, names);
 }
 
 typedef struct fused_pair {
@@ -349,6 +368,10 @@ static moxie_status join_pair(expert_pass *pass, projection *wide)
                             .quant = { pass->quant[GATE], pass->quant[UP] },
                             .name = { pass->first_name[GATE], pass->first_name[UP] } };
     int which;
+    if (mox_pair_needs_floats(pass->reader, &pair)) {
+        pass->quant[GATE] = pass->quant[UP] = pass->set->w13 = (moxie_quant) { .element = MOXIE_F32 };
+        return mox_pair_to_floats(pass->reader, &pair, pass->set->experts, pass->set->count, &pass->set->note);
+    }
     MOX_TRY(mox_pair_widen(pass->reader, &pair, pass->set->experts, pass->set->count, &which, &pass->set->note));
     *wide = which == 0 ? GATE : UP;
     pass->set->w13 = pass->quant[*wide];

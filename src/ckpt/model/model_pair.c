@@ -73,6 +73,38 @@ static moxie_status widen_matrix(mox_layer_reader *reader, const mox_code_map *m
     return mox_grid_recode(&matrix->zero, map, reader->look, reader->arena, &matrix->zero, reader->error);
 }
 
+/* GGUF files mix types: gate in q4_k beside up in q5_k. Without a global, their numbers are f32 by definition. */
+bool mox_pair_needs_floats(const mox_layer_reader *reader, const mox_pair *pair)
+{
+    return reader->model->gguf && pair->quant[0].global == MOXIE_GLOBAL_NONE &&
+           pair->quant[1].global == MOXIE_GLOBAL_NONE;
+}
+
+static moxie_status to_floats(mox_layer_reader *reader, const moxie_quant *quant, moxie_matrix *matrix)
+{
+    const int64_t rows = matrix->codes.rows, cols = matrix->codes.cols;
+    float *copy = reader->look ? NULL : mox_arena_calloc(reader->arena, (uint64_t)(rows * cols), sizeof *copy);
+    MOX_FAIL_IF(!copy && !reader->look, MOXIE_ERR_MEMORY, reader->error, "no memory to dequantize %lld x %lld weights",
+                (long long)rows, (long long)cols);
+    for (int64_t n = 0; copy && n < rows; n++)
+        for (int64_t k = 0; k < cols; k++)
+            copy[n * cols + k] = (float)mox_matrix_weight(matrix, quant, n, k);
+    matrix->codes = mox_grid_dense(copy, MOXIE_F32, rows, cols);
+    matrix->scale = (moxie_grid) { 0 };
+    return MOXIE_OK;
+}
+
+moxie_status mox_pair_to_floats(mox_layer_reader *reader, const mox_pair *pair, moxie_expert *experts, int64_t count,
+                                const char **note)
+{
+    for (int64_t e = 0; e < count; e++) {
+        MOX_TRY(to_floats(reader, &pair->quant[0], &experts[e].gate));
+        MOX_TRY(to_floats(reader, &pair->quant[1], &experts[e].up));
+    }
+    *note = "gate and up are of different types; both are copied to f32 when a layer is loaded";
+    return MOXIE_OK;
+}
+
 moxie_status mox_pair_widen(mox_layer_reader *reader, const mox_pair *pair, moxie_expert *experts, int64_t count,
                             int *wide, const char **note)
 {

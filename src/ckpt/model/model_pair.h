@@ -23,4 +23,10 @@ bool mox_pair_same(const mox_match *a, const mox_match *b);
 moxie_status mox_pair_widen(mox_layer_reader *reader, const mox_pair *pair, moxie_expert *experts, int64_t count,
                             int *wide, const char **note);
 
+/* True when both are types of a GGUF file, block types or floats, each f32 numbers by definition. */
+bool mox_pair_needs_floats(const mox_layer_reader *reader, const mox_pair *pair);
+/* Replaces both by copies in f32, which are exact. */
+moxie_status mox_pair_to_floats(mox_layer_reader *reader, const mox_pair *pair, moxie_expert *experts, int64_t count,
+                                const char **note);
+
 #endif

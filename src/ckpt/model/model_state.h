@@ -21,6 +21,7 @@ struct moxie_model {
     const json_t *quant_config;  /* in one of these two files, or NULL */
     const char *config_path, *model_type;
     const mox_family *family;
+    bool gguf; /* read from a GGUF file: `config` is made from its metadata */
     moxie_activations_choice activations;
     bool allow_unread;       /* go on when tensors of a MoE block have no reader */
     bool experts_only;       /* read layers without router, routing arrays and shared expert */

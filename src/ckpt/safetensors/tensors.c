@@ -18,6 +18,8 @@
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/safetensors/file_dtype.h"
+#include "ckpt/gguf/gguf_header.h"
+#include "ckpt/gguf/gguf_split.h"
 #include "ckpt/name_map.h"
 #include "ckpt/no_model.h"
 #include "ckpt/safetensors/safetensors_header.h"
@@ -41,6 +43,7 @@ struct mox_tensor_set {
     const char **warnings;
     int64_t n_warnings;
     uint64_t bytes;
+    json_t *gguf; /* metadata of the first file, in a set of GGUF files */
 };
 
 /* ---- making a set ----------------------------------------------------------------------------------- */
@@ -85,16 +88,25 @@ static moxie_status enter_names(mox_tensor_set *set, int64_t first, moxie_error 
     return MOXIE_OK;
 }
 
-/* Opens and checks the file `dir`/`name` (dir NULL: `name` is the path). */
-static moxie_status add_shard(mox_tensor_set *set, const char *dir, const char *name, bool no_mmap, moxie_error *error)
+/* Opens the file `dir`/`name` (dir NULL: `name` is the path). */
+static moxie_status open_shard(mox_tensor_set *set, const char *dir, const char *name, bool no_mmap, shard **out,
+                               moxie_error *error)
 {
     shard *s = &set->shards[set->n_shards];
     s->path = mox_arena_printf(&set->list.arena, "%s%s%s", dir ? dir : "", dir ? "/" : "", name);
     if (!s->path)
         return no_memory(error);
     MOX_TRY(mox_file_open(s->path, no_mmap, UINT64_MAX, &s->file, error));
-    const int64_t first = set->list.count;
     set->n_shards++;
+    *out = s;
+    return MOXIE_OK;
+}
+
+static moxie_status add_shard(mox_tensor_set *set, const char *dir, const char *name, bool no_mmap, moxie_error *error)
+{
+    shard *s = NULL;
+    const int64_t first = set->list.count;
+    MOX_TRY(open_shard(set, dir, name, no_mmap, &s, error));
     MOX_TRY(mox_safetensors_header_parse(s->file.data, s->file.size, s->path, (int32_t)(set->n_shards - 1), &set->list,
                                          error));
     s->tensors = set->list.count - first;
@@ -121,6 +133,86 @@ static moxie_status open_files(const char *dir, const char *const *names, int64_
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error)
 {
     return open_files(NULL, &path, 1, no_mmap, out, error);
+}
+
+/* ---- GGUF ------------------------------------------------------------------------------------------- */
+
+static moxie_status add_gguf(mox_tensor_set *set, const char *path, bool no_mmap, json_t **metadata, moxie_error *error)
+{
+    shard *s = NULL;
+    const int64_t first = set->list.count;
+    MOX_TRY(open_shard(set, NULL, path, no_mmap, &s, error));
+    MOX_TRY(mox_gguf_header_parse(s->file.data, s->file.size, s->path, (int32_t)(set->n_shards - 1), &set->list,
+                                  metadata, error));
+    s->tensors = set->list.count - first;
+    return enter_names(set, first, error);
+}
+
+/* Number of parts of the model that `path` is part of. */
+static moxie_status count_parts(const char *path, bool no_mmap, int64_t *out, moxie_error *error)
+{
+    mox_tensor_set *set = NULL;
+    json_t *metadata = NULL;
+    MOX_TRY(new_set(1, &set, error));
+    moxie_status status = add_gguf(set, path, no_mmap, &metadata, error);
+    if (status == MOXIE_OK)
+        status = mox_gguf_split_count(metadata, path, out, error);
+    json_decref(metadata);
+    mox_tensor_set_close(set);
+    return status;
+}
+
+static moxie_status add_part(mox_tensor_set *set, const char *path, int64_t part, int64_t count, bool no_mmap,
+                             moxie_error *error)
+{
+    json_t *metadata = NULL;
+    const char *own = count > 1 ? mox_gguf_split_path(path, part, count, &set->list.arena) : path;
+    if (!own)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1,
+                             "it is one of %lld parts (split.count), whose names must end in -00001-of-%05lld.gguf and "
+                             "so on: give it the name it was released with",
+                             (long long)count, (long long)count);
+    moxie_status status = add_gguf(set, own, no_mmap, &metadata, error);
+    if (status == MOXIE_OK && count > 1)
+        status = mox_gguf_split_check(metadata, own, part, count, error);
+    if (status == MOXIE_OK && part == 0)
+        set->gguf = json_incref(metadata);
+    json_decref(metadata);
+    return status;
+}
+
+/* All parts together have as many tensors as the first says. */
+static moxie_status check_parts(const mox_tensor_set *set, moxie_error *error)
+{
+    const json_t *total = json_object_get(set->gguf, "split.tensors.count");
+    if (set->n_shards < 2 || !total || json_integer_value(total) == set->list.count)
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_MISMATCH, error, set->shards[0].path, -1,
+                         "split.tensors.count is %lld, but its parts have %lld tensors",
+                         (long long)json_integer_value(total), (long long)set->list.count);
+}
+
+moxie_status mox_tensor_set_open_gguf(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error)
+{
+    mox_tensor_set *set = NULL;
+    int64_t count = 1;
+    MOX_TRY(count_parts(path, no_mmap, &count, error));
+    MOX_TRY(new_set(count, &set, error));
+    moxie_status status = MOXIE_OK;
+    for (int64_t i = 0; status == MOXIE_OK && i < count; i++)
+        status = add_part(set, path, i, count, no_mmap, error);
+    if (status == MOXIE_OK)
+        status = check_parts(set, error);
+    if (status == MOXIE_OK)
+        *out = set;
+    else
+        mox_tensor_set_close(set);
+    return status;
+}
+
+const json_t *mox_tensor_set_gguf(const mox_tensor_set *set)
+{
+    return set->gguf;
 }
 
 /* ---- without a file --------------------------------------------------------------------------------- */
@@ -358,6 +450,7 @@ void mox_tensor_set_close(mox_tensor_set *set)
         return;
     for (int64_t i = 0; i < set->n_shards; i++)
         mox_file_close(&set->shards[i].file);
+    json_decref(set->gguf);
     mox_name_map_free(&set->names);
     mox_tensor_list_free(&set->list);
     mox_free(set);

@@ -2,12 +2,14 @@
  *
  * tensors.h - the tensors of a checkpoint directory: names hashed once, data mapped, nothing interpreted.
  *
- *     one safetensors file (header checked completely)  ->  mox_tensor_set (all shards, one name space)
+ *     one safetensors or GGUF file (header checked completely)  ->  mox_tensor_set (all shards, one name space)
  */
 #ifndef MOX_CKPT_TENSORS_H
 #define MOX_CKPT_TENSORS_H
 
 #include <stdbool.h>
+
+#include <jansson.h>
 
 #include "base/memory.h"
 #include "ckpt/safetensors/file_tensor.h"
@@ -21,6 +23,10 @@ typedef struct mox_tensor_set mox_tensor_set;
  * One-thread-at-a-time; an open set is immutable. */
 moxie_status mox_tensor_set_open_file(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error);
 moxie_status mox_tensor_set_open_dir(const char *dir, bool no_mmap, mox_tensor_set **out, moxie_error *error);
+/* A GGUF file, with all parts of a split one. */
+moxie_status mox_tensor_set_open_gguf(const char *path, bool no_mmap, mox_tensor_set **out, moxie_error *error);
+/* The metadata of an open GGUF file, of its first part; NULL for other sets. */
+const json_t *mox_tensor_set_gguf(const mox_tensor_set *set);
 /* Tensors that are already in memory, contiguous, as one shard called `name`. Names and data are borrowed. */
 moxie_status mox_tensor_set_of_tensors(const char *name, const moxie_named_tensor *tensors, int64_t count,
                                        mox_tensor_set **out, moxie_error *error);

@@ -151,6 +151,7 @@ void mox_gemm_arrange(const mox_rowmajor_matrix *matrix, const mox_gemm_segment 
 
 void mox_gemm_decoder_init(mox_gemm_decoder *decoder, moxie_dtype element)
 {
+    decoder->block = mox_is_block(element) ? mox_block_of(element) : NULL;
     decoder->format = mox_format_of(element);
     decoder->table = mox_format_table(element);
     if (decoder->format->bits != 4)
@@ -182,7 +183,9 @@ static uint32_t dense_code(const uint8_t *codes, int32_t bits, int64_t i)
 void mox_gemm_decode(const mox_gemm_decoder *decoder, const uint8_t *codes, int64_t cols, float *out)
 {
     const mox_format *format = decoder->format;
-    if (format->bits == 4) {
+    if (decoder->block != NULL) {
+        mox_block_decode_run(decoder->block, codes, 0, cols, out);
+    } else if (format->bits == 4) {
         decode_nibbles(decoder, codes, cols, out);
     } else if (format->bits == 8) {
         for (int64_t k = 0; k < cols; k++)

@@ -37,6 +37,10 @@ static bool is_countable(const mox_expert_gemm_problem *problem, mox_rejection *
     const bool first = problem->projection == MOX_W13;
     const int64_t count = first ? mox_shape_rows13(problem->shape) : mox_shape_rows2(problem->shape);
     const int64_t cols = first ? problem->shape->hidden : problem->shape->intermediate;
+    if (mox_quant_is_block(problem->weight))
+        return mox_reject(why, "run on the CPU, or use a release in safetensors",
+                          "reads elements one by one, block types of GGUF (%s) are not decoded on GPUs yet",
+                          mox_quant_dtype_name(problem->weight->element));
     if (cols > INT32_MAX - MOX_SEGMENT ||
         mox_scale_rows(problem->weight, count) > UINT32_MAX / mox_scale_cols(problem->weight, cols))
         return mox_reject(why, "split the matrix over ranks",

@@ -85,7 +85,17 @@ static moxie_status check_norms(const moxie_layer_config *c, moxie_error *error)
     return check_norm(&c->expert_norm, "expert_norm", error);
 }
 
-static moxie_status check_shared(const moxie_shared_config *s, moxie_error *error)
+/* Rows of a block type are whole blocks. */
+static moxie_status check_blocks(const moxie_quant *quant, int64_t cols, const char *name, moxie_error *error)
+{
+    const mox_block *block = mox_quant_is_block(quant) ? mox_block_of(quant->element) : NULL;
+    MOX_FAIL_IF(block != NULL && cols % block->weights != 0, MOXIE_ERR_ARGUMENT, error,
+                "%s is %s with rows of %lld numbers; blocks of that type have %d, so rows must be a multiple of that",
+                name, block->format.name, (long long)cols, (int)block->weights);
+    return MOXIE_OK;
+}
+
+static moxie_status check_shared(const moxie_shared_config *s, int64_t hidden, moxie_error *error)
 {
     MOX_TRY(check_extent(s->intermediate, 0, MAX_EXTENT, "shared.intermediate", error));
     if (s->intermediate == 0) {
@@ -97,6 +107,8 @@ static moxie_status check_shared(const moxie_shared_config *s, moxie_error *erro
                 (double)s->scale);
     MOX_TRY(mox_quant_check_weight(&s->w13, "shared w13", error));
     MOX_TRY(mox_quant_check_weight(&s->w2, "shared w2", error));
+    MOX_TRY(check_blocks(&s->w13, hidden, "shared w13", error));
+    MOX_TRY(check_blocks(&s->w2, s->intermediate, "shared w2", error));
     MOX_TRY(mox_quant_check_act(&s->a13, "shared a13", error));
     return mox_quant_check_act(&s->a2, "shared a2", error);
 }
@@ -135,10 +147,12 @@ moxie_status mox_config_read(const moxie_layer_config *config, moxie_layer_confi
     MOX_TRY(check_activation(&c.activation, "activation", error));
     MOX_TRY(mox_quant_check_weight(&c.w13, "w13", error));
     MOX_TRY(mox_quant_check_weight(&c.w2, "w2", error));
+    MOX_TRY(check_blocks(&c.w13, c.hidden, "w13", error));
+    MOX_TRY(check_blocks(&c.w2, c.intermediate, "w2", error));
     MOX_TRY(mox_quant_check_act(&c.a13, "a13", error));
     MOX_TRY(mox_quant_check_act(&c.a2, "a2", error));
     MOX_TRY(mox_routing_check(&c.routing, c.experts, c.top_k, error));
-    MOX_TRY(check_shared(&c.shared, error));
+    MOX_TRY(check_shared(&c.shared, c.hidden, error));
     MOX_TRY(check_shared_activation(&c, error));
     MOX_TRY(check_norms(&c, error));
     MOX_TRY(check_parallel(&c, error));
