@@ -5,9 +5,10 @@
  * the caller, and records or plans of the wrong back end.
  *
  * MOXIE_TEST_CONFIGS sets the number of random layers: by default 150, in a quick run 45; with emulated kernels 40 and
- * 12. MOXIE_TEST_SEED repeats one layer.
+ * 12. MOXIE_TEST_SEED repeats one layer. MOXIE_TEST_FILTER="*sm_80" runs the tests whose names match.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <moxie/moxie_cuda.h>
@@ -126,7 +127,8 @@ static int rarest_chosen(const char *device, const test_layer_limits *limits, co
     return rarest;
 }
 
-/* Random layers for the device's kernels that read `layout`, one of tiles. Most layers are such that the kernels accept them.
+/* Random layers for the device's kernels that read `layout`, one of tiles. Most layers are such that the kernels accept
+ * them.
  * `kinds`: the kinds of activations whose kernels must be chosen in six layers; where a seed's layers choose one too
  * seldom, more layers follow, up to eight times as many. */
 static void walk_tiles(const char *device, const test_layer_limits *limits, uint64_t first, moxie_mode mode,
@@ -223,8 +225,8 @@ static int set_times_chosen(const char *device)
     return times;
 }
 
-/* Checks the layer; if `wanted`, kernels of the device's set must compute both products. They decode the weights, except where
- * both weights and activations are integers. */
+/* Checks the layer; if `wanted`, kernels of the device's set must compute both products. They decode the weights,
+ * except where both weights and activations are integers. */
 static void check_decoded(const char *device, test_layer *layer, moxie_mode mode, bool wanted, uint64_t seed)
 {
     moxie_error error = { 0 };
@@ -834,5 +836,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(presets_explain, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(names_of_devices),
     };
+    cmocka_set_test_filter(getenv("MOXIE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

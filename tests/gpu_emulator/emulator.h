@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulator.h - runs the sm90 and sm80 kernels of expert_gemm on the host, thread by thread, without a GPU or a CUDA toolkit.
+ * emulator.h - runs the sm90 and sm80 kernels of expert_gemm on the host, thread by thread, without a GPU or a toolkit.
  * It compiles the kernels' own sources; these headers stand in for the toolkit's and for src/cuda/ptx:
  *
  *     cuda_runtime.h     the keywords and built-in functions of CUDA C++

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm80_launch.cu - the launcher of the mma.sync gemm: the kernel for an element and a width, and its ring of
- * stages by the shared memory of the device.
+ * expert_gemm_sm80_launch.cu - the launcher of the mma.sync gemm: the kernel for an element and a width, and its ring
+ * of stages by the shared memory of the device.
  */
 #include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/sm80/sm80_ring.cuh"
@@ -31,6 +31,7 @@ int mox_sm80_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
         return error;
     mox_device_attributes attributes;
     const bool may = dependent && mox_device_has_dependent_code(reinterpret_cast<const void *>(kernel));
-    const cudaLaunchConfig_t config = mox_device_config(blocks, MOX_SM80_THREADS, shared, stream, may, &attributes);
+    const cudaLaunchConfig_t config =
+        mox_device_config(blocks, mox_sm80_threads(args->max_columns), shared, stream, may, &attributes);
     return cudaLaunchKernelEx(&config, kernel, ringed);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm80_tile.cuh - multiplies one chunk: a warp's 16 rows of weights by N tokens, with mma.sync.
+ * sm80_tile.cuh - multiplies one chunk by N tokens, with mma.sync: one or two groups of a warp's 16 rows of weights.
  *
  *     operand A    four fragments of 16 rows x 32 bytes of tokens' elements: decoded from codes in registers, or loaded
  *                  by ldmatrix
@@ -144,43 +144,65 @@ __device__ __forceinline__ void mox_sm80_multiply_groups(float (&acc)[4], const 
     }
 }
 
-/* N tokens, at `tokens` with their scales at `token_scales`, times chunk i of a stage. */
-template <int ELEMENT, int N, class WEIGHTS>
-__device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[N / 2], WEIGHTS &weights, int i,
+/* N tokens, `offset` bytes behind `tokens`, with their scales at `token_scales`, times chunk i of a stage. */
+template <int ELEMENT, int N, int SUMS, int GROUPS, class WEIGHTS>
+__device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUMS], WEIGHTS (&weights)[GROUPS], int i,
                                                         const mox_sm80_tokens &tokens, uint32_t offset,
                                                         const float *token_scales)
 {
-    uint32_t a[4][4];
-    weights.load(a, i);
+    uint32_t a[GROUPS][4][4];
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+        weights[g].load(a[g], i);
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
         uint32_t b[4][2];
-        float(&sums)[4] = reinterpret_cast<float(&)[4]>(acc[4 * j]);
         tokens.load(b, offset + j * 1024);
-        if constexpr (MOX_SM90_BY_CHUNK(ELEMENT)) {
-            mox_sm80_multiply_groups<ELEMENT>(sums, a, b, weights, token_scales + 8 * j);
-        } else {
 #pragma unroll
-            for (int t = 0; t < 4; t++)
-                mox_sm80_mma<ELEMENT>(sums, a[t], b[t]);
+        for (int g = 0; g < GROUPS; g++) {
+            float(&sums)[4] = reinterpret_cast<float(&)[4]>(acc[g][4 * j]);
+            if constexpr (MOX_SM90_BY_CHUNK(ELEMENT)) {
+                mox_sm80_multiply_groups<ELEMENT>(sums, a[g], b, weights[g], token_scales + 8 * j);
+            } else {
+#pragma unroll
+                for (int t = 0; t < 4; t++)
+                    mox_sm80_mma<ELEMENT>(sums, a[g][t], b[t]);
+            }
         }
     }
 }
 
-/* N tokens times the chunks of a stage, whose first is chunk k. */
-template <int ELEMENT, int N>
-__device__ __forceinline__ void mox_sm80_multiply_stage(float (&acc)[N / 2], const mox_sm90_args &args,
-                                                        const uint8_t *stage, const mox_sm90_work_unit &unit, int k,
-                                                        const mox_sm90_place &me)
+/* Place of this thread for its group g of rows: a block of 128 threads takes the places of both warpgroups. */
+template <int GROUPS> __device__ __forceinline__ mox_sm90_place mox_sm80_place(int g)
 {
-    using weights_of = typename mox_sm80_weights<ELEMENT, MOX_SM90_DECODES(ELEMENT)>::type;
+    const int thread = (int)threadIdx.x;
+    return { GROUPS == 1 ? thread / 128 : g, thread % 128, thread / 32 % 4, thread % 32 };
+}
+
+template <int ELEMENT> using mox_sm80_weights_of = typename mox_sm80_weights<ELEMENT, MOX_SM90_DECODES(ELEMENT)>::type;
+
+/* N tokens times the chunks of a stage, whose first is chunk k. */
+template <int ELEMENT, int N, int SUMS, int GROUPS>
+__device__ __forceinline__ void mox_sm80_multiply_stage(float (&acc)[GROUPS][SUMS], const mox_sm90_args &args,
+                                                        const uint8_t *stage, const mox_sm90_work_unit &unit, int k)
+{
+    using weights_of = mox_sm80_weights_of<ELEMENT>;
     const int rows = mox_sm90_tile_rows(unit), chunks = min(args.chunks_per_stage, unit.end - k);
-    const float *scales = (const float *)(stage + mox_sm90_token_scales_at<ELEMENT>(args)) + me.lane % 4 * 2;
-    const mox_sm80_tokens tokens(stage + args.tokens_at, me.lane);
-    weights_of weights(args, stage, k, me);
+    const int lane = (int)threadIdx.x % 32;
+    const float *scales = (const float *)(stage + mox_sm90_token_scales_at<ELEMENT>(args)) + lane % 4 * 2;
+    const mox_sm80_tokens tokens(stage + args.tokens_at, lane);
+    const auto multiply = [&](auto &weights) {
 #pragma unroll 1
-    for (int i = 0; i < chunks; i++)
-        mox_sm80_multiply_chunk<ELEMENT, N>(acc, weights, i, tokens, i * rows * 128, scales + i * rows);
+        for (int i = 0; i < chunks; i++)
+            mox_sm80_multiply_chunk<ELEMENT, N>(acc, weights, i, tokens, i * rows * 128, scales + i * rows);
+    };
+    if constexpr (GROUPS == 1) {
+        weights_of weights[1] = { { args, stage, k, mox_sm80_place<1>(0) } };
+        multiply(weights);
+    } else {
+        weights_of weights[2] = { { args, stage, k, mox_sm80_place<2>(0) }, { args, stage, k, mox_sm80_place<2>(1) } };
+        multiply(weights);
+    }
 }
 
 #endif

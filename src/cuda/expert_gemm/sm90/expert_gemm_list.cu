@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_list.cu - the two small kernels before a gemm on the layouts of pack/hopper/hopper.h, for every generation:
+ * expert_gemm_list.cu - the two small kernels before a gemm on the layouts of pack/hopper/hopper.h:
  *
  *     make_list   one block: tokens of all slots -> an entry for each slot with tokens, its token tiles counted
  *                                                -> octets: the rows of every eight rows of tiled activations

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_codes.cuh - where a thread finds its codes of layout hopper_codes and their scales in a stage, and the decoder of
- * each element. The kernels of sm90 and of sm80 read the same records and have the same stages (sm90_ring.cuh), and
+ * sm90_codes.cuh - where a thread finds its codes of layout hopper_codes and their scales in a stage, and the decoders
+ * of the elements. The kernels of sm90 and of sm80 read the same records and have the same stages (sm90_ring.cuh), and
  * their operands A lie in the same registers.
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
