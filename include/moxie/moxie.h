@@ -680,8 +680,8 @@ typedef struct moxie_options {
     void *progress_user;
     /* For the cuda back end (moxie_cuda.h). The device: "0" (the default), "1", ...; moxie_plan_explain also accepts
      * "sm_80", "sm_86", "sm_89", "sm_90", "sm_100" and "sm_120", which need no GPU, and for the cpu back end a name of
-     * `isa`: the usual processor of that class, which this machine need not be. Then where device memory comes from;
-     * NULL: the CUDA runtime. */
+     * `isa`: the usual processor of that class, which this machine need not be. "0:sm80" runs the kernels of that
+     * generation only. Then where device memory comes from; NULL: the CUDA runtime. */
     const char *device;
     const struct moxie_cuda_allocator *device_memory;
     /* The ep_size * tp_size ranks that compute a layer together (moxie_comm.h); it must outlive the plans. NULL: this

@@ -35,7 +35,7 @@ static bool names(const char *pattern, const char *name)
 static may_be_simple *line_of(const char *device, const char *preset, const char *format)
 {
     for (int i = 0; i < LINES; i++)
-        if (!strcmp(lines[i].device, device) && names(lines[i].preset, preset) && names(lines[i].format, format))
+        if (names(lines[i].device, device) && names(lines[i].preset, preset) && names(lines[i].format, format))
             return &lines[i];
     return NULL;
 }

@@ -44,7 +44,7 @@ static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stre
     if (!hopper || args->slots == 0 || args->max_pairs == 0)
         return MOXIE_OK;
     mox_sm90_product_of(args, &product);
-    mox_sm90_make_ring(product.element, &product.gemm);
+    mox_gemm_make_ring(product.element, &product.gemm);
     assert_int_equal(said.tile_tokens, product.max_columns);
     assert_int_equal(said.blocks * args->multiprocessors, product.blocks);
     assert_int_equal(said.stages, product.gemm.stages);

@@ -5,9 +5,10 @@
  * the caller, and records or plans of the wrong back end.
  *
  * MOXIE_TEST_CONFIGS sets the number of random layers: by default 150, in a quick run 45; with emulated kernels 40 and
- * 12. MOXIE_TEST_SEED repeats one layer.
+ * 12. MOXIE_TEST_SEED repeats one layer. MOXIE_TEST_FILTER="*sm_80" runs the tests whose names match.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <moxie/moxie_cuda.h>
@@ -99,90 +100,98 @@ static void random_layers(void **state)
     walk_layers(&limits, test_seed(501), random_configs(), MOXIE_MODE_FAST);
 }
 
-/* How often the rarest kernel that reads `layout` was chosen, of those for these kinds of activations. Kernels for
- * scales of blocks count in layers of blocks, the others elsewhere. */
-static int rarest_chosen(const test_layer_limits *limits, const char *layout, uint32_t kinds)
+/* Tests of the kernels on layouts of tiles run once for each set of them: their state is a device, on which the set's
+ * kernels are the best. */
+static uint32_t needs_of(const char *device)
+{
+    return strcmp(device, "sm_90") == 0 ? (uint32_t)MOX_CUDA_HOPPER : (uint32_t)MOX_CUDA_MMA_BF16;
+}
+
+static const char *set_device(void **state)
+{
+    test_cuda_set_device(*state);
+    return *state;
+}
+
+/* How often the rarest kernel of the device's set that reads `layout` was chosen, of those for these kinds of
+ * activations. Kernels for scales of blocks count in layers of blocks, the others elsewhere. */
+static int rarest_chosen(const char *device, const test_layer_limits *limits, const char *layout, uint32_t kinds)
 {
     int rarest = INT32_MAX;
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_expert_gemm_kernel *kernel = mox_cuda_expert_gemm_at(i);
-        if (strcmp(kernel->cuda.base.layout, layout) == 0 && kinds >> kernel->activations & 1 &&
-            (kernel->sum == MOX_SUM_TENSOR_CHUNKS) == limits->blocks)
+        if (strcmp(kernel->cuda.base.layout, layout) == 0 && kernel->cuda.needs == needs_of(device) &&
+            kinds >> kernel->activations & 1 && (kernel->sum == MOX_SUM_TENSOR_CHUNKS) == limits->blocks)
             rarest = times_chosen[i] < rarest ? times_chosen[i] : rarest;
     }
     return rarest;
 }
 
-/* Random layers for kernels that read `layout`, one of Hopper's. Most layers are such that the kernels accept them.
+/* Random layers for the device's kernels that read `layout`, one of tiles. Most layers are such that the kernels accept
+ * them.
  * `kinds`: the kinds of activations whose kernels must be chosen in six layers; where a seed's layers choose one too
  * seldom, more layers follow, up to eight times as many. */
-static void walk_hopper(const test_layer_limits *limits, uint64_t first, moxie_mode mode, const char *layout,
-                        uint32_t kinds)
+static void walk_tiles(const char *device, const test_layer_limits *limits, uint64_t first, moxie_mode mode,
+                       const char *layout, uint32_t kinds)
 {
     enum { WALKS = 8, TIMES = 6 };
     const int64_t configs = random_configs() / 2;
     const bool counts = configs >= 50;
-    test_cuda_set_device("sm_90");
     memset(times_chosen, 0, sizeof times_chosen);
     walk_layers(limits, first, configs, mode);
-    for (int walk = 1; counts && walk < WALKS && rarest_chosen(limits, layout, kinds) < TIMES; walk++)
+    for (int walk = 1; counts && walk < WALKS && rarest_chosen(device, limits, layout, kinds) < TIMES; walk++)
         walk_layers(limits, first + (uint64_t)(walk * configs), configs, mode);
-    assert_true(!counts || rarest_chosen(limits, layout, kinds) >= TIMES);
+    assert_true(!counts || rarest_chosen(device, limits, layout, kinds) >= TIMES);
 }
 
 enum { NATIVE = 1 << MOX_ACTIVATIONS_NATIVE, CODES = 1 << MOX_ACTIVATIONS_CODES };
 
-static void random_hopper_layers(void **state)
+static void random_undecoded_layers(void **state)
 {
-    (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .mma = true };
-    walk_hopper(&limits, test_seed(20501), MOXIE_MODE_FAST, "hopper", NATIVE | CODES);
+    walk_tiles(set_device(state), &limits, test_seed(20501), MOXIE_MODE_FAST, "hopper", NATIVE | CODES);
 }
 
 static void random_decoded_layers(void **state)
 {
-    (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded = true };
-    walk_hopper(&limits, test_seed(25501), MOXIE_MODE_FAST, "hopper_codes", NATIVE);
+    walk_tiles(set_device(state), &limits, test_seed(25501), MOXIE_MODE_FAST, "hopper_codes", NATIVE);
 }
 
 static void random_layers_of_decoded_acts(void **state)
 {
-    (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 200, .decoded_acts = true };
-    walk_hopper(&limits, test_seed(29501), MOXIE_MODE_EXACT, "hopper_codes", CODES);
+    walk_tiles(set_device(state), &limits, test_seed(29501), MOXIE_MODE_EXACT, "hopper_codes", CODES);
 }
 
 static void random_layers_of_blocks(void **state)
 {
-    (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 500, .blocks = true };
-    walk_hopper(&limits, test_seed(37501), MOXIE_MODE_EXACT, "hopper_codes", NATIVE | CODES);
+    walk_tiles(set_device(state), &limits, test_seed(37501), MOXIE_MODE_EXACT, "hopper_codes", NATIVE | CODES);
 }
 
 static void random_layers_of_fp8(void **state)
 {
     (void)state;
     const test_layer_limits limits = { .tokens = -1, .largest = 300, .to_fp8 = true };
-    walk_hopper(&limits, test_seed(33501), MOXIE_MODE_FAST, "hopper_fp8", CODES);
+    test_cuda_set_device("sm_90");
+    walk_tiles("sm_90", &limits, test_seed(33501), MOXIE_MODE_FAST, "hopper_fp8", CODES);
 }
 
 /* Pairs of blocks, and token tiles with more columns than a lane holds factors. */
 static void wide_tiles_of_decoded_acts(void **state)
 {
-    (void)state;
     const test_layer_limits limits = { .tokens = 290, .experts = 2, .largest = 130, .decoded_acts = true };
-    test_cuda_set_device("sm_90");
+    set_device(state);
     walk_layers(&limits, test_seed(30501), test_quick() ? 3 : 10, MOXIE_MODE_EXACT);
 }
 
 /* Integers whose sums are multiplied by scales, in tiles of up to 64 columns and of more. */
 static void wide_tiles_of_ints(void **state)
 {
-    (void)state;
     static const char *const weights[] = { "awq", "int4 words g128 zero", "int4 words zero", "gptq 8 bit zero" };
     static const int64_t tokens[] = { 64, 290 };
-    test_cuda_set_device("sm_90");
+    set_device(state);
     for (uint64_t i = 0; i < (test_quick() ? 4 : 16); i++) {
         const test_layer_limits limits = { .tokens = tokens[i / 2 % 2],
                                            .experts = 1,
@@ -205,34 +214,34 @@ static void make_sized(test_layer *layer, const test_layer_limits *limits, uint6
     }
 }
 
-/* How often kernels for Hopper were chosen. */
-static int hopper_times_chosen(void)
+/* How often kernels of the device's set were chosen. */
+static int set_times_chosen(const char *device)
 {
     int times = 0;
     for (int32_t r = 0; r < MOX_CUDA_ROWS_expert_gemm; r++)
-        if (mox_cuda_expert_gemm_at(r)->cuda.needs == MOX_CUDA_HOPPER)
+        if (mox_cuda_expert_gemm_at(r)->cuda.needs == needs_of(device) &&
+            strcmp(mox_cuda_expert_gemm_at(r)->cuda.base.layout, "rowmajor") != 0)
             times += times_chosen[r];
     return times;
 }
 
-/* Checks the layer; if `wanted`, kernels for Hopper must compute both products. They decode the weights, except where
- * both weights and activations are integers. */
-static void check_decoded(test_layer *layer, moxie_mode mode, bool wanted, uint64_t seed)
+/* Checks the layer; if `wanted`, kernels of the device's set must compute both products. They decode the weights,
+ * except where both weights and activations are integers. */
+static void check_decoded(const char *device, test_layer *layer, moxie_mode mode, bool wanted, uint64_t seed)
 {
     moxie_error error = { 0 };
     memset(times_chosen, 0, sizeof times_chosen);
     const char *what = check_layer(layer, mode, &error);
-    if (what != NULL || (hopper_times_chosen() < 2 && wanted))
-        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "kernels for Hopper are not chosen",
+    if (what != NULL || (set_times_chosen(device) < 2 && wanted))
+        fail_msg("%s: %s (seed %llu)", layer->text, what != NULL ? what : "simple kernels are chosen",
                  (unsigned long long)seed);
 }
 
 /* A layer of every weight format that Hopper's kernels decode. */
 static void every_decoded_format(void **state)
 {
-    (void)state;
     uint64_t seed = test_seed(45000);
-    test_cuda_set_device("sm_90");
+    const char *device = set_device(state);
     for (int i = 0; i < test_weight_quant_count; i++) {
         const test_weight_quant *which = &test_weight_quants[i];
         const test_layer_limits limits = { .tokens = 13,
@@ -247,7 +256,7 @@ static void every_decoded_format(void **state)
             continue;
         make_sized(&layer, &limits, &seed);
         const bool is_accepted = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
-        check_decoded(&layer, MOXIE_MODE_FAST, is_accepted, seed);
+        check_decoded(device, &layer, MOXIE_MODE_FAST, is_accepted, seed);
         test_layer_free(&layer);
     }
 }
@@ -271,13 +280,14 @@ static void far_scales_are_decoded(void **state)
     };
     uint64_t seed = test_seed(46000);
     test_layer layer;
-    test_cuda_set_device("sm_90");
+    const char *device = "sm_90";
+    test_cuda_set_device(device);
     make_sized(&layer, &limits, &seed);
     const moxie_grid *scale = &layer.weights.experts[1].down.scale;
     for (int far = 0; far < 2; far++) {
         if (far)
             mox_grid_store(scale, 3, 1, mox_grid_code(scale, 3, 0) - 13);
-        check_decoded(&layer, MOXIE_MODE_FAST, true, seed);
+        check_decoded(device, &layer, MOXIE_MODE_FAST, true, seed);
         assert_int_equal(count_chosen("sm90_dequant_qact") > 0, far);
     }
     test_layer_free(&layer);
@@ -313,10 +323,9 @@ static void fill_extreme_numbers(test_layer *layer)
  * activations that bf16 holds exactly. */
 static void every_kind_of_acts(void **state)
 {
-    (void)state;
     static const char *const weights[] = { "mxfp4", "int8 per channel", "mxfp8" };
     uint64_t seed = test_seed(47000);
-    test_cuda_set_device("sm_90");
+    const char *device = set_device(state);
     for (int i = 0; i < 3 * test_act_quant_count; i++) {
         const test_act_quant *act = &test_act_quants[i / 3];
         const test_layer_limits limits = { .tokens = 13,
@@ -333,10 +342,10 @@ static void every_kind_of_acts(void **state)
         make_sized(&layer, &limits, &seed); /* also if skipped below, so that a quick run has the same seeds */
         const bool wanted = !test_quick() || i % 3 == i / 3 % 3;
         if (wanted)
-            check_decoded(&layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
+            check_decoded(device, &layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         if (wanted && layer.config.dtype == MOXIE_BF16 && all_gated(&layer.config)) {
             fill_extreme_numbers(&layer);
-            check_decoded(&layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
+            check_decoded(device, &layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         }
         test_layer_free(&layer);
     }
@@ -369,7 +378,6 @@ static void check_prefixes(const test_layer_limits *limits, moxie_mode mode, uin
 /* Other batches have other tiles, other splits of the products, other work lists. */
 static void batches_do_not_matter(void **state)
 {
-    (void)state;
     const test_layer_limits undecoded = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .mma = true
     };
@@ -382,7 +390,7 @@ static void batches_do_not_matter(void **state)
     const test_layer_limits fp8 = {
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .to_fp8 = true
     };
-    test_cuda_set_device("sm_90");
+    set_device(state);
     for (uint64_t i = 0; i < (test_quick() ? 2 : 6); i++) {
         check_prefixes(&undecoded, MOXIE_MODE_FAST, test_seed(35000) + i);
         check_prefixes(&decoded, MOXIE_MODE_FAST, test_seed(36000) + i);
@@ -793,21 +801,28 @@ static void names_of_devices(void **state)
                         "mma_bf16 mma_fp8 bulk_copy dependent");
 }
 
+/* A test for each set of kernels on tiles. */
+#define ON(test, device)                                                                                               \
+    {                                                                                                                  \
+#test " " device, test, test_cuda_begin, test_cuda_end, (void *)(uintptr_t)device                              \
+    }
+#define ON_BOTH(test) ON(test, "sm_90"), ON(test, "sm_80")
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(random_layers, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(random_hopper_layers, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(random_decoded_layers, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(random_layers_of_decoded_acts, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(random_layers_of_blocks, test_cuda_begin, test_cuda_end),
+        ON_BOTH(random_undecoded_layers),
+        ON_BOTH(random_decoded_layers),
+        ON_BOTH(random_layers_of_decoded_acts),
+        ON_BOTH(random_layers_of_blocks),
         cmocka_unit_test_setup_teardown(random_layers_of_fp8, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(wide_tiles_of_decoded_acts, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(wide_tiles_of_ints, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(every_decoded_format, test_cuda_begin, test_cuda_end),
+        ON_BOTH(wide_tiles_of_decoded_acts),
+        ON_BOTH(wide_tiles_of_ints),
+        ON_BOTH(every_decoded_format),
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(every_kind_of_acts, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(batches_do_not_matter, test_cuda_begin, test_cuda_end),
+        ON_BOTH(every_kind_of_acts),
+        ON_BOTH(batches_do_not_matter),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_kernels_enqueue_two, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(products_quantize_with_powers_of_two, test_cuda_begin, test_cuda_end),
@@ -821,5 +836,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(presets_explain, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(names_of_devices),
     };
+    cmocka_set_test_filter(getenv("MOXIE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,21 @@
  *
  * emulated_gemm.cpp - the operations of sm90_plan.h on the emulator: the list, the gather, the product.
  */
+#include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "test_cuda_sm90.h"
 
-extern "C" moxie_status test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,
-                                           bool dependent)
+bool mox_device_has_dependent_code(const void *)
+{
+    return true;
+}
+
+extern "C" moxie_status test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args,
+                                           int32_t blocks, bool dependent)
 {
     (void)context;
-    return mox_sm90_launch_gemm(element, args, blocks, dependent, nullptr) == 0 ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED;
+    const auto launch = args->mma_sync ? mox_sm80_launch_gemm : mox_sm90_launch_gemm;
+    return launch(element, args, blocks, dependent, nullptr) == 0 ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED;
 }
 
 extern "C" moxie_status test_emulated_list(void *context, const mox_sm90_list_args *args, bool dependent)

@@ -23,7 +23,8 @@
 extern uint8_t shared[];
 alignas(1024) uint8_t shared[256 << 10];
 
-namespace {
+namespace
+{
 
 enum { STACK = 96 << 10, IDLE_ROUNDS = 2000 };
 
@@ -42,13 +43,22 @@ struct block_state {
     std::vector<uint8_t> memory; /* while another block runs */
 };
 
+/* A copy by a thread (cp.async), in its group `group`. */
+struct async_copy {
+    void *to;
+    const void *from;
+    uint32_t bytes;
+    unsigned group;
+};
+
 /* A thread starts on a separate stack. Then jumps leave and enter it, because switching contexts is a system call. */
 struct thread_state {
     ucontext_t context;
     jmp_buf at;
     emulated_place place;
     bool begun, ended;
-    std::vector<std::pair<void *, const void *>> words; /* copies in flight */
+    std::vector<async_copy> words; /* copies in flight */
+    unsigned groups;               /* of copies, that have ended */
 };
 
 struct copy_state {
@@ -175,7 +185,8 @@ void run_cluster(unsigned threads)
     }
 }
 
-void begin_cluster(unsigned first, unsigned y, unsigned cluster, emulated_dim grid, emulated_dim block, size_t shared_bytes)
+void begin_cluster(unsigned first, unsigned y, unsigned cluster, emulated_dim grid, emulated_dim block,
+                   size_t shared_bytes)
 {
     const unsigned threads = block.x;
     the.blocks.assign(cluster, block_state());
@@ -194,6 +205,8 @@ void begin_cluster(unsigned first, unsigned y, unsigned cluster, emulated_dim gr
             t.context.uc_link = nullptr;
             t.place = { emulated_dim(i), emulated_dim(first + rank, y), grid, rank };
             t.begun = t.ended = false;
+            t.words.clear();
+            t.groups = 0;
             makecontext(&t.context, begin_thread, 0);
         }
     }
@@ -263,16 +276,28 @@ void *emulated_at(uint32_t address)
     return rank == the.live ? shared + in : the.blocks[rank].memory.data() + in;
 }
 
-void emulated_copy_word(void *to, const void *from)
+void emulated_copy_async(void *to, const void *from, uint32_t bytes)
 {
-    the.running->words.push_back({ to, from });
+    if (reinterpret_cast<uintptr_t>(to) % bytes != 0 || reinterpret_cast<uintptr_t>(from) % bytes != 0) {
+        fprintf(stderr, "emulator: a copy of %u bytes from %p to %p, which must be multiples of that\n", bytes, from,
+                to);
+        abort();
+    }
+    the.running->words.push_back({ to, from, bytes, the.running->groups });
 }
 
-void emulated_copied_words()
+void emulated_copy_commit()
 {
-    for (const auto &word : the.running->words)
-        memcpy(word.first, word.second, 4);
-    the.running->words.clear();
+    the.running->groups++;
+}
+
+void emulated_copied(unsigned groups)
+{
+    std::vector<async_copy> &words = the.running->words;
+    size_t done = 0;
+    for (; done < words.size() && words[done].group + groups < the.running->groups; done++)
+        memcpy(words[done].to, words[done].from, words[done].bytes);
+    words.erase(words.begin(), words.begin() + static_cast<ptrdiff_t>(done));
 }
 
 void emulated_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulator.h - runs the Hopper kernels of expert_gemm on the host, thread by thread, without a GPU or a CUDA toolkit.
+ * emulator.h - runs the sm90 and sm80 kernels of expert_gemm on the host, thread by thread, without a GPU or a toolkit.
  * It compiles the kernels' own sources; these headers stand in for the toolkit's and for src/cuda/ptx:
  *
  *     cuda_runtime.h     the keywords and built-in functions of CUDA C++
@@ -54,9 +54,11 @@ void *emulated_at(uint32_t address);
 /* Enqueues a bulk copy and the barrier that it signals. */
 void emulated_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier);
 
-/* Enqueues a copy of one word, and completes all of the running thread's. */
-void emulated_copy_word(void *to, const void *from);
-void emulated_copied_words();
+/* Enqueues a copy of 4 or 16 bytes of the running thread; ends a group of its copies; completes its copies but those of
+ * the last `groups` groups. */
+void emulated_copy_async(void *to, const void *from, uint32_t bytes);
+void emulated_copy_commit();
+void emulated_copied(unsigned groups);
 
 /* The word of an mbarrier. */
 void emulated_barrier_init(uint64_t *word, uint32_t arrivals);

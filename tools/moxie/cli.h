@@ -197,7 +197,8 @@ typedef struct cli_layer_options {
     int64_t layer;       /* -1: the first MoE layer */
     int32_t backend;     /* CLI_BACKEND_NOT_GIVEN: the command's own default */
     int32_t mode, activations, threads;
-    const char *isa, *device;
+    const char *isa, *device; /* the device, and behind a colon the set of kernels that it may run */
+    const char *device_kernels;
     int64_t tokens;
     moxie_dtype dtype;        /* of the hidden states; NONE: the checkpoint's */
     bool round_results;       /* of experts, to the type of the hidden states */

@@ -85,7 +85,7 @@ static const char *parse_isa(struct argp_state *state, const char *text)
 }
 
 /* A GPU's number. Commands that run nothing also accept the name of an architecture. */
-static const char *parse_device(struct argp_state *state, const cli_layer_options *options, const char *text)
+static const char *check_device(struct argp_state *state, const cli_layer_options *options, const char *text)
 {
     static const char *const gpus[] = { "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", NULL };
     static const cli_names names = { .kind = "GPU architecture", .fixed = gpus };
@@ -106,6 +106,25 @@ static const char *parse_device(struct argp_state *state, const cli_layer_option
     return text;
 }
 
+/* The same with the kernels that it may run, "0:sm80": --device-kernels appends them. The library checks their name. */
+static const char *parse_device(struct argp_state *state, const cli_layer_options *options, const char *text)
+{
+    static char number[32];
+    if (!strchr(text, ':'))
+        return check_device(state, options, text);
+    snprintf(number, sizeof number, "%.*s", (int)strcspn(text, ":"), text);
+    check_device(state, options, number);
+    return text;
+}
+
+static const char *parse_device_kernels(struct argp_state *state, const char *text)
+{
+    static const char *const sets[] = { "sm80", "sm86", "sm89", "sm90", "sm100", "sm120", NULL };
+    static const cli_names names = { .kind = "set of kernels", .fixed = sets };
+    cli_parse_name(state, &names, text);
+    return text;
+}
+
 enum {
     OPT_LAYER = 1024,
     OPT_ISA,
@@ -113,6 +132,7 @@ enum {
     OPT_MODE,
     OPT_ACTIVATIONS,
     OPT_DEVICE,
+    OPT_DEVICE_KERNELS,
     OPT_ALLOW_UNREAD,
     OPT_ROUND_RESULTS
 };
@@ -125,12 +145,24 @@ static const struct argp_option layer_options[] = {
     { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
     { "device", OPT_DEVICE, "N", 0,
       "GPU (default 0), for back end cuda; explain: or sm_90, sm_80, sm_100, amx, avx512, ...", 0 },
+    { "device-kernels", OPT_DEVICE_KERNELS, "NAME", 0,
+      "cap the kernels of a GPU: sm80 takes those for every card from sm_80 on, by mma.sync", 0 },
     { "round-results", OPT_ROUND_RESULTS, NULL, 0,
       "round each expert's result to the 16-bit type of the hidden states; ranks return half the bytes", 0 },
     { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "load a layer even if it has tensors that moxie does not know", 0 },
     { "json", 'j', NULL, 0, "print one JSON object", 0 },
     { 0 },
 };
+
+/* Appends --device-kernels to --device, for moxie_options. */
+static void add_device_kernels(cli_layer_options *options)
+{
+    static char both[64];
+    if (!options->device_kernels)
+        return;
+    snprintf(both, sizeof both, "%.31s:%.31s", options->device ? options->device : "0", options->device_kernels);
+    options->device = both;
+}
 
 static void choose_backend(struct argp_state *state, cli_layer_options *options)
 {
@@ -160,7 +192,11 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
     case OPT_DEVICE: options->device = parse_device(state, options, arg); return 0;
     case OPT_ROUND_RESULTS: options->round_results = true; return 0;
     case OPT_ALLOW_UNREAD: options->allow_unread = true; return 0;
-    case ARGP_KEY_END: choose_backend(state, options); return 0;
+    case OPT_DEVICE_KERNELS: options->device_kernels = parse_device_kernels(state, arg); return 0;
+    case ARGP_KEY_END:
+        add_device_kernels(options);
+        choose_backend(state, options);
+        return 0;
     case 'j': options->json = true; return 0;
     case ARGP_KEY_ARG:
         if (options->dir)

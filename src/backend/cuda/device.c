@@ -4,8 +4,30 @@
  */
 #include "backend/cuda/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { NAME_BYTES = 32 };
+
+/* Splits "1:sm80": the device, and the flags whose kernels it may run; without a colon all. */
+static moxie_status split_name(const char *device, char name[NAME_BYTES], uint32_t *flags, moxie_error *error)
+{
+    const char *colon = strchr(device, ':');
+    const size_t length = colon != NULL ? (size_t)(colon - device) : strlen(device);
+    mox_cuda_features preset;
+    char generation[NAME_BYTES];
+    snprintf(name, NAME_BYTES, "%.*s", (int)(length < NAME_BYTES ? length : NAME_BYTES - 1), device);
+    *flags = UINT32_MAX;
+    if (colon == NULL)
+        return MOXIE_OK;
+    snprintf(generation, sizeof generation, "sm_%.16s", strncmp(colon + 1, "sm", 2) == 0 ? colon + 3 : "?");
+    MOX_FAIL_IF(!mox_cuda_preset(generation, &preset), MOXIE_ERR_ARGUMENT, error,
+                "options.device asks for the kernels of \"%.16s\"; it must be one of %s, without the underscore",
+                colon + 1, mox_cuda_preset_names());
+    *flags = preset.flags;
+    return MOXIE_OK;
+}
 
 static moxie_status parse_ordinal(const char *name, int32_t *out, moxie_error *error)
 {
@@ -30,6 +52,9 @@ moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_
 {
     mox_device device = { 0 };
     mox_cuda_features preset;
+    char text[NAME_BYTES];
+    const char *name = options->device != NULL ? text : NULL;
+    uint32_t flags = UINT32_MAX;
     if (options->backend != MOXIE_BACKEND_CUDA) {
         MOX_FAIL_IF(
             options->device != NULL, MOXIE_ERR_ARGUMENT, error,
@@ -39,16 +64,18 @@ moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_
         *out = device;
         return MOXIE_OK;
     }
-    if (options->device != NULL && mox_cuda_preset(options->device, &preset)) {
+    if (name != NULL)
+        MOX_TRY(split_name(options->device, text, &flags, error));
+    if (name != NULL && mox_cuda_preset(name, &preset)) {
         MOX_FAIL_IF(!explaining, MOXIE_ERR_ARGUMENT, error,
-                    "options.device is %s, which only explains plans: a layer needs a device's number",
-                    options->device);
+                    "options.device is %s, which only explains plans: a layer needs a device's number", name);
         device.features = preset;
     } else {
-        MOX_TRY(open_device(options->device, &device, error));
+        MOX_TRY(open_device(name, &device, error));
         if (options->device_memory != NULL)
             device.memory = *options->device_memory;
     }
+    device.features.flags &= flags;
     *out = device;
     return MOXIE_OK;
 }

@@ -67,6 +67,8 @@ typedef struct mox_cuda_expert_gemm_args {
     int64_t max_pairs;       /* at least as many as there are pairs: T * K of this pass */
     int64_t tokens;          /* T of this pass */
     int32_t multiprocessors; /* of the device, as scratch_bytes() counted */
+    int32_t mma_sync;        /* of the kernel: it is one of sm80/, not of sm90/ */
+    int64_t shared_bytes;    /* of the device: shared memory of a block */
     const int64_t *act_row;  /* [pairs] row of `a` for each pair; NULL: the same row */
     mox_activations a;
 

@@ -7,7 +7,8 @@
  *     _act     MOX_FUSES_ACT    act(gate, up) in f32; quant_act follows
  *     _glu     MOX_FUSES_GLU    the activations of W2, rounded or quantized; neither glu nor quant_act follows
  *
- * MOX_CUDA_PRODUCT(fusions, product, ...) of a list becomes one line for each kernel, best first:
+ * MOX_CUDA_PRODUCT(fusions, set, product, ...) of a list becomes one line for each kernel, best first; its name is
+ * <set>_<product><suffix>:
  *
  *     MOX_CUDA_ROW(expert_gemm, kernel, product, fuses, ...)
  *
@@ -20,15 +21,15 @@ enum { MOX_FUSES_GLU = 1, MOX_FUSES_ACT = 2 };
 
 #define MOX_CUDA_PRODUCT(fusions, ...) MOX_CUDA_FUSIONS_##fusions(__VA_ARGS__)
 
-#define MOX_CUDA_FUSIONS_NONE(product, ...) MOX_CUDA_ROW(expert_gemm, product, product, 0, __VA_ARGS__)
-#define MOX_CUDA_FUSIONS_ACT(product, ...)                                                                             \
-    MOX_CUDA_ROW(expert_gemm, product##_act, product, MOX_FUSES_ACT, __VA_ARGS__)                                      \
-    MOX_CUDA_FUSIONS_NONE(product, __VA_ARGS__)
-#define MOX_CUDA_FUSIONS_GLU(product, ...)                                                                             \
-    MOX_CUDA_ROW(expert_gemm, product##_glu, product, MOX_FUSES_GLU, __VA_ARGS__)                                      \
-    MOX_CUDA_FUSIONS_NONE(product, __VA_ARGS__)
-#define MOX_CUDA_FUSIONS_GLU_ACT(product, ...)                                                                         \
-    MOX_CUDA_ROW(expert_gemm, product##_glu, product, MOX_FUSES_GLU, __VA_ARGS__)                                      \
-    MOX_CUDA_FUSIONS_ACT(product, __VA_ARGS__)
+#define MOX_CUDA_FUSIONS_NONE(set, product, ...) MOX_CUDA_ROW(expert_gemm, set##_##product, product, 0, __VA_ARGS__)
+#define MOX_CUDA_FUSIONS_ACT(set, product, ...)                                                                        \
+    MOX_CUDA_ROW(expert_gemm, set##_##product##_act, product, MOX_FUSES_ACT, __VA_ARGS__)                              \
+    MOX_CUDA_FUSIONS_NONE(set, product, __VA_ARGS__)
+#define MOX_CUDA_FUSIONS_GLU(set, product, ...)                                                                        \
+    MOX_CUDA_ROW(expert_gemm, set##_##product##_glu, product, MOX_FUSES_GLU, __VA_ARGS__)                              \
+    MOX_CUDA_FUSIONS_NONE(set, product, __VA_ARGS__)
+#define MOX_CUDA_FUSIONS_GLU_ACT(set, product, ...)                                                                    \
+    MOX_CUDA_ROW(expert_gemm, set##_##product##_glu, product, MOX_FUSES_GLU, __VA_ARGS__)                              \
+    MOX_CUDA_FUSIONS_ACT(set, product, __VA_ARGS__)
 
 #endif

@@ -23,8 +23,12 @@ __device__ __forceinline__ uint32_t mox_cluster_address(const void *shared, uint
  * time. */
 __device__ __forceinline__ void mox_shared_max(uint32_t *shared, uint32_t value)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("red.relaxed.cluster.shared::cta.max.u32 [%0], %1;" ::"r"(mox_shared_address(shared)), "r"(value)
                  : "memory");
+#else /* there are no clusters */
+    asm volatile("red.relaxed.cta.shared.max.u32 [%0], %1;" ::"r"(mox_shared_address(shared)), "r"(value) : "memory");
+#endif
 }
 
 __device__ __forceinline__ void mox_cluster_max(uint32_t at, uint32_t value)

@@ -35,8 +35,13 @@ __device__ __forceinline__ uint32_t mox_convert_e4m3x2(float low, float high)
 __device__ __forceinline__ float mox_clamp_magnitude(float x, float max)
 {
     float bounded;
+#if __CUDA_ARCH__ >= 860
     asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(bounded) : "f"(x), "f"(max));
     return bounded;
+#else
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(bounded) : "f"(fabsf(x)), "f"(max));
+    return copysignf(bounded, x);
+#endif
 }
 
 /* Transposes a matrix of 8 by 8 elements of 16 bits; lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. */

@@ -60,6 +60,23 @@ __device__ __forceinline__ void mox_bulk_prefetch(const void *global, uint32_t b
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
+/* Copies 16 bytes past L1, both addresses multiples of 16. Copies of a thread belong to its next group; a thread waits
+ * until at most so many of its groups are in flight. sm_80. PTX ISA, "cp.async". */
+__device__ __forceinline__ void mox_async_copy_16(void *shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(mox_shared_address(shared)), "l"(global) : "memory");
+}
+
+__device__ __forceinline__ void mox_async_copy_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int GROUPS> __device__ __forceinline__ void mox_async_copy_wait_groups()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+}
+
 /* Copies four bytes; mox_async_copy_wait() waits for all copies of this thread. PTX ISA, "cp.async". */
 __device__ __forceinline__ void mox_async_copy_word(void *shared, const void *global)
 {

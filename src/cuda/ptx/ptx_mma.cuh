@@ -43,6 +43,15 @@ __device__ __forceinline__ void mox_mma_e4m3(float (&d)[4], const uint32_t (&a)[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* 32 columns of 8-bit integers: sums are exact. sm_80. */
+__device__ __forceinline__ void mox_mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* Four matrices of eight rows of 16 bytes in shared memory. Lane l passes the address of row l % 8 of matrix l / 8, and
  * gets bytes 4 (l % 4) .. + 3 of row l / 4 of each matrix. */
 __device__ __forceinline__ void mox_ldmatrix_x4(uint32_t (&m)[4], uint32_t row)

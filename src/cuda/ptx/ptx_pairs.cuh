@@ -30,18 +30,23 @@ __device__ __forceinline__ uint32_t mox_pair_broadcast(uint32_t pair, int half)
     return half == 0 ? mox_pair_broadcast_low(pair) : mox_pair_broadcast_high(pair);
 }
 
-__device__ __forceinline__ uint32_t mox_bf16x2_mul(uint32_t a, uint32_t b)
-{
-    uint32_t d;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-
 __device__ __forceinline__ uint32_t mox_bf16x2_fma(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t d;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
+}
+
+/* Before sm_90 there is no such instruction. a b - 0 is a b, also where that is a zero of either sign. */
+__device__ __forceinline__ uint32_t mox_bf16x2_mul(uint32_t a, uint32_t b)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t d;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+#else
+    return mox_bf16x2_fma(a, b, 0x80008000);
+#endif
 }
 
 __device__ __forceinline__ uint32_t mox_f16x2_add(uint32_t a, uint32_t b)

@@ -34,12 +34,13 @@ static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
 static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
 {
     int32_t count;
-    const int32_t *widths = mox_sm90_widths_of(p->element, p->max_columns, &count);
+    const int32_t *widths = p->gemm.mma_sync ? mox_sm80_widths_of(p->max_columns, &count)
+                                             : mox_sm90_widths_of(p->element, p->max_columns, &count);
     out->tile_tokens = p->max_columns;
-    out->warp_tokens = mox_sm90_warp_mma_columns(p->element);
+    out->warp_tokens = p->gemm.mma_sync ? p->max_columns : mox_sm90_warp_mma_columns(p->element);
     for (int32_t i = 0; i < count && (i == 0 || widths[i - 1] < p->max_columns); i++)
         out->widths[out->n_widths++] = widths[i];
-    out->blocks = mox_sm90_resident_blocks(p->element, &p->gemm);
+    out->blocks = mox_gemm_resident_blocks(p->element, &p->gemm);
     out->stages = p->gemm.stages;
     out->chunks = p->gemm.chunks_per_stage;
     out->pairs = p->gemm.paired;
@@ -63,7 +64,7 @@ bool mox_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie
         mox_cuda_product_args(&plan->device.features, experts->kernels.product[projection], &args);
     mox_sm90_product product;
     mox_sm90_product_of(&lowered, &product);
-    mox_sm90_make_ring(product.element, &product.gemm);
+    mox_gemm_make_ring(product.element, &product.gemm);
     *out = (moxie_cuda_launch) { 0 };
     fill(&product, out);
     return true;

@@ -69,7 +69,7 @@ static bool is_16bit(moxie_dtype dtype)
     return dtype == MOXIE_BF16 || dtype == MOXIE_F16;
 }
 
-static bool admit_sm90_w16a16(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_w16a16(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_dtype element = problem->weight->element;
     if (!is_16bit(element))
@@ -85,7 +85,7 @@ static bool admit_sm90_w16a16(const mox_expert_gemm_problem *problem, mox_reject
     return fits(problem, why);
 }
 
-static bool admit_sm90_w8a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_w8a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     if (weight->element != MOXIE_F8_E4M3)
@@ -104,7 +104,7 @@ static bool admit_sm90_w8a8_fp8(const mox_expert_gemm_problem *problem, mox_reje
     return fits(problem, why);
 }
 
-static bool admit_sm90_w8a8_int8(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_w8a8_int8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = cols_of(problem);
@@ -127,7 +127,7 @@ static bool admit_sm90_w8a8_int8(const mox_expert_gemm_problem *problem, mox_rej
 }
 
 /* The layout checks the range of the scales expert by expert (hopper_scales.c). */
-static bool admit_sm90_w4a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_w4a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
     const int64_t cols = cols_of(problem);
@@ -173,7 +173,7 @@ static moxie_dtype dequantized_dtype(const mox_expert_gemm_problem *problem)
     return mox_sm90_weight_of(problem->weight)->to_scale_type ? problem->weight->scale : MOXIE_BF16;
 }
 
-static bool admit_dequant(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
+static bool admit_weights(const mox_expert_gemm_problem *problem, bool exactly, mox_rejection *why)
 {
     if (!admit_codes_of(problem, exactly, why))
         return false;
@@ -218,6 +218,11 @@ static bool is_fp8_chunks(const moxie_quant *act)
 {
     return act->element == MOXIE_F8_E4M3 && mox_act_quant_rule(act) == MOX_ACT_FP8_GROUP &&
            act->group_cols == MOX_HOPPER_CHUNK_WIDTH && act->global == MOXIE_GLOBAL_NONE;
+}
+
+static bool is_fp8_next(const mox_expert_gemm_problem *problem)
+{
+    return problem->next != NULL && is_fp8_chunks(problem->next);
 }
 
 /* Quantized with a power of two for every 32 columns. */
@@ -266,7 +271,7 @@ bool mox_sm90_scales_sums(const moxie_quant *weight, int64_t cols, moxie_dtype d
     return mox_hopper_has_block_scales(weight, cols) || (dtype == MOXIE_BF16 && has_int_sums(weight, cols));
 }
 
-static bool admit_sm90_dequant_int_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant_int_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     char text[128];
     if (!has_int_sums(problem->weight, cols_of(problem)))
@@ -295,7 +300,7 @@ static bool admit_blocks_of(const mox_expert_gemm_problem *problem, mox_rejectio
     return fits(problem, why);
 }
 
-static bool admit_sm90_dequant_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     if (!admit_blocks_of(problem, why))
         return false;
@@ -305,7 +310,7 @@ static bool admit_sm90_dequant_blocks(const mox_expert_gemm_problem *problem, mo
 }
 
 /* Scales of groups are powers of two, or f32 numbers of whole chunks. */
-static bool admit_sm90_dequant_blocks_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant_blocks_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *act = problem->act;
     const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
@@ -324,22 +329,22 @@ static bool admit_sm90_dequant_blocks_qact(const mox_expert_gemm_problem *proble
     return true;
 }
 
-static bool admit_sm90_dequant(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    return admit_dequant(problem, true, why);
+    return admit_weights(problem, true, why);
 }
 
-static bool admit_sm90_dequant_int(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant_int(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    return admit_dequant(problem, false, why);
+    return admit_weights(problem, false, why);
 }
 
-static bool admit_sm90_dequant_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return admit_qact(problem, true, why);
 }
 
-static bool admit_sm90_dequant_int_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_dequant_int_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return admit_qact(problem, false, why);
 }
@@ -353,8 +358,11 @@ static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_s
 }
 
 /* Can a kernel that accepts the product also fuse what follows? */
-static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t fuses, mox_sum sum, mox_rejection *why)
+static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t needs, uint32_t fuses, mox_sum sum,
+                         mox_rejection *why)
 {
+    if (fuses == MOX_FUSES_GLU && (needs & MOX_CUDA_WGMMA) == 0 && is_fp8_next(problem))
+        return mox_reject(why, "leave them unquantized", "leaves no activations of f8_e4m3 for w2");
     if (fuses == MOX_FUSES_GLU && sum == MOX_SUM_TENSOR_CHUNKS && problem->next != NULL &&
         !mox_quant_is_none(problem->next))
         return mox_reject(why, "leave them unquantized", "leaves w2's activations in 16 bits");
@@ -389,7 +397,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
                                            mox_rejection *why)                                                         \
     {                                                                                                                  \
         (void)device;                                                                                                  \
-        return admit_##product(problem, why) && admit_fusion(problem, fuses, sum, why);                                \
+        return admit_##product(problem, why) && admit_fusion(problem, needs, fuses, sum, why);                         \
     }                                                                                                                  \
     uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
         const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs)     \
@@ -397,4 +405,5 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
         return scratch_bytes(problem, device, slots, max_pairs, sum);                                                  \
     }
 #include "cuda/expert_gemm/sm90/sm90_products.def"
+#include "cuda/expert_gemm/sm80/sm80_products.def"
 #undef MOX_CUDA_ROW

@@ -91,27 +91,28 @@ moxie_status status_of(const launch *l, int code, const char *what)
 moxie_status run_list(void *context, const mox_sm90_list_args *args, bool dependent)
 {
     const launch *l = static_cast<const launch *>(context);
-    return status_of(l, mox_sm90_launch_list(args, dependent, l->stream), "expert_gemm sm90: work list");
+    return status_of(l, mox_sm90_launch_list(args, dependent, l->stream), "expert_gemm: work list");
 }
 
 moxie_status run_gather(void *context, const mox_sm90_gather_args *args, bool dependent)
 {
     const launch *l = static_cast<const launch *>(context);
-    return status_of(l, mox_sm90_launch_gather(args, dependent, l->stream), "expert_gemm sm90: gather");
+    return status_of(l, mox_sm90_launch_gather(args, dependent, l->stream), "expert_gemm: gather");
 }
 
 moxie_status run_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args, int32_t blocks,
                       bool dependent)
 {
     const launch *l = static_cast<const launch *>(context);
-    return status_of(l, mox_sm90_launch_gemm(element, args, blocks, dependent, l->stream), "expert_gemm sm90");
+    const auto launch_gemm = args->mma_sync ? mox_sm80_launch_gemm : mox_sm90_launch_gemm;
+    return status_of(l, launch_gemm(element, args, blocks, dependent, l->stream), "expert_gemm");
 }
 
 moxie_status run_trace(void *context, const mox_sm90_trace_args *args)
 {
     const launch *l = static_cast<const launch *>(context);
     trace<<<static_cast<unsigned>(args->max_pairs), THREADS, 0, static_cast<cudaStream_t>(l->stream)>>>(*args);
-    return mox_cuda_launched("expert_gemm sm90: trace", l->error);
+    return mox_cuda_launched("expert_gemm: trace", l->error);
 }
 
 moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stream, moxie_error *error)
@@ -130,4 +131,5 @@ moxie_status enqueue(const mox_cuda_expert_gemm_args *args, mox_cuda_stream stre
         return enqueue(args, stream, error);                                                                           \
     }
 #include "cuda/expert_gemm/sm90/sm90_products.def"
+#include "cuda/expert_gemm/sm80/sm80_products.def"
 #undef MOX_CUDA_ROW

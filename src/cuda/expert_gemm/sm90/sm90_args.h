@@ -299,10 +299,12 @@ typedef struct mox_sm90_args {
     mox_sm90_int_format ints;         /* of integers whose sums are multiplied by scales */
     int32_t rows;                     /* outputs of one matrix: I or H */
     int32_t gated;
-    int32_t paired;      /* blocks work in pairs */
-    int32_t co_resident; /* mox_sm90_co_residency */
-    int32_t max_columns; /* columns of a token tile */
-    int32_t l2_prefetch; /* chunks that a block asks L2 for once its ring is full */
+    int32_t paired;        /* blocks work in pairs */
+    int32_t co_resident;   /* mox_sm90_co_residency */
+    int32_t mma_sync;      /* the kernels of sm80/ run it; neither pairs nor co-residents */
+    uint32_t shared_bytes; /* that one block may use, with mma_sync */
+    int32_t max_columns;   /* columns of a token tile */
+    int32_t l2_prefetch;   /* chunks that a block asks L2 for once its ring is full */
     /* tokens: tiled activations */
     const uint8_t *a;
     const float *a_scale;  /* of elements with token scales */
@@ -337,6 +339,8 @@ int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *st
 int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream);
 int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
                          void *stream);
+int mox_sm80_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
+                         void *stream); /* args->mma_sync */
 
 #ifdef __cplusplus
 }

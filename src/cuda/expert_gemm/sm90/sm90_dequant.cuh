@@ -21,53 +21,9 @@
 #ifndef MOX_CUDA_SM90_DEQUANT_CUH
 #define MOX_CUDA_SM90_DEQUANT_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_ints.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_nvfp4.cuh"
+#include "cuda/expert_gemm/sm90/sm90_codes.cuh"
 #include "cuda/expert_gemm/sm90/sm90_tile.cuh"
 #include "cuda/ptx/ptx_mma.cuh"
-
-template <int ELEMENT> struct mox_sm90_decoder_of;
-#define MOX_SM90_CODES(name, file, ...)                                                                                \
-    template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                          \
-        using type = mox_sm90_decode_##file;                                                                           \
-    };
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
-#undef MOX_SM90_CODES
-
-/* One thread's codes of a chunk, two rows of 64 columns, and the scales of these rows. */
-template <class DECODER> struct mox_sm90_words {
-    typename DECODER::codes codes;
-    typename DECODER::scales scales;
-};
-
-/* Where a thread finds its codes and scales in a stage whose first chunk is chunk `k`. */
-template <class DECODER> struct mox_sm90_view {
-    static constexpr int CODES_BYTES = 8 * DECODER::codes::WARP_BYTES; /* of 128 rows */
-    const mox_sm90_args &args;
-    const uint8_t *codes, *scales;
-    int k, lane;
-
-    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int first,
-                                             const mox_sm90_place &me)
-        : args(a), k(first), lane(me.lane)
-    {
-        const int warp = 4 * me.group + me.warp;
-        codes = stage + warp * DECODER::codes::WARP_BYTES;
-        scales = stage + args.chunks_per_stage * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
-    }
-
-    __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const
-    {
-        const int block = DECODER::BY_CHUNK ? i : ((k + i) >> args.scale_shift) - (k >> args.scale_shift);
-        return { DECODER::codes::load(codes + i * CODES_BYTES, lane),
-                 DECODER::load(scales + block * 64 * DECODER::pair_bytes(args), args) };
-    }
-};
 
 /* ---- MMA strategies ---------------------------------------------------------------------------------------------- */
 

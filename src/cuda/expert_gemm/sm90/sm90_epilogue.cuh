@@ -589,20 +589,23 @@ __device__ __forceinline__ void mox_sm90_epilogue_act(float (&sums)[SUMS], mox_s
         mox_sm90_store_f32(sums, args, unit, fragment, me.lane);
         return;
     }
-    if (!DECODES && args.output == MOX_SM90_ACT_E4M3) {
-        const uint32_t round = (*rounds)++;
-        mox_sm90_share_max(sums, args, header, round, unit.columns, me.lane);
-        mox_sm90_make_scales(args, header, unit, round, me);
-    }
+    if constexpr (!DECODES)
+        if (args.output == MOX_SM90_ACT_E4M3) {
+            const uint32_t round = (*rounds)++;
+            mox_sm90_share_max(sums, args, header, round, unit.columns, me.lane);
+            mox_sm90_make_scales(args, header, unit, round, me);
+        }
     if (DECODES && args.output == MOX_SM90_ACT_MX)
         mox_sm90_quantize_mx(sums, args, header, unit.columns, me);
 #pragma unroll
     for (int h = 0; h < 2; h++)
         if (h < halves) {
-            if (!DECODES && args.output == MOX_SM90_ACT_E4M3)
-                mox_sm90_store_e4m3(sums, args, header, unit, fragment, h, me.lane);
-            else
-                mox_sm90_store_16bit(sums, args, unit, fragment, h, me.lane);
+            if constexpr (!DECODES)
+                if (args.output == MOX_SM90_ACT_E4M3) {
+                    mox_sm90_store_e4m3(sums, args, header, unit, fragment, h, me.lane);
+                    continue;
+                }
+            mox_sm90_store_16bit(sums, args, unit, fragment, h, me.lane);
         }
 }
 

@@ -105,10 +105,14 @@ static int32_t max_columns_for(const mox_cuda_expert_gemm_args *a, int32_t proje
  * one tile; not more than there are tokens, nor than both kernels can run. */
 static int32_t tile_columns_of(const mox_cuda_expert_gemm_args *a)
 {
+    const int32_t mma_sync_limit = mox_sm80_max_columns(a->decoded != 0, a->shared_bytes);
     static const int32_t widths[] = {
         8, 16, 32, 64, 128, MOX_SM90_MAX_COLUMNS_FP8, MOX_SM90_MAX_COLUMNS_DEQUANT, MOX_SM90_MAX_COLUMNS
     };
-    const int32_t w13 = max_columns_for(a, 0), w2 = max_columns_for(a, 1), limit = w13 < w2 ? w13 : w2;
+    const int32_t w13 = max_columns_for(a, 0), w2 = max_columns_for(a, 1),
+                  limit = a->mma_sync ? mma_sync_limit
+                          : w13 < w2  ? w13
+                                      : w2;
     const int64_t mean = a->max_pairs / a->slots;
     int32_t i = a->tokens <= widths[0] ? 0 : 1;
     while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
@@ -135,6 +139,8 @@ static mox_sm90_output output_of(const mox_cuda_expert_gemm_args *a)
 static bool in_pairs(const mox_cuda_expert_gemm_args *a, const mox_sm90_args *g)
 {
     const bool needed = g->gated && g->output == MOX_SM90_ACT_E4M3;
+    if (a->mma_sync)
+        return false;
     return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
 }
 
@@ -239,6 +245,8 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->ints = int_format_of(&a->weight, a->element_bits);
     g->rows = (int32_t)(first ? a->intermediate : a->hidden);
     g->gated = first && a->gated;
+    g->mma_sync = a->mma_sync;
+    g->shared_bytes = (uint32_t)a->shared_bytes;
     g->a = (const uint8_t *)a->a.data;
     g->a_scale = a->a.scales;
     g->a_uniform_factor = decodes_acts(a) ? acts_of(&a->act, &a->a).row_factor : 1;
@@ -270,12 +278,12 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
     p->gathers = !a->a.tiled;
-    p->gemm.l2_prefetch = p->gathers ? 0 : MOX_SM90_L2_PREFETCH_CHUNKS;
+    p->gemm.l2_prefetch = p->gathers || a->mma_sync ? 0 : MOX_SM90_L2_PREFETCH_CHUNKS;
     if (!p->gathers)
         return;
     g->inline_routing = p->gemm.inline_routing;
     g->max_columns = p->max_columns;
-    g->blocks = a->multiprocessors * (mox_sm90_blocks_per_sm(p->element, p->max_columns) > 1 ? 2 : 4);
+    g->blocks = a->multiprocessors * (!a->mma_sync && mox_sm90_blocks_per_sm(p->element, p->max_columns) > 1 ? 2 : 4);
     g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_L2_BYTES;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
@@ -328,7 +336,7 @@ static mox_sm90_co_residency co_residency_of(const mox_cuda_expert_gemm_args *a,
 {
     const bool fits = p->gemm.inline_routing.ids != NULL &&
                       a->max_pairs * mox_sm90_round_up(a->hidden, 128) / 128 <= a->multiprocessors;
-    if (!fits || p->max_columns > 16 || mox_sm90_blocks_per_sm(p->element, p->max_columns) < 2)
+    if (!fits || a->mma_sync || p->max_columns > 16 || mox_sm90_blocks_per_sm(p->element, p->max_columns) < 2)
         return MOX_SM90_EXCLUSIVE;
     return a->projection == 0 ? MOX_SM90_CO_RESIDENT_W13 : MOX_SM90_CO_RESIDENT_W2;
 }
@@ -345,7 +353,7 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     fill_gemm(a, &space, &p->gemm);
     p->gemm.max_columns = p->max_columns;
     p->gemm.co_resident = co_residency_of(a, p);
-    p->blocks = a->multiprocessors * mox_sm90_resident_blocks(p->element, &p->gemm);
+    p->blocks = a->multiprocessors * mox_gemm_resident_blocks(p->element, &p->gemm);
     fill_list(a, &space, p);
     fill_gather(a, &space, p);
 }

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
+#include "cuda/expert_gemm/sm80/sm80_shape.h"
 #include "cuda/expert_gemm/sm90/sm90_shape.h"
 
 #ifdef __cplusplus
@@ -47,6 +48,18 @@ static inline int64_t mox_sm90_min(int64_t a, int64_t b)
 static inline int64_t mox_sm90_tiled_rows(int64_t pairs, int64_t slots)
 {
     return mox_sm90_round_up(pairs + 7 * mox_sm90_min(pairs, slots), 8);
+}
+
+/* ---- either set of kernels ------------------------------------------------------------------------------------- */
+
+static inline int32_t mox_gemm_resident_blocks(mox_sm90_element element, const mox_sm90_args *args)
+{
+    return args->mma_sync ? mox_sm80_resident_blocks(element, args) : mox_sm90_resident_blocks(element, args);
+}
+
+static inline uint32_t mox_gemm_make_ring(mox_sm90_element element, mox_sm90_args *args)
+{
+    return args->mma_sync ? mox_sm80_make_ring(element, args) : mox_sm90_make_ring(element, args);
 }
 
 /* ---- scratch --------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,11 @@ constexpr int mox_sm90_threads(int element, int max_columns)
     return 32 * (MOX_SM90_CONSUMER_WARPS + (mox_sm90_blocks_per_sm(element, max_columns) == 1 ? 4 : 2));
 }
 
+/* This thread's place among the consumers. */
+struct mox_sm90_place {
+    int group, thread, warp, lane; /* group: the warpgroup; thread, warp: within it */
+};
+
 /* A run of chunks of one job. */
 struct mox_sm90_work_unit {
     const uint8_t *record;

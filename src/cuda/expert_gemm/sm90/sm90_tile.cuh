@@ -20,11 +20,6 @@
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/ptx/ptx_wgmma.cuh"
 
-/* This thread's place among the consumers. */
-struct mox_sm90_place {
-    int group, thread, warp, lane; /* group: the warpgroup; thread, warp: within it */
-};
-
 /* What a consumer keeps from one work unit to the next. */
 struct mox_sm90_consumer {
     mox_sm90_cursor at;

@@ -39,12 +39,28 @@ static inline void mox_bulk_prefetch(const void *, uint32_t)
 
 static inline void mox_async_copy_word(void *shared, const void *global)
 {
-    emulated_copy_word(shared, global);
+    emulated_copy_async(shared, global, 4);
+}
+
+static inline void mox_async_copy_16(void *shared, const void *global)
+{
+    emulated_copy_async(shared, global, 16);
+}
+
+static inline void mox_async_copy_commit()
+{
+    emulated_copy_commit();
+}
+
+template <int GROUPS> static inline void mox_async_copy_wait_groups()
+{
+    emulated_copied(GROUPS);
 }
 
 static inline void mox_async_copy_wait()
 {
-    emulated_copied_words();
+    emulated_copy_commit();
+    emulated_copied(0);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_list.cu - the two small kernels before a Hopper gemm, and the launchers of all three:
+ * expert_gemm_list.cu - the two small kernels before a gemm on the layouts of pack/hopper/hopper.h:
  *
  *     make_list   one block: tokens of all slots -> an entry for each slot with tokens, its token tiles counted
  *                                                -> octets: the rows of every eight rows of tiled activations
@@ -274,13 +274,19 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
     }
 }
 
+bool may_depend(int dependent)
+{
+    return dependent && mox_device_has_dependent_code(reinterpret_cast<const void *>(make_list));
+}
+
 } // namespace
 
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
 {
     mox_device_attributes attributes;
     const int blocks = args->state_words > 0 ? args->multiprocessors : 0;
-    const cudaLaunchConfig_t config = mox_device_config(1 + blocks, THREADS, 0, stream, dependent, &attributes);
+    const cudaLaunchConfig_t config =
+        mox_device_config(1 + blocks, THREADS, 0, stream, may_depend(dependent), &attributes);
     return cudaLaunchKernelEx(&config, make_list, *args);
 }
 
@@ -292,43 +298,7 @@ int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void
     const int step = 4 * (inlined ? LOADS_INLINE : LOADS), parts = (args->chunks + step - 1) / step;
     const int64_t fit = args->blocks > parts ? args->blocks / parts : 1;
     const dim3 grid((unsigned)(args->octet_count < fit ? args->octet_count : fit), (unsigned)parts);
-    const cudaLaunchConfig_t config = mox_device_config(grid, GATHER_THREADS, 0, stream, dependent, &attributes);
+    const cudaLaunchConfig_t config =
+        mox_device_config(grid, GATHER_THREADS, 0, stream, may_depend(dependent), &attributes);
     return cudaLaunchKernelEx(&config, inlined ? gather<LOADS_INLINE> : gather<LOADS>, *args);
-}
-
-static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t max_columns)
-{
-    switch (element) {
-#define MOX_SM90_ELEMENT(name, file, ...)                                                                              \
-    case MOX_SM90_##name:                                                                                              \
-        return mox_sm90_kernel_##file(max_columns);
-#define MOX_SM90_CODES MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
-#undef MOX_SM90_CODES
-#undef MOX_SM90_ELEMENT
-    default: return nullptr;
-    }
-}
-
-int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, int32_t blocks, int dependent,
-                         void *stream)
-{
-    const mox_sm90_kernel kernel = kernel_of(element, args->max_columns);
-    mox_sm90_args ringed = *args;
-    const uint32_t shared = mox_sm90_make_ring(element, &ringed);
-    if (ringed.stages < 2) /* a consumer holds one stage while it waits for the next */
-        return cudaErrorInvalidValue;
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error != cudaSuccess)
-        return error;
-    mox_device_attributes attributes;
-    cudaLaunchConfig_t config =
-        mox_device_config(blocks, mox_sm90_threads(element, args->max_columns), shared, stream, dependent, &attributes);
-    if (args->paired) {
-        attributes.list[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes.list[config.numAttrs].val.clusterDim = { 2, 1, 1 };
-        config.numAttrs++;
-        config.gridDim.x = (unsigned)blocks / 2 * 2;
-    }
-    return cudaLaunchKernelEx(&config, kernel, ringed);
 }

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm80_shape.h - the shape of a block of the mma.sync kernels: widths of token tiles, blocks of a multiprocessor, and
+ * the ring of stages, by the shared memory that the device has. Plain C, as sm90_shape.h is.
+ *
+ *     0        | header (sm80_ring.cuh)
+ *     9216     | stage 0 | stage 1 | ...
+ *
+ *     stage of 16-bit elements, of integers    16384 weights | columns x 128 tokens
+ *     stage of codes       chunks_per_stage x (4096, 6144 or 8192) weights | their scales | [scales of tokens]
+ *                          | chunks_per_stage x (columns x 128) tokens
+ */
+#ifndef MOX_CUDA_SM80_SHAPE_H
+#define MOX_CUDA_SM80_SHAPE_H
+
+#include "cuda/expert_gemm/sm90/sm90_shape.h"
+
+#define MOX_SM80_WIDTHS_NARROW  8, 16, MOX_SM80_NARROW_COLUMNS
+#define MOX_SM80_WIDTHS_WIDE    64, MOX_SM80_MAX_COLUMNS
+#define MOX_SM80_NARROW_COLUMNS 32
+#define MOX_SM80_MAX_COLUMNS    128
+#define MOX_SM80_BLOCKS         2 /* of a multiprocessor at most: registers are for two */
+#define MOX_SM80_HEADER_BYTES   9216
+#define MOX_SM80_MAX_STAGES     8
+#define MOX_SM80_STAGE_ALIGN    128
+#define MOX_SM80_MAX_SCALES     2048 /* bytes of the scales of 128 rows in a chunk, at most */
+
+/* Where tiles are wide a warp has two groups of 16 rows, which share the tokens that it loads from shared memory. */
+MOX_SM90_CONSTEXPR mox_sm80_row_groups(int32_t max_columns)
+{
+    return max_columns <= MOX_SM80_NARROW_COLUMNS ? 1 : 2;
+}
+
+MOX_SM90_CONSTEXPR mox_sm80_threads(int32_t max_columns)
+{
+    return 256 / mox_sm80_row_groups(max_columns);
+}
+
+/* Stages from which on two blocks share a multiprocessor. Narrow tiles have little work a stage. */
+MOX_SM90_CONSTEXPR mox_sm80_min_stages(int32_t max_columns)
+{
+    return max_columns <= MOX_SM80_NARROW_COLUMNS ? 3 : 2;
+}
+
+/* Bytes for the stages of one block when `blocks` share a multiprocessor, which has 1024 bytes more than one block may
+ * use. */
+static inline int64_t mox_sm80_ring_bytes(int64_t shared_bytes, int32_t blocks)
+{
+    return (shared_bytes + MOX_SM90_RESERVED) / blocks - MOX_SM90_RESERVED - MOX_SM80_HEADER_BYTES;
+}
+
+/* Columns of the widest token tile of both products of records: two blocks fit. Codes: `decoded`. */
+static inline int32_t mox_sm80_max_columns(bool decoded, int64_t shared_bytes)
+{
+    const int64_t weights = decoded ? 8192 + MOX_SM80_MAX_SCALES : MOX_SM90_WEIGHT_BYTES;
+    const int64_t stages = mox_sm80_min_stages(MOX_SM80_MAX_COLUMNS) * (weights + MOX_SM80_MAX_COLUMNS * 132);
+    const bool fits = mox_sm80_ring_bytes(shared_bytes, MOX_SM80_BLOCKS) >= stages;
+    return fits ? MOX_SM80_MAX_COLUMNS : MOX_SM80_MAX_COLUMNS / 2;
+}
+
+/* The widths of the kernel that runs token tiles of up to `max_columns`; *count of them. */
+static inline const int32_t *mox_sm80_widths_of(int32_t max_columns, int32_t *count)
+{
+    if (max_columns <= MOX_SM80_NARROW_COLUMNS)
+        MOX_SM90_RETURN_WIDTHS(MOX_SM80_WIDTHS_NARROW);
+    MOX_SM90_RETURN_WIDTHS(MOX_SM80_WIDTHS_WIDE);
+}
+
+/* Few columns leave room for more chunks, which make fewer stages to wait for. */
+MOX_SM90_CONSTEXPR mox_sm80_chunks_per_stage(int32_t element, int32_t max_columns)
+{
+    const int32_t chunks = MOX_SM90_DECODES(element) ? 8192 / mox_sm90_chunk_bytes(element) : 1;
+    return max_columns <= MOX_SM80_NARROW_COLUMNS && chunks > 1 ? chunks : 1;
+}
+
+/* Where tokens begin in a stage, and its bytes. */
+static inline void mox_sm80_fill_stage(mox_sm90_element element, mox_sm90_args *args)
+{
+    const int32_t chunks = mox_sm80_chunks_per_stage(element, args->max_columns);
+    const int32_t weights = mox_sm90_chunk_bytes(element) + args->scale_bytes;
+    const int32_t before = chunks * weights + mox_sm90_token_scale_bytes(element, chunks, args->max_columns);
+    args->chunks_per_stage = chunks;
+    args->tokens_at = (uint32_t)(before + MOX_SM80_STAGE_ALIGN - 1) / MOX_SM80_STAGE_ALIGN * MOX_SM80_STAGE_ALIGN;
+    args->stage_bytes = args->tokens_at + (uint32_t)(chunks * args->max_columns * 128);
+}
+
+/* Stages that fit when `blocks` blocks share a multiprocessor. */
+static inline int32_t mox_sm80_stages(const mox_sm90_args *args, int32_t blocks)
+{
+    const int64_t fit = mox_sm80_ring_bytes(args->shared_bytes, blocks) / (int64_t)args->stage_bytes;
+    return fit < 0 ? 0 : fit < MOX_SM80_MAX_STAGES ? (int32_t)fit : MOX_SM80_MAX_STAGES;
+}
+
+static inline int32_t mox_sm80_resident_blocks(mox_sm90_element element, const mox_sm90_args *args)
+{
+    mox_sm90_args ring = *args;
+    mox_sm80_fill_stage(element, &ring);
+    return mox_sm80_stages(&ring, MOX_SM80_BLOCKS) >= mox_sm80_min_stages(args->max_columns) ? MOX_SM80_BLOCKS : 1;
+}
+
+/* Sets the ring of `args` from its max_columns, scale_bytes and shared_bytes; returns the shared memory of a block. */
+static inline uint32_t mox_sm80_make_ring(mox_sm90_element element, mox_sm90_args *args)
+{
+    mox_sm80_fill_stage(element, args);
+    args->stages = mox_sm80_stages(args, mox_sm80_resident_blocks(element, args));
+    return MOX_SM80_HEADER_BYTES + (uint32_t)args->stages * args->stage_bytes;
+}
+
+#endif
