@@ -126,7 +126,7 @@ const mox_backend mox_backend_ref = {
     .form = mox_host_form,
     .product_scratch = product_scratch,
     .permute_scratch = mox_host_permute_scratch,
+    .lora_scratch = mox_host_lora_scratch,
     MOX_BACKEND_OPERATIONS,
     .copy = mox_host_copy,
-    .lora = lora,
 };

@@ -151,9 +151,6 @@ static moxie_status check_adapters(const moxie_plan *plan, const moxie_options *
     const char *remedy = "merge the adapter into the weights, or set max_adapter_rank to 0";
     if (plan->max_adapter_rank == 0)
         return MOXIE_OK;
-    MOX_FAIL_IF(plan->backend->lora == NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d, but back end %s has no kernel for adapters: use cpu or ref, %s",
-                (int)plan->max_adapter_rank, plan->backend->name, remedy);
     MOX_FAIL_IF(options->comm != NULL, MOXIE_ERR_UNSUPPORTED, error,
                 "options.max_adapter_rank is %d with a comm, but ranks do not exchange adapter numbers and unquantized "
                 "rows yet: use one rank, %s",
