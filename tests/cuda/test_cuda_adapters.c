@@ -18,7 +18,7 @@
 #include "test_cuda_table.h"
 
 #ifdef MOX_TEST_EMULATED
-enum { CONFIGS = 4, QUICK_CONFIGS = 2, LARGEST = 90 };
+enum { CONFIGS = 4, QUICK_CONFIGS = 1, LARGEST = 70 };
 #else
 enum { CONFIGS = 40, QUICK_CONFIGS = 12, LARGEST = 130 };
 #endif
