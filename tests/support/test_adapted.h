@@ -55,7 +55,6 @@ static inline void test_adapted_free(test_adapted *a)
     test_layer_free(&a->layer);
 }
 
-
 static inline void test_adapted_print(const test_layer *layer, const test_report *report)
 {
     print_error("%s\n", layer->text);
@@ -87,7 +86,8 @@ static inline char *test_adapted_run_all(test_adapted *a, int32_t id)
     return output;
 }
 
-static inline void test_adapted_compare_rows(const test_adapted *a, const char *mixed, const char *alike, int32_t id, const char *what)
+static inline void test_adapted_compare_rows(const test_adapted *a, const char *mixed, const char *alike, int32_t id,
+                                             const char *what)
 {
     const size_t row = (size_t)(a->layer.config.hidden * mox_dtype_bytes(a->layer.config.dtype));
     for (int64_t t = 0; t < a->layer.args.tokens; t++)

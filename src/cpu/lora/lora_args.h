@@ -39,15 +39,16 @@ typedef struct mox_lora_adapter {
 typedef struct mox_lora_args {
     const mox_lora_adapter *const *adapters; /* [count] by number; NULL: none, or on a device a disabled one */
     int32_t count;
-    bool second;                             /* W2; else W13 */
-    bool gated;                              /* W13 has the rows [gate | up] */
+    bool second; /* W2; else W13 */
+    bool gated;  /* W13 has the rows [gate | up] */
     int64_t slots;
     const int64_t *offsets;    /* [slots+1] first pair of each slot */
     const int32_t *adapter_of; /* host: [pairs] a number, or -1 for none */
-    const int32_t *adapter_ids; /* device: [tokens of the pass] the same; other numbers, or adapters above max_rank, are none */
-    const int64_t *token_of;    /* [pairs] */
-    int64_t max_pairs;          /* upper bound of offsets[slots] */
-    const void *x;             /* [rows, cols] */
+    const int32_t
+        *adapter_ids; /* device: [tokens of the pass] the same; other numbers, or adapters above max_rank, are none */
+    const int64_t *token_of; /* [pairs] */
+    int64_t max_pairs;       /* upper bound of offsets[slots] */
+    const void *x;           /* [rows, cols] */
     moxie_dtype x_dtype;
     int64_t cols;
     const int64_t *row_of;   /* [pairs] row of x; NULL: row p for pair p */

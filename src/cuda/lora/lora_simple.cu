@@ -234,8 +234,9 @@ __device__ void shrink_tile(const mox_lora_args &args, const mox_cuda_lora_tile 
     const int thread = static_cast<int>(threadIdx.x), i = first + thread / (LANES / EACH),
               lane = thread % (LANES / EACH);
     const int64_t padded = mox_lora_padded(args.cols);
-    const numbers *a = reinterpret_cast<const numbers *>(static_cast<const char *>(m.a) + tile.slot * m.a_expert_bytes) +
-                       (i < m.rank ? i : 0) * (padded / EACH) + lane;
+    const numbers *a =
+        reinterpret_cast<const numbers *>(static_cast<const char *>(m.a) + tile.slot * m.a_expert_bytes) +
+        (i < m.rank ? i : 0) * (padded / EACH) + lane;
     const input_rows<N> rows = rows_of<N>(args, tile);
     float sums[N][EACH] = {};
     for (int64_t k = 0; k < padded; k += WIDTH) {
@@ -328,7 +329,8 @@ __device__ void expand_tile(const mox_lora_args &args, const mox_cuda_lora_tile 
 
 __global__ void __launch_bounds__(EXPAND_THREADS) expand(const __grid_constant__ mox_lora_args args)
 {
-    __shared__ __align__(16) float u[2 * MOXIE_MAX_ADAPTER_RANK * ROWS]; /* of the matrices that the columns belong to */
+    __shared__ __align__(
+        16) float u[2 * MOXIE_MAX_ADAPTER_RANK * ROWS]; /* of the matrices that the columns belong to */
     const int64_t first = static_cast<int64_t>(blockIdx.y) * EXPAND_THREADS, n = first + threadIdx.x;
     int64_t begin = first, end = min(first + EXPAND_THREADS, args.n_out) - 1, row = n;
     const int low = mox_lora_matrix_of(&args, &begin), high = mox_lora_matrix_of(&args, &end);

@@ -102,8 +102,8 @@ moxie_status mox_adapters_enable(moxie_adapters *adapters, int32_t number, bool 
 {
     MOX_TRY(check_number(adapters, number, error));
     mox_adapter *const adapter = adapters->items[number];
-    MOX_FAIL_IF(adapter == NULL, MOXIE_ERR_ARGUMENT, error,
-                "adapter %d is not there: set it with moxie_adapters_set", (int)number);
+    MOX_FAIL_IF(adapter == NULL, MOXIE_ERR_ARGUMENT, error, "adapter %d is not there: set it with moxie_adapters_set",
+                (int)number);
     const bool before = adapter->enabled;
     adapter->enabled = enabled;
     if (on_host(adapters))

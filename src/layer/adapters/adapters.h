@@ -25,11 +25,11 @@
 /* One adapter, in one block of memory. */
 typedef struct mox_adapter {
     mox_lora_adapter factors; /* with pointers into the block */
-    int32_t rank; /* the largest of its matrices */
+    int32_t rank;             /* the largest of its matrices */
     bool enabled;
     uint64_t generation; /* of the layer's slot map, in whose order the factors lie */
-    uint64_t bytes; /* of the factors */
-    void *block;    /* on the host the factors; on a device see above */
+    uint64_t bytes;      /* of the factors */
+    void *block;         /* on the host the factors; on a device see above */
 } mox_adapter;
 
 struct moxie_adapters {
@@ -37,7 +37,8 @@ struct moxie_adapters {
     int32_t count;
     mox_adapter **items;              /* [count]; NULL: there is none */
     const mox_lora_adapter **factors; /* host: [count] of the adapters that are there */
-    const mox_lora_adapter **table;   /* device memory: [count] of those that are enabled; NULL: the layer is the host's */
+    const mox_lora_adapter *
+        *table; /* device memory: [count] of those that are enabled; NULL: the layer is the host's */
 };
 
 moxie_status mox_adapters_create(const moxie_layer *layer, int32_t count, moxie_adapters **out, moxie_error *error);

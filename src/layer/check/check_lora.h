@@ -15,11 +15,11 @@
 #include "layer/run/run_adapters.h"
 
 typedef struct mox_check_lora {
-    mox_lora_args args;  /* its u is not used */
-    mox_adapter **own;   /* [count] copies of adapters that are on a device; NULL: there are none */
+    mox_lora_args args;               /* its u is not used */
+    mox_adapter **own;                /* [count] copies of adapters that are on a device; NULL: there are none */
     const mox_lora_adapter **factors; /* [count] of these */
-    double *u, *size;    /* [pairs, 2, max_rank] s sum A x, |s| sum |A x|; up is second */
-    int32_t *adapter_of; /* [pairs], from the caller's ids */
+    double *u, *size;                 /* [pairs, 2, max_rank] s sum A x, |s| sum |A x|; up is second */
+    int32_t *adapter_of;              /* [pairs], from the caller's ids */
 } mox_check_lora;
 
 /* Computes u for context->projection. Leaves context->lora NULL where no token has an adapter. MOXIE_ERR_MEMORY. */

@@ -204,10 +204,9 @@ static void carve_adapters(mox_carver *c, moxie_plan *plan)
         plan->space.adapter_of = carve(c, pairs, 1, sizeof(int32_t));
     plan->space.lora_u13 = carve(c, pairs, 2 * rank, sizeof(float));
     plan->space.lora_u2 = carve(c, pairs, rank, sizeof(float));
-    plan->space.lora_scratch =
-        carve(c, 1, 1,
-              plan->backend->lora_scratch(pairs, mox_max_i64(config->hidden, config->intermediate),
-                                          plan->executor.workers));
+    plan->space.lora_scratch = carve(
+        c, 1, 1,
+        plan->backend->lora_scratch(pairs, mox_max_i64(config->hidden, config->intermediate), plan->executor.workers));
 }
 
 static void carve_pass(mox_carver *c, moxie_plan *plan)
