@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_adapted.h - a random layer whose tokens have adapters, and the comparisons of its output's bytes, for tests of any
- * back end:
+ * test_adapted.h - a random layer whose tokens have adapters, and the comparisons of its output's bytes, for tests of
+ * any back end:
  *
  *     a token without adapter     has the bytes of a layer without
  *     every token                 has bytes that depend on its own adapter alone, not on the neighbours' or on T
@@ -135,8 +135,8 @@ static inline void test_adapted_fix_choices(test_adapted *a)
     args->ids_out = NULL, args->weights_out = NULL, args->padding = NULL, args->bias_choice = NULL;
 }
 
-/* Compares a run of tokens with mixed adapters with runs where all tokens have one adapter, or none, and with tokens alone.
- * `without`: the output of a plan without adapters. */
+/* Compares a run of tokens with mixed adapters with runs where all tokens have one adapter, or none, and with tokens
+ * alone. `without`: the output of a plan without adapters. */
 static inline void test_adapted_compare(test_adapted *a, const char *without)
 {
     char *mixed = test_adapted_run(a);

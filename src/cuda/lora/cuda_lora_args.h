@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_lora_args.h - what CUDA kernels of family lora keep in their scratch, mox_lora_args.scratch (cpu/lora). The launch
- * for W13 groups the pass's pairs: those of one slot and one adapter share tiles, which read a factor once. The launch
+ * cuda_lora_args.h - what CUDA kernels of family lora keep in their scratch (mox_lora_args.scratch). The launch for W13
+ * groups the pass's pairs: those of one slot and one adapter share tiles, which read a factor once. The launch
  * for W2 uses the same tiles.
  *
  *     scratch   mox_cuda_lora_tile [max_pairs rounded up to MOX_CUDA_LORA_CHUNK]

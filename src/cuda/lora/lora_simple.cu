@@ -6,8 +6,8 @@
  *     shrink   a block has a tile, a matrix and 16 rows of A.       u[j][i] = s sum_k A[i,k] x[j][k]
  *     expand   a block has a tile and 256 columns of the result.    out[j][n] += sum_i B[n,i] u[j][i]
  *
- * The order of a sum is fixed: sixteen partial sums of a row of A, each over every sixteenth column. So a thread has two
- * of these sums, eight threads have a row of A, and no sum is cut any further:
+ * The order of a sum is fixed: sixteen partial sums of a row of A, each over every sixteenth column. So a thread has
+ * two of these sums, eight threads have a row of A, and no sum is cut any further:
  *
  *     thread 8 i + q of shrink    columns 16 s + 2 q and 16 s + 2 q + 1 of row i, s = 0, 1, ...
  *

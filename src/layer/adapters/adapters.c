@@ -21,10 +21,10 @@ moxie_status mox_adapters_create(const moxie_layer *layer, int32_t count, moxie_
 {
     MOX_FAIL_IF(count < 1 || count > MOXIE_MAX_ADAPTERS, MOXIE_ERR_ARGUMENT, error,
                 "room for %d adapters was asked for; 1 to %d are possible", (int)count, MOXIE_MAX_ADAPTERS);
-    MOX_FAIL_IF(layer->routed_shape.cut, MOXIE_ERR_UNSUPPORTED, error,
-                "the layer holds part %d of %d of each expert's rows, and adapters are for whole experts: use "
-                "tp_size 1",
-                (int)layer->config.tp_rank, (int)layer->config.tp_size);
+    MOX_FAIL_IF(layer->tp_cut == MOX_TP_SUMS, MOXIE_ERR_UNSUPPORTED, error,
+                "the layer was created in fast mode, where each of %d tensor parallel ranks has a part of the "
+                "activations, and adapters need all of them: create it in exact mode",
+                (int)layer->config.tp_size);
     moxie_adapters *adapters = mox_calloc(1, sizeof *adapters);
     if (adapters != NULL) {
         adapters->layer = layer;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * adapters_device.c - adapters of a layer whose records are in device memory (adapters.h). Factors are packed on the host
- * and copied as one block. Calls wait for their copies.
+ * adapters_device.c - adapters of a layer whose records are in device memory (adapters.h). Factors are packed on the
+ * host and copied as one block. Calls wait for their copies.
  *
  *     block   | mox_lora_adapter, with pointers to the device | factors |
  */

@@ -53,7 +53,7 @@ moxie_status mox_run_check_adapters(const moxie_plan *plan, const moxie_run_args
 {
     if (args->adapters == NULL && args->adapter_ids == NULL)
         return MOXIE_OK;
-    MOX_FAIL_IF(args->adapters == NULL || args->adapter_ids == NULL, MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(args->adapters == NULL || (args->adapter_ids == NULL && args->tokens > 0), MOXIE_ERR_ARGUMENT, error,
                 "%s is NULL, but %s is set: set both, or neither for a run without adapters",
                 args->adapters == NULL ? "adapters" : "adapter_ids",
                 args->adapters == NULL ? "adapter_ids" : "adapters");
@@ -63,6 +63,20 @@ moxie_status mox_run_check_adapters(const moxie_plan *plan, const moxie_run_args
                 "the adapters were created for another layer than the plan's");
     return plan->backend->on_device ? check_all(plan, args->adapters, error)
                                     : mox_run_check_adapter_ids(plan, args, error);
+}
+
+int32_t mox_run_adapter_of_token(const mox_run *run, int64_t t)
+{
+    const moxie_run_args *args = &run->args;
+    const mox_adapter *adapter = args->adapters != NULL ? mox_adapters_at(args->adapters, args->adapter_ids[t]) : NULL;
+    return adapter != NULL && adapter->enabled ? args->adapter_ids[t] : -1;
+}
+
+bool mox_run_has_adapter(const mox_run *run, int32_t number)
+{
+    const moxie_adapters *adapters = run->args.adapters;
+    const mox_adapter *adapter = adapters != NULL ? mox_adapters_at(adapters, number) : NULL;
+    return adapter != NULL && adapter->enabled && check_adapter(run->plan, adapters, number, NULL) == MOXIE_OK;
 }
 
 void mox_run_assign_adapters(mox_run *run)
@@ -76,9 +90,7 @@ void mox_run_assign_adapters(mox_run *run)
     int32_t *adapter_of = MOX_RUN_AT(run, int32_t, adapter_of);
     run->adapted = false;
     for (int64_t p = 0; p < pairs; p++) {
-        const int32_t id = run->args.adapter_ids[run->first + token_of[p]];
-        const mox_adapter *adapter = mox_adapters_at(run->args.adapters, id);
-        adapter_of[p] = adapter != NULL && adapter->enabled ? id : -1;
+        adapter_of[p] = mox_run_adapter_of_token(run, run->first + token_of[p]);
         run->adapted = run->adapted || adapter_of[p] >= 0;
     }
 }
@@ -107,7 +119,7 @@ mox_lora_args mox_run_lora_args(const mox_run *run, mox_projection p, const void
         .max_rank = plan->max_adapter_rank,
         .u = first ? MOX_RUN_AT(run, float, lora_u13) : MOX_RUN_AT(run, float, lora_u2),
         .out = out,
-        .n_out = first ? routed->n13 : plan->config.hidden,
+        .n_out = first ? routed->n13 : mox_shape_rows2(&routed->shape),
         .scratch = MOX_RUN_AT(run, void, lora_scratch),
         .scratch_floats = mox_lora_scratch(mox_max_i64(plan->config.hidden, plan->config.intermediate)),
     };
