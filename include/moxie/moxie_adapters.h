@@ -19,6 +19,10 @@
  *     args.adapters, args.adapter_ids -> moxie_plan_run
  *
  * Adapters are set and removed between runs, without a new plan. The shared expert and the router have none.
+ *
+ * On a device, args.adapter_ids of moxie_cuda_plan_run is device memory; a number without an adapter counts as -1, and
+ * every adapter that is there must have a rank within the plan's. A captured graph sees later changes of the table.
+ * With options.comm all ranks set the same adapters; a back end on a device refuses that yet.
  * The rules of moxie.h about calls, threads and structs hold here too.
  */
 #ifndef MOXIE_ADAPTERS_H
@@ -63,7 +67,8 @@ MOXIE_API void moxie_adapters_destroy(moxie_adapters *adapters);
 
 /* Adds adapter `number`, or replaces it, and enables it. Copies the factors of the layer's own experts. On failure the
  * old one stays. When a moxie_mover has moved experts, set it anew: until then runs that name it fail with
- * MOXIE_ERR_MISMATCH. One-thread-at-a-time, and no run may use the adapters meanwhile; so the next two calls. */
+ * MOXIE_ERR_MISMATCH. On a device they return when the copies are done. One-thread-at-a-time, and no run may use the
+ * adapters meanwhile; so the next two calls. */
 MOXIE_API moxie_status moxie_adapters_set(moxie_adapters *adapters, int32_t number, const moxie_lora *lora,
                                           moxie_error *error);
 /* Removes it, if it is there. */

@@ -64,7 +64,7 @@ moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t
     NEED(dispatch);
     NEED(result);
     MOX_TRY(mox_config_read(config, &read, error));
-    *dispatch = mox_exchange_dispatch_bytes(&read, mox_exchange_has_codes(&read));
+    *dispatch = mox_exchange_dispatch_bytes(&read, (mox_dispatch) { .codes = mox_exchange_has_codes(&read) });
     *result = mox_exchange_result_bytes(&read);
     return MOXIE_OK;
 }

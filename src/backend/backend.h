@@ -54,8 +54,8 @@ typedef struct mox_target {
     moxie_mode mode;
 } mox_target;
 
-/* The problems that kernels admit or reject, by family: topk, quant_act, mox_expert_gemm_problem for products, and
- * moxie_activation for glu. Kernels of the other families admit every layer. */
+/* The problems that kernels admit or reject, by family: topk, quant_act, mox_expert_gemm_problem for products, and glu.
+ * Kernels of the other families admit every layer. */
 typedef struct mox_topk_problem {
     const moxie_routing *routing;
     int64_t experts, top_k;
@@ -66,6 +66,11 @@ typedef struct mox_quant_act_problem {
     const mox_kernel *product; /* the kernel that reads the result; NULL: the caller reads it, as F32 */
     bool has_row_weight;       /* rows are multiplied by routing weights first */
 } mox_quant_act_problem;
+
+typedef struct mox_glu_problem {
+    const moxie_activation *activation;
+    bool as_fused; /* the bits are to be those of a product that fuses it (mox_backend.fuses) */
+} mox_glu_problem;
 
 /* A product whose activations form() describes. */
 typedef struct mox_form_problem {
@@ -114,6 +119,7 @@ typedef struct mox_backend {
                                 const mox_expert_gemm_problem *problem, int64_t slots, int64_t max_pairs,
                                 int32_t workers);
     uint64_t (*permute_scratch)(int64_t pairs, int64_t slots);
+    uint64_t (*lora_scratch)(int64_t pairs, int64_t max_cols, int32_t workers);
 
     /* ---- operations ---- */
     moxie_status (*row_norm)(const mox_queue *q, const mox_kernel *kernel, const mox_row_norm_args *args,
@@ -130,7 +136,7 @@ typedef struct mox_backend {
                              moxie_error *error);
     moxie_status (*combine)(const mox_queue *q, const mox_kernel *kernel, const mox_combine_args *args,
                             moxie_error *error);
-    /* Adds adapters to a product's result. NULL: the back end has no such kernel. */
+    /* Adds adapters to a product's result. On a device the call for W2 follows that for W13 of the same pass. */
     moxie_status (*lora)(const mox_queue *q, const mox_kernel *kernel, const mox_lora_args *args, moxie_error *error);
     moxie_status (*copy)(const mox_queue *q, void *to, const void *from, uint64_t bytes, moxie_error *error);
 
@@ -143,7 +149,7 @@ typedef struct mox_backend {
 /* Initialises the operations in a back end's table with its functions of these names. */
 #define MOX_BACKEND_OPERATIONS                                                                                         \
     .row_norm = row_norm, .dense = dense, .topk = topk, .permute = permute, .quantize = quantize, .product = product,  \
-    .activate = activate, .combine = combine
+    .activate = activate, .combine = combine, .lora = lora
 
 extern const mox_backend mox_backend_host, mox_backend_ref, mox_backend_cuda;
 

@@ -9,6 +9,7 @@
 #include "cuda/dense/cuda_dense.h"
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "cuda/glu/cuda_glu.h"
+#include "cuda/lora/cuda_lora.h"
 #include "cuda/permute/cuda_permute.h"
 #include "cuda/quant_act/cuda_quant_act.h"
 #include "cuda/row_norm/cuda_row_norm.h"

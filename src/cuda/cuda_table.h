@@ -25,6 +25,7 @@
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cpu/glu/glu_args.h"
 #include "cuda/limits/cuda_limits_args.h"
+#include "cpu/lora/lora_args.h"
 #include "cpu/permute/permute_args.h"
 #include "cpu/quant_act/quant_act_args.h"
 #include "cpu/row_norm/row_norm_args.h"
@@ -70,6 +71,10 @@ enum {
 enum {
 #include "cuda/expert_gemm/cuda_expert_gemm.def"
     MOX_CUDA_ROWS_expert_gemm
+};
+enum {
+#include "cuda/lora/cuda_lora.def"
+    MOX_CUDA_ROWS_lora
 };
 enum {
 #include "cuda/glu/cuda_glu.def"
@@ -158,6 +163,7 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #include "cuda/expert_gemm/cuda_expert_gemm.def"
 #include "cuda/glu/cuda_glu.def"
 #include "cuda/limits/cuda_limits.def"
+#include "cuda/lora/cuda_lora.def"
 #include "cuda/permute/cuda_permute.def"
 #include "cuda/quant_act/cuda_quant_act.def"
 #include "cuda/row_norm/cuda_row_norm.def"

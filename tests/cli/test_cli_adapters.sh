@@ -43,8 +43,12 @@ expect 2 "nothing says which token" "$moxie" run "$tmp/model" --adapter "a=$tmp/
 expect 2 "two adapters" "$moxie" run "$tmp/model" --adapter "a=$tmp/adapter" --adapter "a=$tmp/adapter"
 expect 2 "there is none" "$moxie" run "$tmp/model" --adapter-ids "$tmp/ids"
 expect 2 "preset" "$moxie" run --preset qwen3-30b-a3b --adapter "a=$tmp/adapter"
-expect 2 "ranks" "$moxie" run "$tmp/model" --ranks 2 --adapter "a=$tmp/adapter"
+for as in "--ranks 2" "--ranks 2 --tokens-as replicated" "--ranks 2 --tp 2"; do
+    # shellcheck disable=SC2086 # several words
+    run --adapter "a=$tmp/adapter" $as -o "$tmp/ranks.safetensors"
+    cmp "$tmp/all.safetensors" "$tmp/ranks.safetensors" || fail "other bytes with $as"
+done
 expect 0 "after the bias, before the activation" "$moxie" explain --preset qwen3-30b-a3b --adapter-rank 16
-expect 4 "no kernel for adapters" "$moxie" explain --preset qwen3-30b-a3b --device sm_90 --adapter-rank 16
+expect 0 "before which adapters change the result" "$moxie" explain --preset qwen3-30b-a3b --device sm_90 --adapter-rank 16
 expect 2 "adapter-rank" "$moxie" explain --preset qwen3-30b-a3b --adapter-rank 513
 finish

@@ -24,6 +24,8 @@ expect 2 "top_k is 8" "$moxie" bench --preset granite-3.1-1b-a400m --experts 4
 {
 expect 2 "sse9" "$moxie" bench $small --isa sse9
 expect 4 "libmoxie_cuda" "$moxie" bench $small --backend cuda
+expect 2 "adapter-rank goes with --adapters" "$moxie" bench $small --adapter-rank 4
+expect 2 "timed on one rank: leave --ranks out" "$moxie" bench $small --adapters 2 --ranks 2
 expect 3 "uniform, zipf, one-hot, skewed, or a file" "$moxie" bench $small --routing "$tmp/none"
 
 # Limits: measured and written once, then read.

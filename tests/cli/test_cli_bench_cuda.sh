@@ -53,6 +53,12 @@ awk -v m="$(number median_ms)" -v r="$(number runs_at_once)" 'BEGIN { exit !(r >
 awk -v a="$(number reuse_bytes)" 'BEGIN { exit !(a >= 2 * 1048576) }' ||
     fail "an expert was read again after $(number reuse_bytes) bytes of others, the L2 holds 1048576"
 awk -v a="$(number output_rms)" 'BEGIN { exit !(a > 0 && a < 1e6) }' || fail "no output came back"
+# Adapters: two launches more, one after each product.
+expect 0 "2 LoRA adapters of rank 4, one for each token in turn" bench --tokens 3 --adapters 2 --adapter-rank 4 --limits "$limits"
+expect 0 '"adapter_rank": 16' bench --tokens 1 --adapters 1 --json --limits "$limits"
+awk -v m="$(number median_ms)" -v r="$(number runs_at_once)" 'BEGIN { exit !(m > 0.99e-3 * (9 + 2 / r) && m < 1.01e-3 * (9 + 2 / r)) }' ||
+    fail "$(number runs_at_once) runs with adapters take $(number median_ms) ms each"
+expect 0 '"adapters": 0' bench --tokens 1 --json --limits "$limits"
 if command -v python3 >/dev/null; then
     python3 -c 'import json, sys; b = json.load(open(sys.argv[1])); assert len(b["rows"]) == 1 and b["steps"]' "$tmp/out" ||
         fail "the JSON is none, or lacks rows or steps"

@@ -3,10 +3,11 @@
  * test_ranks_equal.c - the output bytes of R ranks equal those of one rank with the same tokens.
  *
  *     random layers on 2 to 9 ranks: sharded, replicated and scattered tokens; linear and round robin placement, slot
- *     maps with replicas; ranks without tokens, ranks without experts; one chunk and many
+ *     maps with replicas; ranks without tokens, ranks without experts; one chunk and many; tokens with adapters
  *
  * MOXIE_TEST_SEED repeats a layer, MOXIE_TEST_CONFIGS sets how many there are.
  */
+#include "test_adapter_set.h"
 #include "test_ranks.h"
 
 #include "layer/config/tp_slice.h"
@@ -74,6 +75,11 @@ static bool same_on_ranks(test_layer *layer, test_ranks_spec *spec)
     moxie_options options = spec->options;
     options.max_tokens = layer->args.tokens + 1;
     test_layer_plan(layer, &options);
+    moxie_adapters *adapters = NULL;
+    moxie_error error = { 0 };
+    if (spec->adapters != NULL)
+        assert_ok(test_adapter_set_give(spec->adapters, layer->built, &adapters, &error), &error);
+    layer->args.adapters = adapters;
     char *one = test_layer_output(layer, layer->plan);
     char *all = calloc(test_layer_output_bytes(layer) + 1, 1);
     const moxie_status status = test_ranks_run(layer, spec, all, results);
@@ -86,7 +92,20 @@ static bool same_on_ranks(test_layer *layer, test_ranks_spec *spec)
         print_error("  token %lld of %lld differs\n", (long long)token, (long long)layer->args.tokens);
     free(one);
     free(all);
+    moxie_adapters_destroy(adapters);
     return status == MOXIE_OK && token < 0;
+}
+
+/* Tokens with adapters, or without. */
+static void adapt(test_layer *layer, test_ranks_spec *spec, test_rng *rng, test_adapter_set *adapters)
+{
+    int32_t *ids = test_layer_own(layer, ((size_t)layer->args.tokens + 1) * sizeof *ids);
+    test_adapter_set_make(adapters, rng, &layer->config, 1 + (int32_t)test_below(rng, 20));
+    for (int64_t t = 0; t < layer->args.tokens; t++)
+        ids[t] = (int32_t)test_range(rng, -1, TEST_ADAPTER_SET - 1);
+    layer->args.adapter_ids = ids;
+    spec->adapters = adapters;
+    spec->options.max_adapter_rank = adapters->max_rank;
 }
 
 static void random_layers(void **state)
@@ -107,10 +126,14 @@ static void random_layers(void **state)
         moxie_slot_map map;
         test_layer_make(&layer, &rng, &limits);
         test_ranks_spec spec = any_spec(&layer, &rng, layout, &map);
+        test_adapter_set adapters = { .max_rank = 0 };
+        if (test_below(&rng, 3) == 0)
+            adapt(&layer, &spec, &rng, &adapters);
         if (!same_on_ranks(&layer, &spec)) {
             print_error("repeat with MOXIE_TEST_SEED=%llu MOXIE_TEST_CONFIGS=1\n", (unsigned long long)seed);
             failed++;
         }
+        test_adapter_set_free(&adapters);
         test_layer_free(&layer);
     }
     assert_int_equal(failed, 0);

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/glu/glu.h"
 #include "cpu/quant_act/quant_act.h"
 #include "cpu/row_norm/row_norm.h"
 #include "route/route.h"
 #include "route/route_rules.h"
 #include "test_cuda_graph.h"
+#include "test_cuda_lora.h"
 #include "test_cuda_sm90.h"
 #include "test_support.h"
 
@@ -394,15 +394,22 @@ static moxie_status glu(const mox_glu_args *a, mox_cuda_stream stream, moxie_err
 {
     (void)stream;
     MOX_TRY(record("glu", error));
-    const mox_glu_args args = { .activation = a->activation,
-                                .slots = a->slots,
-                                .offsets = a->offsets,
-                                .expert_of = a->expert_of,
-                                .h = a->h,
-                                .intermediate = a->intermediate,
-                                .out = a->out };
-    mox_glu_scalar_run(&args, &mox_executor_serial);
+    test_cuda_glu(a);
     return MOXIE_OK;
+}
+
+static moxie_status glu_split(const mox_glu_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("glu", error));
+    return test_cuda_glu_split(a, error);
+}
+
+static moxie_status lora(const mox_lora_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("lora", error));
+    return test_cuda_lora(a, error);
 }
 
 static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, moxie_error *error)
@@ -466,6 +473,7 @@ static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream 
         return test_cuda_enqueue(family##_work, args, sizeof *args, error);                                            \
     }
 #include "cuda/cuda_families.def"
+MOX_CUDA_LAUNCHER(glu_split, mox_glu_args)
 #undef MOX_CUDA_LAUNCHER
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -518,6 +526,7 @@ int test_cuda_begin(void **state)
         table.family[i] = family##_enqueue;
 #include "cuda/cuda_families.def"
 #undef MOX_CUDA_LAUNCHER
+    table.glu[MOX_CUDA_AT_glu_split_sm90] = glu_split_enqueue;
     test_cuda_graph_fill(&table, record);
     test_cuda_set_device("sm_80");
     test_cuda_clear();

@@ -4,6 +4,8 @@
  */
 #include "test_ranks.h"
 
+#include "test_adapter_set.h"
+
 #include <pthread.h>
 
 #include "base/memory.h"
@@ -37,6 +39,7 @@ moxie_run_args test_ranks_args(const test_layer *layer, int64_t first, int64_t t
     a.bias_choice = a.bias_choice != NULL ? a.bias_choice + first : NULL;
     a.ids = a.ids != NULL ? a.ids + first * c->top_k : NULL;
     a.weights = a.weights != NULL ? a.weights + first * c->top_k : NULL;
+    a.adapter_ids = a.adapter_ids != NULL ? a.adapter_ids + first : NULL;
     return a;
 }
 
@@ -142,6 +145,7 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
     moxie_executor *pool = NULL;
     moxie_layer *layer = NULL;
     moxie_plan *plan = NULL;
+    moxie_adapters *adapters = NULL;
     moxie_expert *experts = NULL;
     map_copy copy = { .expert_of = NULL };
     arguments_of(t, &config, &options, &args);
@@ -160,8 +164,13 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
         status = moxie_layer_prepare(layer, &weights, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, error);
+    if (status == MOXIE_OK && t->spec->adapters != NULL) {
+        status = test_adapter_set_give(t->spec->adapters, layer, &adapters, error);
+        args.adapters = adapters;
+    }
     if (status == MOXIE_OK)
         status = run_plan(t, plan, &args, error);
+    moxie_adapters_destroy(adapters);
     moxie_plan_destroy(plan);
     moxie_layer_destroy(layer);
     moxie_executor_destroy(pool);

@@ -3,6 +3,7 @@
  * bench.h - the parts of `moxie bench`:
  *
  *     bench_model.c      copies of the layer, prepared, with plans     -> model
+ *     bench_adapters.c   random adapters for the copies
  *     bench_routing.c    the experts of every token, drawn per run -> ids, weights
  *     bench_routing_file.c   or read from a file
  *     bench_line.c       one batch size: runs, times, floor            -> line
@@ -23,6 +24,8 @@
  */
 #ifndef MOXIE_BENCH_H
 #define MOXIE_BENCH_H
+
+#include <moxie/moxie_adapters.h>
 
 #include "cli_ranks.h"
 #include "made_weights.h"
@@ -85,7 +88,8 @@ void bench_routing_shuffle(bench_routing *routing);
 typedef struct bench_copy {
     moxie_layer *layer;
     moxie_plan *plan;
-    uint64_t *last_read; /* [experts] model->read_bytes when this expert was read last, 0: never */
+    moxie_adapters *adapters; /* NULL: none */
+    uint64_t *last_read;      /* [experts] model->read_bytes when this expert was read last, 0: never */
 } bench_copy;
 
 typedef struct bench_model {
@@ -95,6 +99,7 @@ typedef struct bench_model {
     uint64_t expert_bytes, shared_bytes; /* of one expert, of the shared one, as in the checkpoint */
     uint64_t record_bytes;               /* of one copy, packed */
     uint64_t read_bytes;                 /* by all runs so far */
+    int32_t *adapter_ids;                /* [T] of each token; NULL: none */
     void *workspace;
     uint64_t workspace_bytes;
     double prepare_seconds;
@@ -108,6 +113,8 @@ moxie_status bench_model_copies(const bench_model *model, bench_routing *routing
  * so its pages are made now. Call bench_model_free() in any case. */
 moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie_weights *weights,
                                  const moxie_options *options, bool touch, bool json, moxie_error *error);
+/* Gives every copy `count` adapters of one rank, and `tokens` tokens one of them each; 0: none (bench_adapters.c). */
+moxie_status bench_model_adapt(bench_model *model, int32_t count, int32_t rank, int64_t tokens, moxie_error *error);
 void bench_model_free(bench_model *model);
 /* "kernel+kernel": the chosen kernels that read expert weights. Returns `buffer`. */
 const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
@@ -205,6 +212,7 @@ typedef struct bench_arguments {
     cli_ranks_options local;   /* that run here */
     cli_sizes tokens;          /* none: the usual ones */
     int32_t repeats;
+    int32_t adapters, adapter_rank; /* 0: tokens have none */
     uint64_t seed;
 } bench_arguments;
 

@@ -117,6 +117,8 @@ static void draw_batch(runs *r, bench_model *model, bench_routing *routing, int6
         memcpy(r->used + i * model->config.experts, routing->used, (size_t)routing->touched * sizeof *r->used);
         r->copy[i] = copy;
         r->batch.plan[i] = copy->plan;
+        r->batch.args[i].adapters = copy->adapters;
+        r->batch.args[i].adapter_ids = model->adapter_ids;
         r->touched[i] = routing->touched;
         r->all_touched += (double)routing->touched;
         r->all_pairs += (double)routing->pairs;

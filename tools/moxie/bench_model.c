@@ -114,10 +114,12 @@ moxie_status bench_model_prepare(bench_model *model, int32_t copies, const moxie
 void bench_model_free(bench_model *model)
 {
     for (int32_t c = 0; c < model->copies; c++) {
+        moxie_adapters_destroy(model->copy[c].adapters);
         moxie_plan_destroy(model->copy[c].plan);
         moxie_layer_destroy(model->copy[c].layer);
         free(model->copy[c].last_read);
     }
+    free(model->adapter_ids);
     free(model->workspace);
     *model = (bench_model) { 0 };
 }

@@ -75,6 +75,9 @@ static void print_head(const bench *b)
            cli_bytes(bytes, (uint64_t)c->experts * b->model.expert_bytes + b->model.shared_bytes));
     printf(", %d cop%s in turn, prepared in %.1f s\n", b->model.copies, b->model.copies == 1 ? "y" : "ies",
            b->model.prepare_seconds);
+    if (b->args->adapters > 0)
+        printf("%d LoRA %s of rank %d, one for each token in turn; the floor does not count them\n", b->args->adapters,
+               b->args->adapters == 1 ? "adapter" : "adapters", b->args->adapter_rank);
     printf("plan    %s\n", b->plan);
     printf("limits  %.1f GB/s from memory, %.4g TFLOP/s bf16 (%s)", l->read_gb_s, l->bf16_tflop_s, l->bf16_how);
     if (l->fp8_tflop_s > 0)
@@ -170,6 +173,8 @@ static json_t *json_line(const bench *b, const bench_line *l)
                             isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(), "reuse_bytes",
                             l->reused ? json_integer((json_int_t)l->reuse) : json_null(), "note",
                             note_of(b, l, note, sizeof note)));
+    cli_json_set(row, "adapters", json_integer(b->args->adapters));
+    cli_json_set(row, "adapter_rank", json_integer(b->args->adapter_rank));
     cli_json_set(row, "disturbed", json_boolean(bench_line_is_disturbed(l)));
     cli_json_set(row, "quiet_median_ms", l->quiet_median > 0 ? json_real(l->quiet_median * 1e3) : json_null());
     return row;

@@ -121,15 +121,24 @@ static moxie_status read_ids(cli_adapters *adapters, int64_t tokens, moxie_error
     return status;
 }
 
-moxie_status cli_adapters_set(cli_adapters *adapters, const cli_layer *layer, int64_t tokens, moxie_error *error)
+moxie_status cli_adapters_create(const cli_adapters *adapters, const moxie_layer *layer, moxie_adapters **out,
+                                 moxie_error *error)
 {
     if (adapters->count == 0)
         return MOXIE_OK;
-    moxie_status status = moxie_adapters_create(layer->layer, adapters->count, &adapters->adapters, error);
+    moxie_status status = moxie_adapters_create(layer, adapters->count, out, error);
     for (int32_t i = 0; i < adapters->count && status == MOXIE_OK; i++)
-        status = moxie_adapters_set(adapters->adapters, i, &adapters->item[i].lora, error);
+        status = moxie_adapters_set(*out, i, &adapters->item[i].lora, error);
+    return status;
+}
+
+moxie_status cli_adapters_name(cli_adapters *adapters, int64_t tokens, moxie_error *error)
+{
+    moxie_status status = MOXIE_OK;
+    if (adapters->count == 0)
+        return MOXIE_OK;
     adapters->ids = calloc((size_t)tokens + 1, sizeof *adapters->ids);
-    if (status == MOXIE_OK && !adapters->ids)
+    if (!adapters->ids)
         status =
             cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the adapters of %lld %s", CLI_COUNT(tokens, "token"));
     if (status == MOXIE_OK && adapters->ids_path)

@@ -76,6 +76,7 @@ typedef struct cli_batch {
     double *seconds;  /* [runs] or NULL: of each run, from when the first rank begins until the last one ends */
     cli_parts *parts; /* [runs] or NULL; of ranks: rank 0 gets them */
     const struct moxie_adapters *adapters; /* NULL: none; of cli_layer_run() alone */
+    const struct cli_adapters *given;      /* NULL: none; of cli_ranks_run() alone, where each rank has its own */
     const int32_t *adapter_ids;            /* [T] */
 } cli_batch;
 
@@ -106,6 +107,7 @@ struct cli_rank {
     moxie_executor *executor, *own_executor; /* own: to destroy; NULL: it is shared */
     moxie_layer *layer;
     moxie_plan *plan;
+    struct moxie_adapters *adapters;
     void *workspace, *output; /* output: of a rank whose outputs nobody reads */
     moxie_status (*work)(cli_rank *rank, moxie_error *error);
     pthread_t thread;

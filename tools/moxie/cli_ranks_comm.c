@@ -5,6 +5,7 @@
  * After each step the ranks agree whether all came through, so that none waits for one that has failed. The error that
  * is told is the cause, not what others make of it.
  */
+#include "cli_adapters.h"
 #include "cli_ranks.h"
 
 #include <stdio.h>
@@ -202,11 +203,13 @@ void cli_ranks_release(cli_ranks *ranks)
 {
     for (int32_t i = 0; i < ranks->here; i++) {
         cli_rank *r = &ranks->rank[i];
+        moxie_adapters_destroy(r->adapters);
         moxie_plan_destroy(r->plan);
         moxie_layer_destroy(r->layer);
         moxie_executor_destroy(r->own_executor);
         free(r->workspace);
         free(r->output);
+        r->adapters = NULL;
         r->plan = NULL;
         r->layer = NULL;
         r->executor = r->own_executor = NULL;

@@ -2,6 +2,7 @@
  *
  * cli_ranks_run.c - layers, plans and runs of the ranks of this process (cli_ranks.h).
  */
+#include "cli_adapters.h"
 #include "cli_ranks.h"
 
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static moxie_options options_of(cli_rank *r, cli_progress *progress)
         o.progress = cli_progress_experts;
         o.progress_user = progress;
     }
+    o.max_adapter_rank = r->all->layer->max_adapter_rank;
     return o;
 }
 
@@ -154,6 +156,7 @@ static moxie_status fill_args(cli_rank *r, moxie_run_args *a, moxie_error *error
     a->workspace = r->workspace;
     a->workspace_bytes = moxie_plan_workspace_bytes(r->plan);
     cli_input_args(batch->input, a);
+    a->adapter_ids = batch->adapter_ids && sharded ? batch->adapter_ids + first : batch->adapter_ids;
     a->output = replicated ? batch->output : rows_from(batch->output, first, row);
     if (sharded || r == all->rank) {
         a->ids_out = batch->ids;
@@ -168,7 +171,11 @@ static moxie_status fill_args(cli_rank *r, moxie_run_args *a, moxie_error *error
                              CLI_COUNT(tokens, "token"));
         a->output = r->output;
     }
-    return MOXIE_OK;
+    moxie_status status = MOXIE_OK;
+    if (batch->given && !r->adapters)
+        status = cli_adapters_create(batch->given, r->layer, &r->adapters, error);
+    a->adapters = r->adapters;
+    return status;
 }
 
 /* Rows of every process to all; each has its own already in its place. */

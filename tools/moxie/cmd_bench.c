@@ -26,7 +26,9 @@ enum {
     OPT_RANKS,
     OPT_LINK_GB_S,
     OPT_LINK_US,
-    OPT_TRACE
+    OPT_TRACE,
+    OPT_ADAPTERS,
+    OPT_ADAPTER_RANK
 };
 
 static const struct argp_option options[] = {
@@ -40,6 +42,8 @@ static const struct argp_option options[] = {
       "runs of each size, on a GPU launches of a graph of them (default: at least 5, and a second or so)", 2 },
     { "seed", OPT_SEED, "S", 0, "of weights, hidden states and routing (default 0)", 2 },
     { "backend", OPT_BACKEND, "NAME", 0, "cpu (default), ref, auto or cuda", 2 },
+    { "adapters", OPT_ADAPTERS, "N", 0, "tokens have LoRA adapters, each one of N in turn (default 0: none)", 2 },
+    { "adapter-rank", OPT_ADAPTER_RANK, "R", 0, "the rank of these adapters (default 16)", 2 },
     { NULL, 0, NULL, 0, "What it is compared with, and how it is drawn:", 4 },
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
@@ -97,6 +101,17 @@ static void check_simulation(struct argp_state *state, const bench_arguments *ar
         argp_error(state, "--plot draws lines that were timed; it does not go with --simulate-ranks");
 }
 
+static void check_adapters(struct argp_state *state, bench_arguments *args)
+{
+    if (args->adapter_rank && !args->adapters)
+        argp_error(state, "--adapter-rank goes with --adapters: how many adapters?");
+    if (args->adapters && (args->ranks.count > 0 || cli_ranks_asked(&args->local)))
+        argp_error(state, "--adapters are timed on one rank: leave %s out",
+                   args->ranks.count > 0 ? "--simulate-ranks" : "--ranks");
+    if (args->adapters && !args->adapter_rank)
+        args->adapter_rank = 16;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_arguments *args = state->input;
@@ -121,10 +136,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LINK_GB_S: args->link_gb_s = cli_parse_real(state, "--link-gb-s", arg, false); return 0;
     case OPT_LINK_US: args->link_us = cli_parse_real(state, "--link-us", arg, true); return 0;
     case OPT_TRACE: args->trace = arg; return 0;
+    case OPT_ADAPTERS:
+        args->adapters = (int32_t)cli_parse_int(state, "--adapters", arg, 0, MOXIE_MAX_ADAPTERS);
+        return 0;
+    case OPT_ADAPTER_RANK:
+        args->adapter_rank = (int32_t)cli_parse_int(state, "--adapter-rank", arg, 1, MOXIE_MAX_ADAPTER_RANK);
+        return 0;
     case ARGP_KEY_END:
         preset_check(state, &args->preset, &args->layer);
         check_simulation(state, args);
         bench_ranks_check(state, args);
+        check_adapters(state, args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -206,6 +228,7 @@ moxie_options bench_options(const bench *b)
     o.isa = args->layer.isa;
     o.device = o.backend == MOXIE_BACKEND_CUDA ? args->layer.device : NULL;
     o.executor = b->executor;
+    o.max_adapter_rank = args->adapter_rank;
     for (int i = 0; i < b->n_lines; i++)
         o.max_tokens = b->tokens[i] > o.max_tokens ? b->tokens[i] : o.max_tokens;
     return o;
@@ -234,6 +257,8 @@ static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *err
         status =
             bench_model_prepare(&b->model, copies, b->weights, &o, b->backend->on_host, b->args->layer.json, error);
     made_weights_free(&b->made_up);
+    if (status == MOXIE_OK)
+        status = bench_model_adapt(&b->model, b->args->adapters, b->args->adapter_rank, o.max_tokens, error);
     if (status == MOXIE_OK)
         bench_plan_name(b->model.copy[0].plan, b->plan, sizeof b->plan);
     return status;

@@ -48,8 +48,6 @@ static void check_adapters(struct argp_state *state, const run_arguments *args)
     cli_adapters_check(state, &args->adapters);
     if (args->adapters.count > 0 && args->preset.name)
         argp_error(state, "an adapter is for a checkpoint, and --preset makes its weights up: give a directory");
-    if (args->adapters.count > 0 && cli_ranks_asked(&args->ranks))
-        argp_error(state, "ranks do not exchange adapters yet: leave --ranks or --adapter out");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -117,7 +115,9 @@ static moxie_status run_layer(run_arguments *args, cli_layer *layer, const cli_i
     args->layer.max_adapter_rank = cli_adapters_rank(&args->adapters);
     moxie_status status = cli_layer_prepare(&args->layer, layer, error);
     if (status == MOXIE_OK)
-        status = cli_adapters_set(&args->adapters, layer, input->tokens, error);
+        status = cli_adapters_create(&args->adapters, layer->layer, &args->adapters.adapters, error);
+    if (status == MOXIE_OK)
+        status = cli_adapters_name(&args->adapters, input->tokens, error);
     if (status == MOXIE_OK)
         status = reserve(&layer->config, input, out, &batch, error);
     if (status != MOXIE_OK)
@@ -130,15 +130,20 @@ static moxie_status run_layer(run_arguments *args, cli_layer *layer, const cli_i
     return cli_layer_run(layer, &batch, error);
 }
 
-static moxie_status run_ranks(const run_arguments *args, cli_ranks *ranks, const cli_layer *layer,
+static moxie_status run_ranks(run_arguments *args, cli_ranks *ranks, const cli_layer *layer,
                               const cli_input *input, run_results *out, moxie_error *error)
 {
     cli_batch batch;
+    args->layer.max_adapter_rank = cli_adapters_rank(&args->adapters);
     moxie_status status = cli_ranks_prepare(ranks, &args->layer, layer, input->tokens, error);
+    if (status == MOXIE_OK)
+        status = cli_ranks_agree(ranks, cli_adapters_name(&args->adapters, input->tokens, error), error);
     if (status == MOXIE_OK)
         status = cli_ranks_agree(ranks, reserve(&layer->config, input, out, &batch, error), error);
     if (status != MOXIE_OK)
         return status;
+    batch.given = args->adapters.count > 0 ? &args->adapters : NULL;
+    batch.adapter_ids = args->adapters.ids;
     out->plan = cli_ranks_plan(ranks);
     out->prepare_seconds = ranks->prepare_seconds;
     out->record_bytes = cli_ranks_bytes(ranks);

@@ -13,6 +13,7 @@
 #include "cuda/dense/cuda_dense.h"
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "cuda/glu/cuda_glu.h"
+#include "cuda/lora/cuda_lora.h"
 #include "cuda/permute/cuda_permute.h"
 #include "cuda/quant_act/cuda_quant_act.h"
 #include "cuda/row_norm/cuda_row_norm.h"
@@ -56,7 +57,10 @@ static bool admits_problem(const mox_target *target, mox_family family, const mo
     case MOX_FAMILY_quant_act: return admits_quant_act(kernel, problem, why);
     case MOX_FAMILY_expert_gemm:
         return ((const mox_cuda_expert_gemm_kernel *)kernel)->admit(problem, target->device, why);
-    case MOX_FAMILY_glu: return ((const mox_cuda_glu_kernel *)kernel)->admit(problem, why);
+    case MOX_FAMILY_glu: {
+        const mox_glu_problem *p = problem;
+        return ((const mox_cuda_glu_kernel *)kernel)->admit(p->activation, p->as_fused, why);
+    }
     default: return true;
     }
 }
@@ -99,6 +103,12 @@ static uint64_t permute_scratch(int64_t pairs, int64_t slots)
     return (uint64_t)((pairs + MOX_PERMUTE_CHUNK - 1) / MOX_PERMUTE_CHUNK * slots) * sizeof(int32_t);
 }
 
+static uint64_t lora_scratch(int64_t pairs, int64_t max_cols, int32_t workers)
+{
+    (void)max_cols, (void)workers;
+    return mox_cuda_lora_scratch(pairs);
+}
+
 /* ---- operations ----------------------------------------------------------------------------------- */
 
 static int32_t launcher(const mox_kernel *kernel)
@@ -119,6 +129,7 @@ LAUNCH(permute, permute)
 LAUNCH(quantize, quant_act)
 LAUNCH(activate, glu)
 LAUNCH(combine, combine)
+LAUNCH(lora, lora)
 #undef LAUNCH
 
 static moxie_status product(const mox_queue *q, const mox_kernel *kernel, const mox_expert_gemm_args *args,
@@ -145,6 +156,7 @@ const mox_backend mox_backend_cuda = {
     .form = mox_cuda_form,
     .product_scratch = product_scratch,
     .permute_scratch = permute_scratch,
+    .lora_scratch = lora_scratch,
     MOX_BACKEND_OPERATIONS,
     .copy = copy,
 };

@@ -35,7 +35,8 @@ static bool admits_problem(mox_family family, const mox_kernel *kernel, const vo
     case MOX_FAMILY_quant_act:
         return ((const mox_quant_act_kernel *)kernel)->admit(((const mox_quant_act_problem *)problem)->quant, why);
     case MOX_FAMILY_expert_gemm: return mox_expert_gemm_admit((const mox_expert_gemm_kernel *)kernel, problem, why);
-    case MOX_FAMILY_glu: return ((const mox_glu_kernel *)kernel)->admit(problem, why);
+    case MOX_FAMILY_glu:
+        return ((const mox_glu_kernel *)kernel)->admit(((const mox_glu_problem *)problem)->activation, why);
     default: return true;
     }
 }
@@ -85,6 +86,12 @@ uint64_t mox_host_permute_scratch(int64_t pairs, int64_t slots)
 {
     (void)pairs, (void)slots;
     return 0;
+}
+
+uint64_t mox_host_lora_scratch(int64_t pairs, int64_t max_cols, int32_t workers)
+{
+    (void)pairs;
+    return (uint64_t)mox_lora_scratch(max_cols) * (uint64_t)workers * sizeof(float);
 }
 
 /* ---- operations ----------------------------------------------------------------------------------- */
@@ -179,9 +186,8 @@ const mox_backend mox_backend_host = {
     .fuses = mox_host_fuses,
     .form = mox_host_form,
     .product_scratch = product_scratch,
-    .permute_scratch = mox_host_permute_scratch,
+    MOX_HOST_SCRATCH,
     MOX_BACKEND_OPERATIONS,
-    .lora = lora,
     .copy = mox_host_copy,
     .route = mox_host_route,
     .experts = experts,

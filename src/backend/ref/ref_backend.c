@@ -125,8 +125,7 @@ const mox_backend mox_backend_ref = {
     .fuses = mox_host_fuses,
     .form = mox_host_form,
     .product_scratch = product_scratch,
-    .permute_scratch = mox_host_permute_scratch,
+    MOX_HOST_SCRATCH,
     MOX_BACKEND_OPERATIONS,
     .copy = mox_host_copy,
-    .lora = lora,
 };

@@ -7,6 +7,7 @@
 #include <moxie/moxie_adapters.h>
 
 #include "backend/ref/ref_stages.h"
+#include "cpu/lora/lora_factors.h"
 
 static double input(const mox_lora_args *args, int64_t pair, int64_t k)
 {

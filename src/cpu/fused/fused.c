@@ -213,7 +213,8 @@ static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fu
             mox_fused_gather(args, &args->parts[i], t, sc);
 }
 
-/* All activations of the item are there. Those of a cut record are requantized when the other ranks' are, too. */
+/* All activations of the item are there. Those of a cut record are requantized, and shrunk, when the other ranks' are,
+ * too. */
 static void finish_item(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc,
                         mox_clock *clock)
 {
@@ -221,7 +222,7 @@ static void finish_item(const mox_fused_part *part, const mox_fused_item *item, 
         mox_clock_enter(clock, MOX_PHASE_GATHER);
         mox_fused_requantize(part, item, sc);
     }
-    if (part->lora != NULL)
+    if (part->lora != NULL && part->own_act == NULL)
         mox_lora_shrink_pairs(part->lora, part->lora2, item->slot, item->first, item->first + item->rows, sc->worker);
 }
 
@@ -311,9 +312,11 @@ void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)
     const int64_t items = list_items(args);
     phase first = { .args = args, .n_items = items, .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
     phase second = { .args = args, .second = true, .n_items = items };
-    for (int64_t i = 0; i < args->n_parts && args->phases != MOX_FUSED_SECOND; i++)
-        if (args->parts[i].lora != NULL)
-            mox_lora_shrink(args->parts[i].lora, args->parts[i].lora13, executor);
+    for (int64_t i = 0; i < args->n_parts; i++) {
+        const mox_fused_part *part = &args->parts[i];
+        if (part->lora != NULL)
+            mox_lora_shrink(part->lora, args->phases == MOX_FUSED_SECOND ? part->lora2 : part->lora13, executor);
+    }
     if (args->phases == MOX_FUSED_SECOND)
         second.head = mox_ceil_div(args->parts[0].pairs, GATHER_TOKENS);
     if (args->combine != NULL)

@@ -149,8 +149,7 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, in
     }
 }
 
-/* Row p of act, of a slot with pairs [first, first + rows), for the second product. What is not quantized has been
- * rounded to the product's dtype before: so it traveled. */
+/* Row p of act, of a slot with pairs [first, first + rows), for the second product. */
 static void take_act(const mox_fused_part *part, int64_t slot, int64_t first, int64_t rows, int64_t p,
                      const mox_fused_scratch_view *sc)
 {
@@ -159,6 +158,8 @@ static void take_act(const mox_fused_part *part, int64_t slot, int64_t first, in
     memcpy(sc->row, part->act + p * product->cols, (size_t)product->cols * sizeof *sc->row);
     if (!mox_quant_is_none(&product->act))
         quantize(product, static_scale, sc);
+    for (int64_t k = 0; mox_quant_is_none(&product->act) && k < product->cols; k++)
+        sc->row[k] = mox_round_to(product->dtype, sc->row[k]);
     store(product, &part->a2, part->trace2, first, rows, p, static_scale, sc);
 }
 

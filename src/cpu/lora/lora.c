@@ -10,6 +10,9 @@
 
 #include <string.h>
 
+#include "base/sizes.h"
+#include "format/format.h"
+
 #define MOX_LORA(id, isa_, exactness_, layout_)                                                                        \
     {                                                                                                                  \
         .base = { .family = "lora", .name = #id, .isa = isa_, .exactness = exactness_, .layout = layout_ },            \
@@ -116,7 +119,7 @@ static void shrink_matrix(const mox_lora_kernel *kernel, const mox_lora_args *ar
 void mox_lora_shrink_pairs(const mox_lora_kernel *kernel, const mox_lora_args *args, int64_t slot, int64_t first,
                            int64_t last, int32_t worker)
 {
-    float *const x = args->scratch + worker * args->scratch_floats;
+    float *const x = (float *)args->scratch + worker * args->scratch_floats;
     groups all = groups_of(args, first, last);
     group g;
     while (next_group(args, &all, &g)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * lora_args.h - the factors of adapters as kernels of family lora read them (lora.h), and the arguments of one product.
+ * Pointers are to the memory of the device that runs the kernel.
  *
  *     a   [r, cols']           of one expert: cols rounded up to 16, the rest zero
  *     b   [panels, r, 16]      of one expert: 16 rows of B to a panel, transposed; rows behind the last are zero
@@ -14,8 +15,7 @@
 
 #include <moxie/moxie.h>
 
-#include "base/sizes.h"
-#include "format/format.h"
+#include "base/shared.h"
 
 #define MOX_LORA_LANES 16 /* rows of a panel of B, and partial sums of a row of A */
 
@@ -37,13 +37,18 @@ typedef struct mox_lora_adapter {
 
 /* One product of one pass. */
 typedef struct mox_lora_args {
-    const mox_lora_adapter *const *adapters; /* by number */
-    bool second;                             /* W2; else W13 */
-    bool gated;                              /* W13 has the rows [gate | up] */
+    const mox_lora_adapter *const *adapters; /* [count] by number; NULL: none, or on a device a disabled one */
+    int32_t count;
+    bool second; /* W2; else W13 */
+    bool gated;  /* W13 has the rows [gate | up] */
     int64_t slots;
     const int64_t *offsets;    /* [slots+1] first pair of each slot */
-    const int32_t *adapter_of; /* [pairs] a number, or -1 for none */
-    const void *x;             /* [rows, cols] */
+    const int32_t *adapter_of; /* host: [pairs] a number, or -1 for none */
+    const int32_t
+        *adapter_ids; /* device: [tokens of the pass] the same; other numbers, or adapters above max_rank, are none */
+    const int64_t *token_of; /* [pairs] */
+    int64_t max_pairs;       /* upper bound of offsets[slots] */
+    const void *x;           /* [rows, cols] */
     moxie_dtype x_dtype;
     int64_t cols;
     const int64_t *row_of;   /* [pairs] row of x; NULL: row p for pair p */
@@ -52,12 +57,12 @@ typedef struct mox_lora_args {
     float *u; /* [pairs, 2 max_rank] for W13, gate before up; [pairs, max_rank] for W2 */
     float *out;
     int64_t n_out;          /* columns of out; gated: of both halves */
-    float *scratch;         /* [workers] of scratch_floats, 64-byte aligned */
+    void *scratch;          /* host: [workers] of scratch_floats f32, 64-byte aligned; device: cuda_lora_args.h */
     int64_t scratch_floats; /* mox_lora_scratch() */
 } mox_lora_args;
 
 /* The matrix that column `column` of a product belongs to; *column becomes the row of that matrix. */
-static inline int mox_lora_matrix_of(const mox_lora_args *args, int64_t *column)
+MOX_SHARED int mox_lora_matrix_of(const mox_lora_args *args, int64_t *column)
 {
     if (args->second)
         return MOX_LORA_DOWN;
@@ -70,30 +75,16 @@ static inline int mox_lora_matrix_of(const mox_lora_args *args, int64_t *column)
 }
 
 /* Where a pair's u for a matrix begins. */
-static inline float *mox_lora_u(const mox_lora_args *args, const mox_lora_adapter *adapter, int64_t pair, int matrix)
+MOX_SHARED float *mox_lora_u(const mox_lora_args *args, const mox_lora_adapter *adapter, int64_t pair, int matrix)
 {
     const int64_t stride = args->second ? args->max_rank : 2 * args->max_rank;
     return args->u + pair * stride + (matrix == MOX_LORA_UP && !adapter->one_a ? args->max_rank : 0);
 }
 
 /* Columns of a row of A in memory. */
-static inline int64_t mox_lora_padded(int64_t cols)
+MOX_SHARED int64_t mox_lora_padded(int64_t cols)
 {
-    return mox_ceil_div(cols, MOX_LORA_LANES) * MOX_LORA_LANES;
-}
-
-/* A[i,k] and B[n,i] of a slot's expert, for code that reads one at a time. `cols`: columns of A. */
-static inline double mox_lora_a(const mox_lora_matrix *m, int64_t slot, int64_t cols, int64_t i, int64_t k)
-{
-    const char *a = (const char *)m->a + slot * m->a_expert_bytes;
-    return mox_load(m->a_dtype, a + (i * mox_lora_padded(cols) + k) * mox_dtype_bytes(m->a_dtype));
-}
-
-static inline double mox_lora_b(const mox_lora_matrix *m, int64_t slot, int64_t n, int64_t i)
-{
-    const char *b = (const char *)m->b + slot * m->b_expert_bytes;
-    const int64_t at = (n / MOX_LORA_LANES * m->rank + i) * MOX_LORA_LANES + n % MOX_LORA_LANES;
-    return mox_load(m->b_dtype, b + at * mox_dtype_bytes(m->b_dtype));
+    return (cols + MOX_LORA_LANES - 1) / MOX_LORA_LANES * MOX_LORA_LANES;
 }
 
 #endif

@@ -322,6 +322,9 @@ static const mox_cuda_table table = {
     .expert_gemm = {
 #include "cuda/expert_gemm/cuda_expert_gemm.def"
     },
+    .lora = {
+#include "cuda/lora/cuda_lora.def"
+    },
     .glu = {
 #include "cuda/glu/cuda_glu.def"
     },

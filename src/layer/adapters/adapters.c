@@ -4,17 +4,27 @@
  */
 #include "layer/adapters/adapters.h"
 
+static bool on_host(const moxie_adapters *adapters)
+{
+    return mox_device_is_host(&adapters->layer->device);
+}
+
+static void discard(const moxie_adapters *adapters, mox_adapter *adapter)
+{
+    if (on_host(adapters))
+        mox_adapter_free(adapter);
+    else
+        mox_adapter_release(adapters->layer, adapter);
+}
+
 moxie_status mox_adapters_create(const moxie_layer *layer, int32_t count, moxie_adapters **out, moxie_error *error)
 {
     MOX_FAIL_IF(count < 1 || count > MOXIE_MAX_ADAPTERS, MOXIE_ERR_ARGUMENT, error,
                 "room for %d adapters was asked for; 1 to %d are possible", (int)count, MOXIE_MAX_ADAPTERS);
-    MOX_FAIL_IF(!mox_device_is_host(&layer->device), MOXIE_ERR_UNSUPPORTED, error,
-                "the layer's records are in device memory, and adapters run on back ends ref and cpu only: create the "
-                "layer for one of these");
-    MOX_FAIL_IF(layer->routed_shape.cut, MOXIE_ERR_UNSUPPORTED, error,
-                "the layer holds part %d of %d of each expert's rows, and adapters are for whole experts: use "
-                "tp_size 1",
-                (int)layer->config.tp_rank, (int)layer->config.tp_size);
+    MOX_FAIL_IF(layer->tp_cut == MOX_TP_SUMS, MOXIE_ERR_UNSUPPORTED, error,
+                "the layer was created in fast mode, where each of %d tensor parallel ranks has a part of the "
+                "activations, and adapters need all of them: create it in exact mode",
+                (int)layer->config.tp_size);
     moxie_adapters *adapters = mox_calloc(1, sizeof *adapters);
     if (adapters != NULL) {
         adapters->layer = layer;
@@ -26,6 +36,11 @@ moxie_status mox_adapters_create(const moxie_layer *layer, int32_t count, moxie_
         mox_adapters_destroy(adapters);
         return mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a table of %d adapters", (int)count);
     }
+    const moxie_status status = on_host(adapters) ? MOXIE_OK : mox_adapters_create_table(adapters, error);
+    if (status != MOXIE_OK) {
+        mox_adapters_destroy(adapters);
+        return status;
+    }
     *out = adapters;
     return MOXIE_OK;
 }
@@ -35,7 +50,9 @@ void mox_adapters_destroy(moxie_adapters *adapters)
     if (adapters == NULL)
         return;
     for (int32_t i = 0; adapters->items != NULL && i < adapters->count; i++)
-        mox_adapter_free(adapters->items[i]);
+        discard(adapters, adapters->items[i]);
+    if (adapters->table != NULL)
+        mox_device_release(&adapters->layer->device, adapters->table);
     mox_free(adapters->items);
     mox_free(adapters->factors);
     mox_free(adapters);
@@ -48,11 +65,15 @@ static moxie_status check_number(const moxie_adapters *adapters, int32_t number,
     return MOXIE_OK;
 }
 
-static void replace(moxie_adapters *adapters, int32_t number, mox_adapter *adapter)
+/* `adapter` may be NULL. On failure the old one stays. */
+static moxie_status replace(moxie_adapters *adapters, int32_t number, mox_adapter *adapter, moxie_error *error)
 {
-    mox_adapter_free(adapters->items[number]);
+    if (!on_host(adapters))
+        MOX_TRY(mox_adapters_write_table(adapters, number, adapter, error));
+    discard(adapters, adapters->items[number]);
     adapters->items[number] = adapter;
     adapters->factors[number] = adapter != NULL ? &adapter->factors : NULL;
+    return MOXIE_OK;
 }
 
 moxie_status mox_adapters_set(moxie_adapters *adapters, int32_t number, const moxie_lora *lora, moxie_error *error)
@@ -60,24 +81,42 @@ moxie_status mox_adapters_set(moxie_adapters *adapters, int32_t number, const mo
     mox_adapter *adapter = NULL;
     MOX_TRY(check_number(adapters, number, error));
     MOX_TRY(mox_adapter_make(adapters->layer, lora, &adapter, error));
-    replace(adapters, number, adapter);
-    return MOXIE_OK;
+    moxie_status status = on_host(adapters) ? MOXIE_OK : mox_adapter_upload(adapters->layer, adapter, error);
+    if (status != MOXIE_OK) {
+        mox_adapter_free(adapter);
+        return status;
+    }
+    status = replace(adapters, number, adapter, error);
+    if (status != MOXIE_OK)
+        discard(adapters, adapter);
+    return status;
 }
 
 moxie_status mox_adapters_remove(moxie_adapters *adapters, int32_t number, moxie_error *error)
 {
     MOX_TRY(check_number(adapters, number, error));
-    replace(adapters, number, NULL);
-    return MOXIE_OK;
+    return replace(adapters, number, NULL, error);
 }
 
 moxie_status mox_adapters_enable(moxie_adapters *adapters, int32_t number, bool enabled, moxie_error *error)
 {
     MOX_TRY(check_number(adapters, number, error));
-    MOX_FAIL_IF(adapters->items[number] == NULL, MOXIE_ERR_ARGUMENT, error,
-                "adapter %d is not there: set it with moxie_adapters_set", (int)number);
-    adapters->items[number]->enabled = enabled;
-    return MOXIE_OK;
+    mox_adapter *const adapter = adapters->items[number];
+    MOX_FAIL_IF(adapter == NULL, MOXIE_ERR_ARGUMENT, error, "adapter %d is not there: set it with moxie_adapters_set",
+                (int)number);
+    const bool before = adapter->enabled;
+    adapter->enabled = enabled;
+    if (on_host(adapters))
+        return MOXIE_OK;
+    const moxie_status status = mox_adapters_write_table(adapters, number, adapter, error);
+    if (status != MOXIE_OK)
+        adapter->enabled = before;
+    return status;
+}
+
+const mox_lora_adapter *const *mox_adapters_for_kernels(const moxie_adapters *adapters)
+{
+    return adapters->table != NULL ? adapters->table : adapters->factors;
 }
 
 const mox_adapter *mox_adapters_at(const moxie_adapters *adapters, int32_t number)

@@ -6,7 +6,7 @@
  *     a [E, r, K] -> slot after slot [r, K rounded up to 16]        b [E, N, r] -> slot after slot [panels, r, 16]
  *
  * bf16 stays as it is; f16 becomes f32, which is exact. A factor that all experts share is packed once. So is one A of
- * gate and up.
+ * gate and up. A tensor parallel rank packs the rows of B that belong to its rows of the matrices.
  */
 #include <stdio.h>
 
@@ -28,7 +28,7 @@ typedef struct pair {
     const moxie_tensor *tensor_a, *tensor_b;
     float scale;
     int64_t rows, cols; /* N, K */
-    factor a, b;
+    factor a, b;        /* b: the rows of this tensor parallel rank, once they are checked */
 } pair;
 
 /* ---- reading --------------------------------------------------------------------------------------- */
@@ -80,6 +80,17 @@ static moxie_status check_experts(const moxie_layer *layer, const moxie_tensor *
     return MOXIE_OK;
 }
 
+/* Of B a rank needs the rows that its records have of the matrix. */
+static void cut(const moxie_layer *layer, int matrix, factor *b)
+{
+    const moxie_layer_config *c = &layer->config;
+    if (!layer->routed_shape.cut || b->data == NULL)
+        return;
+    const mox_tp_rows own = matrix == MOX_LORA_DOWN ? mox_tp_rows2(c, c->tp_rank) : mox_tp_rows13(c, c->tp_rank);
+    b->data += own.first * b->row_stride * mox_dtype_bytes(b->dtype);
+    b->rows = own.count;
+}
+
 /* Reads both views of a pair; without data the pair keeps rank 0. */
 static moxie_status read_pair(const moxie_layer *layer, pair *p, moxie_error *error)
 {
@@ -118,6 +129,7 @@ static moxie_status read_pairs(const moxie_layer *layer, const moxie_lora *l, pa
     for (int m = 0; m < MOX_LORA_MATRICES; m++) {
         out[m] = pairs[m];
         MOX_TRY(read_pair(layer, &out[m], error));
+        cut(layer, m, &out[m].b);
         present += out[m].a.data != NULL;
     }
     MOX_FAIL_IF(present == 0, MOXIE_ERR_ARGUMENT, error, "adapter: it has no factors: set those of a projection");

@@ -9,7 +9,8 @@
  */
 #include "layer/check/check_lora.h"
 
-#include "layer/adapters/adapters.h"
+#include "base/sizes.h"
+#include "cpu/lora/lora_factors.h"
 #include "ref/ref_bounds.h"
 
 static const mox_lora_matrix *matrix_at(const mox_check_lora *lora, int64_t p, int matrix)
@@ -61,6 +62,24 @@ static void shrink_slot(void *user, int64_t s, int32_t worker)
     }
 }
 
+/* Copies the adapters of a layer on a device to the host. */
+static moxie_status fetch(const moxie_adapters *adapters, mox_check_lora *lora, moxie_error *error)
+{
+    if (adapters->table == NULL)
+        return MOXIE_OK;
+    lora->own = mox_calloc((uint64_t)adapters->count, sizeof *lora->own);
+    lora->factors = mox_calloc((uint64_t)adapters->count, sizeof *lora->factors);
+    if (lora->own == NULL || lora->factors == NULL)
+        return mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check %d adapters", (int)adapters->count);
+    for (int32_t i = 0; i < adapters->count; i++)
+        if (adapters->items[i] != NULL) {
+            MOX_TRY(mox_adapter_fetch(adapters->layer, adapters->items[i], &lora->own[i], error));
+            lora->factors[i] = &lora->own[i]->factors;
+        }
+    lora->args.adapters = lora->factors;
+    return MOXIE_OK;
+}
+
 moxie_status mox_check_lora_begin(mox_check_context *c, mox_check_lora *lora, moxie_error *error)
 {
     const moxie_run_args *args = &c->run->args;
@@ -79,6 +98,7 @@ moxie_status mox_check_lora_begin(mox_check_context *c, mox_check_lora *lora, mo
         lora->adapter_of[p] = adapter != NULL && adapter->enabled ? args->adapter_ids[token] : -1;
     }
     lora->args = mox_run_lora_args(c->run, c->projection, NULL, NULL);
+    MOX_TRY(fetch(args->adapters, lora, error));
     c->lora = lora;
     mox_parallel(c->checker->executor, c->pass->slots, shrink_slot, c);
     return MOXIE_OK;
@@ -87,6 +107,10 @@ moxie_status mox_check_lora_begin(mox_check_context *c, mox_check_lora *lora, mo
 void mox_check_lora_end(mox_check_context *c, mox_check_lora *lora)
 {
     c->lora = NULL;
+    for (int32_t i = 0; lora->own != NULL && i < lora->args.count; i++)
+        mox_adapter_free(lora->own[i]);
+    mox_free(lora->own);
+    mox_free(lora->factors);
     mox_free(lora->u);
     mox_free(lora->size);
     mox_free(lora->adapter_of);

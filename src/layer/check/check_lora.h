@@ -10,13 +10,16 @@
 #ifndef MOX_LAYER_CHECK_LORA_H
 #define MOX_LAYER_CHECK_LORA_H
 
+#include "layer/adapters/adapters.h"
 #include "layer/check/checker.h"
 #include "layer/run/run_adapters.h"
 
 typedef struct mox_check_lora {
-    mox_lora_args args;  /* its u is not used */
-    double *u, *size;    /* [pairs, 2, max_rank] s sum A x, |s| sum |A x|; up is second */
-    int32_t *adapter_of; /* [pairs], from the caller's ids */
+    mox_lora_args args;               /* its u is not used */
+    mox_adapter **own;                /* [count] copies of adapters that are on a device; NULL: there are none */
+    const mox_lora_adapter **factors; /* [count] of these */
+    double *u, *size;                 /* [pairs, 2, max_rank] s sum A x, |s| sum |A x|; up is second */
+    int32_t *adapter_of;              /* [pairs], from the caller's ids */
 } mox_check_lora;
 
 /* Computes u for context->projection. Leaves context->lora NULL where no token has an adapter. MOXIE_ERR_MEMORY. */

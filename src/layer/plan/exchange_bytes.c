@@ -11,24 +11,21 @@ bool mox_exchange_has_codes(const moxie_layer_config *c)
     return !mox_quant_is_none(&c->a13) && !mox_act_quant_needs_amax(&c->a13) && !c->routing.on_input;
 }
 
-int mox_exchange_arrays(const moxie_layer_config *c)
+uint64_t mox_exchange_array_bytes(const moxie_layer_config *c, mox_dispatch dispatch, int array)
 {
-    return c->routing.on_input ? MOX_DISPATCHED : MOX_DISPATCHED - 1;
-}
-
-uint64_t mox_exchange_array_bytes(const moxie_layer_config *c, bool codes, int array)
-{
-    const int64_t x = codes ? mox_act_row_bytes(&c->a13, c->hidden) : c->hidden * mox_dtype_bytes(c->dtype);
+    const int64_t x = dispatch.codes ? mox_act_row_bytes(&c->a13, c->hidden) : c->hidden * mox_dtype_bytes(c->dtype);
     const uint64_t k = (uint64_t)c->top_k;
-    const uint64_t bytes[MOX_DISPATCHED] = { (uint64_t)x, k * sizeof(int32_t), k * sizeof(float) };
+    const uint64_t bytes[MOX_DISPATCHED] = { (uint64_t)x, k * sizeof(int32_t),
+                                             c->routing.on_input ? k * sizeof(float) : 0,
+                                             dispatch.adapters ? sizeof(int32_t) : 0 };
     return bytes[array];
 }
 
-uint64_t mox_exchange_dispatch_bytes(const moxie_layer_config *c, bool codes)
+uint64_t mox_exchange_dispatch_bytes(const moxie_layer_config *c, mox_dispatch dispatch)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < mox_exchange_arrays(c); i++)
-        bytes += mox_exchange_array_bytes(c, codes, i);
+    for (int i = 0; i < MOX_DISPATCHED; i++)
+        bytes += mox_exchange_array_bytes(c, dispatch, i);
     return bytes;
 }
 

@@ -61,7 +61,7 @@ typedef struct mox_workspace {
     uint64_t counts, amax;        /* scratch of permute, of quant_act */
     uint64_t codes, row, product; /* scratch of quant_act (codes, row) and of products */
     uint64_t fused_items, fused_scratch, fused_scratch_bytes;
-    /* adapters: of each pair (run_adapters.c); u of both products, rows of x (cpu/lora) */
+    /* adapters: on the host of each pair (run_adapters.c); u of both products; scratch of lora */
     uint64_t adapter_of, lora_u13, lora_u2, lora_scratch;
     /* tensor parallel: this rank's columns of act and of y, what travels, and numbers of rows (run_tp.c) */
     uint64_t tp_act, tp_y, tp_send, tp_recv, tp_rows;

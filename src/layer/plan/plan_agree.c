@@ -166,6 +166,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "shared (a hash of its fields)", c->shared.intermediate > 0 ? shared_hash(c) : 0);
     add(list, "expert_norm (a hash of its fields)", norm_hash(&c->expert_norm));
     add(list, "max_tokens", plan->max_tokens);
+    add(list, "options.max_adapter_rank", plan->max_adapter_rank);
     add(list, "token_layout", plan->ranks->layout);
     add(list, "exchange_capacity", plan->ranks->capacity);
     add(list, "mode", plan->mode);

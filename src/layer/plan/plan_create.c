@@ -151,15 +151,13 @@ static moxie_status check_adapters(const moxie_plan *plan, const moxie_options *
     const char *remedy = "merge the adapter into the weights, or set max_adapter_rank to 0";
     if (plan->max_adapter_rank == 0)
         return MOXIE_OK;
-    MOX_FAIL_IF(plan->backend->lora == NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d, but back end %s has no kernel for adapters: use cpu or ref, %s",
+    MOX_FAIL_IF(options->comm != NULL && plan->backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d with a comm, but ranks of the %s back end do not exchange adapters' "
+                "numbers yet: use back end cpu or one rank, %s",
                 (int)plan->max_adapter_rank, plan->backend->name, remedy);
-    MOX_FAIL_IF(options->comm != NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d with a comm, but ranks do not exchange adapter numbers and unquantized "
-                "rows yet: use one rank, %s",
-                (int)plan->max_adapter_rank, remedy);
-    MOX_FAIL_IF(plan->config.tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d with tp_size %d, but adapters are for whole experts: use tp_size 1, %s",
+    MOX_FAIL_IF(plan->tp_cut == MOX_TP_SUMS, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d, but in fast mode each of %d tensor parallel ranks has a part of the "
+                "activations, and adapters need all of them: use exact mode, %s",
                 (int)plan->max_adapter_rank, (int)plan->config.tp_size, remedy);
     return MOXIE_OK;
 }
@@ -215,9 +213,9 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
-        status = check_adapters(plan, &read, error);
-    if (status == MOXIE_OK)
         status = find_cut(plan, error);
+    if (status == MOXIE_OK)
+        status = check_adapters(plan, &read, error);
     if (status == MOXIE_OK)
         status = mox_select(config, &read, &plan->device, plan->tp_cut, layer != NULL ? layer->layouts : NULL,
                             &plan->kernels, &plan->steps, error);

@@ -166,10 +166,10 @@ static void set_columns(const moxie_layer_config *c, mox_ranks *x)
     }
 }
 
-/* The oracle's own quantizer runs where the rows are. Static scales may differ: mox_plan_ranks_agree() sees. */
+/* Adapters read hidden states. The oracle's own quantizer runs where the rows are. Static scales may differ: mox_plan_ranks_agree() sees. */
 static bool can_send_codes(const moxie_plan *plan)
 {
-    return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host &&
+    return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host && !plan->ranks->adapted &&
            mox_exchange_has_codes(&plan->config);
 }
 
@@ -200,6 +200,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
+    x->adapted = plan->max_adapter_rank > 0;
     x->coded = can_send_codes(plan);
     x->capacity = options->exchange_capacity;
     MOX_TRY(set_staged(plan, x, error));
@@ -232,7 +233,7 @@ void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out)
 /* Of a token, in all arrays. */
 static int64_t row_bytes(const moxie_plan *plan)
 {
-    return (int64_t)mox_exchange_dispatch_bytes(&plan->config, plan->ranks->coded);
+    return (int64_t)mox_exchange_dispatch_bytes(&plan->config, mox_ranks_dispatch(plan->ranks));
 }
 
 /* Copies of a token's row that leave a rank. */
@@ -254,7 +255,7 @@ static int64_t max_own(const moxie_plan *plan)
 void mox_plan_ranks_set_row(moxie_plan *plan)
 {
     mox_ranks *x = plan->ranks;
-    x->row_bytes = (int64_t)mox_exchange_array_bytes(&plan->config, x->coded, 0);
+    x->row_bytes = (int64_t)mox_exchange_array_bytes(&plan->config, mox_ranks_dispatch(x), 0);
 }
 
 int64_t mox_plan_max_pass(const moxie_plan *plan)
@@ -295,8 +296,9 @@ moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *erro
     const moxie_layer_config *c = &plan->config;
     if (x == NULL || plan->layer == NULL || x->capacity == 0 || x->layout != MOXIE_TOKENS_SHARDED)
         return MOXIE_OK;
-    const uint64_t codes = mox_exchange_dispatch_bytes(c, true), plain = mox_exchange_dispatch_bytes(c, false);
-    const uint64_t row = x->coded && codes > plain ? codes : plain;
+    const uint64_t present = mox_exchange_dispatch_bytes(c, mox_ranks_dispatch(x));
+    const uint64_t plain = mox_exchange_dispatch_bytes(c, (mox_dispatch) { .adapters = x->adapted });
+    const uint64_t row = present > plain ? present : plain;
     x->refusal = mox_arena_calloc(&x->arena, (uint64_t)(x->capacity * (1 + x->count)), row);
     MOX_FAIL_IF(x->refusal == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for an exchange of %lld tokens of each rank: lower options.exchange_capacity",
@@ -334,6 +336,10 @@ static void carve_numbers(const moxie_plan *plan, mox_ranks_space *s, mox_carver
     if (plan->config.routing.on_input) {
         s->send_weights = carve(c, sent, k, sizeof(float));
         s->recv_weights = carve(c, x->max_rows, k, sizeof(float));
+    }
+    if (x->adapted) {
+        s->send_adapters = carve(c, sent, 1, sizeof(int32_t));
+        s->recv_adapters = carve(c, x->max_rows, 1, sizeof(int32_t));
     }
     if (plan->backend->on_device) {
         s->local = carve(c, x->max_rows, k, sizeof(int64_t));
@@ -402,6 +408,8 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         two->recv_ids = numbers.recv_ids;
         two->send_weights = numbers.send_weights;
         two->recv_weights = numbers.recv_weights;
+        two->send_adapters = numbers.send_adapters;
+        two->recv_adapters = numbers.recv_adapters;
         two->local = numbers.local;
         two->shared_offsets = numbers.shared_offsets;
         carve_rows(plan, two, c);

@@ -22,7 +22,8 @@ int64_t mox_tp_pieces(int64_t columns)
 
 moxie_dtype mox_tp_dtype(const moxie_plan *plan, mox_projection projection)
 {
-    return projection == MOX_W13 && mox_quant_is_none(&plan->config.a2) ? plan->config.dtype : MOXIE_F32;
+    const bool rounded = mox_quant_is_none(&plan->config.a2) && plan->max_adapter_rank == 0;
+    return projection == MOX_W13 && rounded ? plan->config.dtype : MOXIE_F32;
 }
 
 /* Bytes of one pair's pieces, of this rank or of the group. */

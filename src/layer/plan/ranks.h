@@ -11,8 +11,8 @@
  * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
  *
  *     own tokens        position [C, K]    row of `returned` for each choice, or -1
- *     dispatch, out     coded [C], send_x [C min(K, groups)], send_ids, send_weights [.., K]
- *     dispatch, in      recv_x [R C], recv_ids, recv_weights [R C, K]
+ *     dispatch, out     coded [C], send_x [C min(K, groups)], send_ids, send_weights [.., K], send_adapters [..]
+ *     dispatch, in      recv_x [R C], recv_ids, recv_weights [R C, K], recv_adapters [R C]
  *     return, out       results [R C K, cols of this rank]
  *     return, in        returned [C K, H]; with tp_size > 1 in blocks of columns, which `whole` puts together
  *
@@ -55,7 +55,8 @@ typedef struct mox_ranks_space {
     uint64_t position, token;     /* [C, K]; [rows] token of each row that is sent or taken */
     uint64_t coded, code_scratch; /* [C] rows; [workers] of code_scratch_bytes */
     uint64_t send_x, send_ids, send_weights, recv_x, recv_ids, recv_weights;
-    uint64_t order; /* [pass pairs] rows of y in the order of `results` */
+    uint64_t send_adapters, recv_adapters; /* [rows] i32 */
+    uint64_t order;                        /* [pass pairs] rows of y in the order of `results` */
     uint64_t results, returned, whole;
     uint64_t output; /* [C, H] outputs that all ranks get */
     /* plans on a device: */
@@ -89,6 +90,7 @@ typedef struct mox_ranks {
     int64_t capacity;       /* 0, or chunk_tokens: no counts are exchanged */
     void *refusal;          /* with a capacity: rows to send and receive for a run whose arguments are wrong */
     bool coded;             /* rows are codes and scales */
+    bool adapted;           /* rows have an adapter's number */
     float static_scale;     /* of W13's activations, the same for all experts of all ranks, where codes need one */
     int64_t row_bytes;      /* of a row of x */
     uint64_t code_scratch_bytes;
@@ -116,6 +118,11 @@ static inline void mox_ranks_use(mox_ranks *x, int64_t number)
 {
     x->space = x->sides[number % 2].space;
     x->counts = x->sides[number % 2].counts;
+}
+
+static inline mox_dispatch mox_ranks_dispatch(const mox_ranks *x)
+{
+    return (mox_dispatch) { .codes = x->coded, .adapters = x->adapted };
 }
 
 /* Of tokens that all ranks have: the first that `rank` owns. */

@@ -200,11 +200,13 @@ static void carve_adapters(mox_carver *c, moxie_plan *plan)
     const int64_t pairs = plan->experts[MOX_ROUTED].max_pairs, rank = plan->max_adapter_rank;
     if (rank == 0)
         return;
-    plan->space.adapter_of = carve(c, pairs, 1, sizeof(int32_t));
+    if (!plan->backend->on_device)
+        plan->space.adapter_of = carve(c, pairs, 1, sizeof(int32_t));
     plan->space.lora_u13 = carve(c, pairs, 2 * rank, sizeof(float));
     plan->space.lora_u2 = carve(c, pairs, rank, sizeof(float));
     plan->space.lora_scratch = carve(
-        c, host_workers(plan), mox_lora_scratch(mox_max_i64(config->hidden, config->intermediate)), sizeof(float));
+        c, 1, 1,
+        plan->backend->lora_scratch(pairs, mox_max_i64(config->hidden, config->intermediate), plan->executor.workers));
 }
 
 static void carve_pass(mox_carver *c, moxie_plan *plan)

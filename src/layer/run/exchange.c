@@ -7,6 +7,7 @@
 #include "base/executor.h"
 #include "base/sizes.h"
 #include "layer/run/exchange_codes.h"
+#include "layer/run/run_adapters.h"
 
 /* ---- who owns which token ---------------------------------------------------------------------------- */
 
@@ -82,18 +83,20 @@ typedef struct row_buffers {
     char *x;
     int64_t *token;
     int32_t *ids;
-    float *weights; /* NULL: not needed */
+    float *weights;    /* NULL: not needed */
+    int32_t *adapters; /* NULL: the plan has none */
 } row_buffers;
 
 static row_buffers buffers(const mox_run *run, bool send)
 {
     const mox_ranks_space *s = &run->plan->ranks->space;
-    const bool weights = run->plan->config.routing.on_input != 0;
+    const bool weights = run->plan->config.routing.on_input != 0, adapters = run->plan->ranks->adapted;
     return (row_buffers) {
         .x = run->space + (send ? s->send_x : s->recv_x),
         .token = (int64_t *)(run->space + s->token),
         .ids = (int32_t *)(run->space + (send ? s->send_ids : s->recv_ids)),
         .weights = weights ? (float *)(run->space + (send ? s->send_weights : s->recv_weights)) : NULL,
+        .adapters = adapters ? (int32_t *)(run->space + (send ? s->send_adapters : s->recv_adapters)) : NULL,
     };
 }
 
@@ -102,6 +105,8 @@ static void begin_row(const mox_run *run, const row_buffers *b, int64_t row, int
 {
     const int64_t k = run->plan->config.top_k;
     b->token[row] = from;
+    if (b->adapters != NULL)
+        b->adapters[row] = mox_run_adapter_of_token(run, t);
     for (int64_t j = 0; j < k; j++) {
         b->ids[row * k + j] = -1;
         if (b->weights != NULL)
@@ -115,6 +120,8 @@ static void pad_rows(const mox_run *run, const row_buffers *b, int64_t first, in
     const int64_t k = run->plan->config.top_k;
     for (int64_t row = first; row < end; row++)
         b->token[row] = -1;
+    for (int64_t row = first; b->adapters != NULL && row < end; row++)
+        b->adapters[row] = -1;
     for (int64_t i = first * k; i < end * k; i++)
         b->ids[i] = -1;
 }

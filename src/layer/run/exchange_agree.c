@@ -8,6 +8,7 @@
 
 #include "base/sizes.h"
 #include "layer/plan/exchange_message.h"
+#include "layer/run/run_adapters.h"
 
 static int64_t *message(int64_t *messages, int32_t rank)
 {
@@ -38,12 +39,15 @@ void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status)
     exchange(x, NULL);
 }
 
-/* FNV-1a over the ids. Ranks that have the same tokens but not the same choices would take results for others. */
+/* FNV-1a over the ids and adapters. Ranks that have the same tokens but not the same choices would take results for
+ * others. */
 static int64_t hash_of_choices(const mox_run *run)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (int64_t i = 0; i < run->args.tokens * run->plan->config.top_k; i++)
         h = (h ^ (uint32_t)run->ids[i]) * UINT64_C(0x100000001b3);
+    for (int64_t t = 0; run->args.adapters != NULL && t < run->args.tokens; t++)
+        h = (h ^ (uint32_t)mox_run_adapter_of_token(run, t)) * UINT64_C(0x100000001b3);
     return (int64_t)(h >> 11);
 }
 
@@ -78,7 +82,7 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
                    { MOX_MESSAGE_CHUNK, "the chunk of the batch" },
                    { MOX_MESSAGE_GENERATION, "the slot map's generation" },
                    { MOX_MESSAGE_TOKENS, "the number of tokens" },
-                   { MOX_MESSAGE_CHOICES, "the tokens' choices of experts (a hash of them)" } };
+                   { MOX_MESSAGE_CHOICES, "the tokens' choices of experts and adapters (a hash of them)" } };
     for (int32_t r = 0; r < x->count; r++)
         MOX_FAIL_IF(message(x->counts.recv, r)[MOX_MESSAGE_STATUS] != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
                     "rank %d refused its run (%s), so the others cannot run either: see the error of its call", (int)r,
@@ -167,6 +171,19 @@ moxie_status mox_exchange_compare(const mox_run *run, moxie_error *error)
     return compare(run->plan->ranks, error);
 }
 
+/* Of the rows that rank r sent. */
+static moxie_status check_adapters(const mox_run *run, int32_t r, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int32_t *ids = (const int32_t *)(run->space + x->space.recv_adapters) + x->counts.from[r];
+    for (int64_t i = 0; x->adapted && i < x->counts.from_rows[r]; i++)
+        MOX_FAIL_IF(ids[i] != -1 && !mox_run_has_adapter(run, ids[i]), MOXIE_ERR_MISMATCH, error,
+                    "rank %d sent a token with adapter %d, which rank %d does not have, has disabled, or set before "
+                    "experts moved: pass the same adapters on all ranks",
+                    (int)r, (int)ids[i], (int)x->rank);
+    return MOXIE_OK;
+}
+
 static moxie_status check_rows(const mox_run *run, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
@@ -187,6 +204,7 @@ static moxie_status check_rows(const mox_run *run, moxie_error *error)
         MOX_FAIL_IF(x->capacity == 0 && pairs != x->counts.from_pairs[r], MOXIE_ERR_MISMATCH, error,
                     "rank %d announced %lld choices and sent %lld to rank %d", (int)r,
                     (long long)x->counts.from_pairs[r], (long long)pairs, (int)x->rank);
+        MOX_TRY(check_adapters(run, r, error));
     }
     return MOXIE_OK;
 }

@@ -156,9 +156,9 @@ moxie_status mox_run_begin(const moxie_plan *plan, const moxie_run_args *args, u
         r.args.logits_dtype = MOXIE_F32;
     MOX_TRY(check_plan(plan, error));
     MOX_TRY(check_workspace(plan, &r.args, error));
+    MOX_TRY(mox_run_check_adapters(plan, &r.args, error));
     if (r.args.tokens > 0) {
         MOX_TRY(check_needs(plan, &r.args, needs, error));
-        MOX_TRY(mox_run_check_adapters(plan, &r.args, error));
         if (needs & MOX_NEEDS_OUTPUT)
             MOX_TRY(check_overlap(plan, &r.args, needs, error));
     }

@@ -290,11 +290,13 @@ static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_er
     pass->y = MOX_RUN_AT(run, float, tp_y);
     MOX_TRY(quantize13(run, pass, error));
     MOX_TRY(multiply(run, pass, MOX_W13, error));
+    MOX_TRY(adapt(run, pass, MOX_W13, error));
     MOX_TRY(activate(run, pass, error));
     MOX_TRY(mox_run_tp_gather(run, MOX_W13, pairs, pass->act, act, error));
     pass->act = act;
     MOX_TRY(quantize2(run, pass, error));
     MOX_TRY(multiply(run, pass, MOX_W2, error));
+    MOX_TRY(adapt(run, pass, MOX_W2, error));
     return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error) : MOXIE_OK;
 }
 

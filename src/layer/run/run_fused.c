@@ -191,6 +191,8 @@ moxie_status mox_run_fused_rows(mox_run *run, moxie_error *error)
     const mox_expert_plan *e = &run->plan->experts[MOX_ROUTED];
     mox_fused_part part = routed_part(run);
     part.act = at(run, e->space.act);
+    mox_lora_args lora[2];
+    add_adapters(run, lora, &part);
     part.own_act = MOX_RUN_AT(run, float, tp_act);
     part.y = MOX_RUN_AT(run, float, tp_y);
     MOX_TRY(run_phase(run, &part, MOX_FUSED_FIRST, error));

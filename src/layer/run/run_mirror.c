@@ -11,6 +11,7 @@
 #include "base/carver.h"
 #include "base/memory.h"
 #include "base/sizes.h"
+#include "layer/run/run_adapters.h"
 #include "layer/run/run_args.h"
 #include "layer/run/run_ranks.h"
 
@@ -59,6 +60,7 @@ static void add_run(mox_mirror *m, const mox_mirrored_run *run)
     add(m, a->logits, t * e * (uint64_t)mox_dtype_bytes(logits), true, false);
     add(m, a->token_ids, t * sizeof *a->token_ids, true, false);
     add(m, a->padding, t, true, false);
+    add(m, a->adapter_ids, t * sizeof *a->adapter_ids, true, false);
     add(m, a->bias_choice, t, true, false);
     add(m, a->ids, t * k * sizeof *a->ids, true, false);
     add(m, a->weights, t * k * sizeof *a->weights, true, false);
@@ -207,6 +209,7 @@ moxie_status mox_mirror_enqueue(const mox_mirror *m, const mox_mirrored_run *run
     args.logits = to_device(m, args.logits);
     args.token_ids = to_device(m, args.token_ids);
     args.padding = to_device(m, args.padding);
+    args.adapter_ids = to_device(m, args.adapter_ids);
     args.bias_choice = to_device(m, args.bias_choice);
     args.ids = to_device(m, args.ids);
     args.weights = to_device(m, args.weights);
@@ -223,7 +226,7 @@ moxie_status mox_mirrored_run_begin(mox_mirrored_run *run, const moxie_run_args 
     mox_run checked;
     MOX_TRY(mox_run_begin(run->plan, args, 0, &checked, error));
     run->host = checked.args;
-    return MOXIE_OK;
+    return mox_run_check_adapter_ids(run->plan, &run->host, error);
 }
 
 static moxie_status open_and_copy_in(mox_mirror *m, const mox_mirrored_run *run, const mox_probe *probe,

@@ -15,7 +15,7 @@
 
 #include "layer/run/run.h"
 
-#define MOX_MIRROR_MAX_RANGES 14 /* host arrays of one run */
+#define MOX_MIRROR_MAX_RANGES 15 /* host arrays of one run */
 
 /* One array on the host and in the block. */
 typedef struct mox_mirror_range {

@@ -30,7 +30,7 @@ typedef struct dispatched {
 
 static uint64_t row_bytes(const moxie_plan *plan, int array)
 {
-    return mox_exchange_array_bytes(&plan->config, plan->ranks->coded, array);
+    return mox_exchange_array_bytes(&plan->config, mox_ranks_dispatch(plan->ranks), array);
 }
 
 static moxie_status start_arrays(const moxie_plan *plan, const dispatched *arrays, mox_ranks_side *side,
@@ -38,18 +38,21 @@ static moxie_status start_arrays(const moxie_plan *plan, const dispatched *array
 {
     const mox_ranks *x = plan->ranks;
     const mox_ranks_counts *n = &x->counts;
-    for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
-        side->rows[i] = (moxie_comm_rows) { .send = arrays[i].send,
-                                            .recv = arrays[i].recv,
-                                            .row_bytes = arrays[i].bytes,
-                                            .send_rows = n->rows,
-                                            .send_at = n->at,
-                                            .recv_rows = n->from_rows,
-                                            .recv_at = n->from };
+    for (int i = 0; i < MOX_DISPATCHED; i++) {
+        moxie_comm_rows *rows = &side->rows[side->open];
+        if (arrays[i].bytes == 0)
+            continue;
+        *rows = (moxie_comm_rows) { .send = arrays[i].send,
+                                    .recv = arrays[i].recv,
+                                    .row_bytes = arrays[i].bytes,
+                                    .send_rows = n->rows,
+                                    .send_at = n->at,
+                                    .recv_rows = n->from_rows,
+                                    .recv_at = n->from };
         if (arrays[i].run != NULL)
-            mox_ranks_mark(arrays[i].run, &side->rows[i]);
-        MOX_TRY(mox_comm_start_alltoallv(x->comm, &side->rows[i], &side->requests[i], error));
-        side->open = i + 1;
+            mox_ranks_mark(arrays[i].run, rows);
+        MOX_TRY(mox_comm_start_alltoallv(x->comm, rows, &side->requests[side->open], error));
+        side->open++;
     }
     return MOXIE_OK;
 }
@@ -63,6 +66,7 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
         { at(rows, s->send_x), at(rows, s->recv_x), row_bytes(plan, 0), run },
         { at(run->host, s->send_ids), at(run->host, s->recv_ids), row_bytes(plan, 1), NULL },
         { at(run->host, s->send_weights), at(run->host, s->recv_weights), row_bytes(plan, 2), NULL },
+        { at(run->host, s->send_adapters), at(run->host, s->recv_adapters), row_bytes(plan, 3), NULL },
     };
     return start_arrays(plan, arrays, side, error);
 }
@@ -110,7 +114,7 @@ static void dispatch_refusal(const moxie_plan *plan)
     if (next == NULL)
         return;
     mox_ranks_use(x, 0);
-    for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
+    for (int i = 0; i < MOX_DISPATCHED; i++) {
         const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
         arrays[i] = (dispatched) { next, next + block, bytes, NULL };
         next += block * (1 + (uint64_t)x->count);
@@ -152,6 +156,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     mox_run run = *own;
     run.args.tokens = rows;
     run.args.hidden = at(own, x->space.recv_x);
+    run.args.adapter_ids = at(own, x->space.recv_adapters);
     run.coded = x->coded;
     run.ids = at(own, x->space.recv_ids);
     run.weights = plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_lora.h - what launchers of family lora and the split glu compute, for the launch table without a GPU. Where
+ * MOX_TEST_EMULATED is defined the kernels' own sources run on the emulator, and lora's bytes are compared with the
+ * host's scalar kernel.
+ */
+#ifndef TEST_CUDA_LORA_H
+#define TEST_CUDA_LORA_H
+
+#include "cuda/cuda_table.h"
+
+moxie_status test_cuda_lora(const mox_lora_args *args, moxie_error *error);
+moxie_status test_cuda_glu_split(const mox_glu_args *args, moxie_error *error);
+/* The host's scalar kernel of glu. */
+void test_cuda_glu(const mox_glu_args *args);
+
+#endif
