@@ -50,6 +50,11 @@ class Mail(moxie.comm.Transport):
         waiting = request.request if isinstance(request, moxie.comm._Then) else request
         return min((rank for rank, _, _ in waiting), default=-1) if waiting else -1
 
+    def reduce_scatter(self, rows):
+        assert len(rows.recv) == rows.recv_rows[self.rank] * rows.row_bytes and not rows.send_rows
+        assert len(rows.send) == sum(rows.recv_rows) * rows.row_bytes
+        return super().reduce_scatter(rows)
+
     def cancel(self):
         self.ended.append("cancel")
 
@@ -100,6 +105,7 @@ def test_operations(kind, ranks):
     parts = [np.split(sent[a], np.cumsum(rows[a])[:-1]) for a in range(ranks)]
     sums = rng.standard_normal((ranks, rows[0].sum(), 6)).astype(np.float32)
     numbers = rng.integers(-(2**62), 2**62, (ranks, 3))
+    numbers[:, 0] = 2**62  # the sum wraps around
     floats = rng.standard_normal((ranks, 4)).astype(np.float32)
     floats[0, 1] = np.nan
     folded = sums[0].copy()
