@@ -292,6 +292,24 @@ def test_exceptions_of_a_transport(raised, kind, where):
         comms[0].barrier()
 
 
+def test_what_cannot_fail_raises_later():
+    """wait() has no status: what it raises fails the operation that waits. late() may say nonsense, and mask is absent."""
+    class Interrupted(Mail):
+        def wait(self, request, ms):
+            assert 0 < ms <= 10001
+            raise KeyboardInterrupt
+
+        def late(self, request):
+            return "me"
+
+    comms = mail(2, Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        comms[0].barrier()
+    comms = mail(2, type("Vague", (Mail,), {"late": lambda self, request: 10**9}), deadline_ms=50)
+    with pytest.raises(moxie.TimedOut, match="deadline_ms"):
+        comms[0].barrier()
+
+
 def test_a_run_fails_with_the_transport(qwen):
     """In the middle of a run; plans and comms are given up cleanly afterwards."""
     class Later(Mail):
