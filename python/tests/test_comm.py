@@ -292,6 +292,32 @@ def test_exceptions_of_a_transport(raised, kind, where):
         comms[0].barrier()
 
 
+def test_a_torch_process_dies(tmp_path):
+    """Rank 1 ends between two operations: rank 0 has TimedOut long before its deadline, and ends cleanly."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    program = f"""
+import os, sys
+import moxie, moxie.comm
+from torch import distributed
+rank = int(sys.argv[1])
+distributed.init_process_group("gloo", init_method="file://{tmp_path}/meet", rank=rank, world_size=2)
+comm = moxie.comm.from_torch_distributed(deadline_ms=60000)
+comm.barrier()
+if rank == 1:
+    os._exit(0)
+try:
+    comm.barrier()
+except moxie.TimedOut as error:
+    assert isinstance(error.__cause__, ConnectionError)
+    comm.close()
+    print("named")
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", program, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in (0, 1)]
+    texts = [p.communicate(timeout=120)[0] for p in processes]
+    assert "named" in texts[0] and [p.returncode for p in processes] == [0, 0], texts
+
+
 def test_what_cannot_fail_raises_later():
     """wait() has no status: what it raises fails the operation that waits. late() may say nonsense, and mask is absent."""
     class Interrupted(Mail):
