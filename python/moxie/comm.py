@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 
 from ._moxie import Comm, nccl_id, transports
+from .errors import Mismatch
 
 __all__ = ["Comm", "Rows", "Transport", "from_mpi4py", "from_torch_distributed", "nccl_id", "transports"]
 
@@ -211,8 +212,13 @@ class _Mpi4py(Transport):
         return request
 
     def test(self, request):
-        if not self.mpi.Request.Testall(request[0] + request[1]):
-            return False
+        try:
+            if not self.mpi.Request.Testall(request[0] + request[1]):
+                return False
+        except self.mpi.Exception as error:
+            if error.Get_error_class() == self.mpi.ERR_TRUNCATE:
+                raise Mismatch(f"another rank sends more than this one expects: {error}") from error
+            raise ConnectionError(str(error)) from error
         self.open.remove(request)
         return True
 
@@ -295,7 +301,10 @@ class _TorchDistributed(Transport):
         work, _, into, rows = request
         if not work.is_completed():
             return False
-        work.wait()  # raises what went wrong
+        try:
+            work.wait()  # raises what went wrong, in gloo's words
+        except RuntimeError as error:
+            raise ConnectionError(str(error)) from error
         memory, at = memoryview(into.numpy()) if into.numel() else memoryview(b""), 0
         for rank in range(self.ranks):
             part = rows.incoming(rank)

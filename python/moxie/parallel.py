@@ -110,6 +110,21 @@ def balance(loads, *, slots: int, ranks: int, nodes: int = 1, groups: int = 1, d
                                 distinct)
 
 
+# ---- what a rank holds and sends -------------------------------------------------------------------
+
+
+def tp_slice(config, tp_size: int, tp_rank: int, mode: str = "exact") -> tuple[range, range, bool]:
+    """Of every expert, what rank tp_rank of tp_size holds: rows of gate and of up each, of the I rows; rows of down, of the H
+    rows; and whether the second range counts columns of down instead, as it may in mode "fast"."""
+    w13, w2, columns = _moxie._tp_slice(config, tp_size, tp_rank, mode)
+    return range(*w13), range(*w2), columns
+
+
+def exchange_row_bytes(config) -> tuple[int, int]:
+    """Bytes of a token's row to each rank that computes one of its choices, and of the result of a choice."""
+    return _moxie._exchange_row_bytes(config)
+
+
 # ---- vLLM's parallel settings ----------------------------------------------------------------------
 
 

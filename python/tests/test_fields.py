@@ -178,7 +178,7 @@ def test_stubs_say_what_is_there():
     for name, node in functions.items():
         thing = there[name] if "." not in name else getattr(there[name.split(".")[0]], name.split(".")[1])
         signature = getattr(thing, "__text_signature__", None)
-        if signature:
+        if signature and not name.startswith("_"):
             said = [p for p in re.findall(r"(\w+)", re.sub(r"=[^,)]*", "", signature)) if p not in ("self", "type", "module")]
             assert parameters(node.args) == said, name
             compared += 1

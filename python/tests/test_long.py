@@ -21,15 +21,19 @@ def resident():
 
 
 def grows(work, times):
-    """Bytes that `times` calls add, after as many calls that warm up the allocator."""
+    """Bytes that `times` calls add, after some that warm up the allocator. What leaks grows every time; what the allocator
+    only spreads out, as it may after other tests, does not. So a growth is measured again, and the smallest one counts."""
     for _ in range(max(10, times // 5)):
         work()
-    gc.collect()
-    before = resident()
-    for _ in range(times):
-        work()
-    gc.collect()
-    return resident() - before
+    growths = []
+    while len(growths) < 3 and min(growths, default=1) > 0:
+        gc.collect()
+        before = resident()
+        for _ in range(times):
+            work()
+        gc.collect()
+        growths.append(resident() - before)
+    return min(growths)
 
 
 def test_runs_do_not_leak(checkpoint):

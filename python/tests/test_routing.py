@@ -107,7 +107,7 @@ def test_callables_do_not_leak(checkpoint):
     answer = (np.zeros((1, 8), np.int32), np.zeros((1, 8), np.float32))
     plan = custom_layer(checkpoint, lambda logits: answer).plan()
     x = states(1)
-    assert min(grows(lambda: plan.run(x), 2000) for _ in range(2)) < 1 << 20
+    assert grows(lambda: plan.run(x), 2000) < 1 << 20
 
 
 def test_slot_maps():
@@ -149,6 +149,19 @@ def test_balance():
         parallel.balance([1.0, float("nan")], slots=2, ranks=1)
     with pytest.raises(moxie.ArgumentError):
         parallel.balance(loads, slots=0, ranks=1)
+
+
+def test_slices_and_rows():
+    config = moxie.LayerConfig.preset("qwen3-30b-a3b", "bf16")
+    parts = [parallel.tp_slice(config, 3, rank) for rank in range(3)]
+    assert [i for gate, _, _ in parts for i in gate] == list(range(config.intermediate))  # end to end
+    assert [i for _, down, _ in parts for i in down] == list(range(config.hidden)) and not any(c for _, _, c in parts)
+    dispatch, result = parallel.exchange_row_bytes(config)
+    assert dispatch >= 2 * config.hidden and result == 4 * config.hidden
+    assert parallel.exchange_row_bytes(config.replace(round_results=True))[1] == 2 * config.hidden
+    for call in (lambda: parallel.tp_slice(config, 3, 3), lambda: parallel.tp_slice(config, 2, 0, "slow")):
+        with pytest.raises(moxie.ArgumentError):
+            call()
 
 
 def test_vllm_s_settings():

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * py_slices.c - what a rank holds and sends of a layer: tensor parallel slices, bytes of exchanged rows.
+ */
+#include "py_moxie.h"
+
+/* (config, tp_size, tp_rank, mode) -> (w13 range, w2 range, columns). */
+static PyObject *tp_slice(PyObject *module, PyObject *args)
+{
+    PyObject *given, *keep = PyList_New(0), *out = NULL;
+    int size, rank;
+    const char *name;
+    int32_t mode = 0, columns = 0;
+    int64_t w13[2], w2[2];
+    moxie_layer_config config;
+    moxie_error error = { 0 };
+    (void)module;
+    if (keep == NULL || !PyArg_ParseTuple(args, "Oiis", &given, &size, &rank, &name) ||
+        mpy_choice_value(mpy_modes, "mode", name, &mode) < 0 || mpy_config_from_python(given, &config, keep) < 0)
+        goto out;
+    if (moxie_tp_slice_in_mode(&config, (moxie_mode)mode, size, rank, w13, w2, &columns, &error) != MOXIE_OK)
+        mpy_raise(&error);
+    else
+        out = Py_BuildValue("((LL)(LL)O)", (long long)w13[0], (long long)w13[1], (long long)w2[0], (long long)w2[1],
+                            columns ? Py_True : Py_False);
+out:
+    Py_XDECREF(keep);
+    return out;
+}
+
+static PyObject *exchange_row_bytes(PyObject *module, PyObject *given)
+{
+    PyObject *keep = PyList_New(0), *out = NULL;
+    uint64_t dispatch, result;
+    moxie_layer_config config;
+    moxie_error error = { 0 };
+    (void)module;
+    if (keep != NULL && mpy_config_from_python(given, &config, keep) == 0) {
+        if (moxie_exchange_row_bytes(&config, &dispatch, &result, &error) == MOXIE_OK)
+            out = Py_BuildValue("(KK)", (unsigned long long)dispatch, (unsigned long long)result);
+        else
+            mpy_raise(&error);
+    }
+    Py_XDECREF(keep);
+    return out;
+}
+
+PyMethodDef mpy_slice_functions[] = { { "_tp_slice", tp_slice, METH_VARARGS, "tp_slice()." },
+                                      { "_exchange_row_bytes", exchange_row_bytes, METH_O, "exchange_row_bytes()." },
+                                      { NULL, NULL, 0, NULL } };
