@@ -19,12 +19,13 @@ SMALL_MLA = {"vocab_size": 64, "num_attention_heads": 4, "num_key_value_heads": 
              "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
-def make(path, preset, format, changes=SMALL, pack=None, seed=0, first=None, **sizes):
+def make(path, preset, format, changes=SMALL, pack=None, seed=0, first=None, times=1, **sizes):
     """Writes a checkpoint; returns its directory.
 
     changes  keys of config.json
     pack     pack(name, weight) -> {name: tensor} for the linear layers of attention; None: they are bf16
     first    the number of the first MoE layer, where the preset has a greater one of as many digits
+    times    every expert occurs so often: more bytes without more numbers to make
     sizes    of moxie.synth: layers, experts, hidden, intermediate
     """
     moxie.synth(preset, path, format=format, seed=seed, **sizes)
@@ -34,6 +35,8 @@ def make(path, preset, format, changes=SMALL, pack=None, seed=0, first=None, **s
         config["first_k_dense_replace"] = first
         config["num_hidden_layers"] = first + sizes["layers"]
         _renumber(experts, first)
+    if times > 1:
+        _repeat(experts, config, sizes["experts"], times)
     config.update({"max_position_embeddings": 4096, **changes})
     (path / "config.json").write_text(json.dumps(config))
     with safe_open(experts, "pt") as file:
@@ -63,6 +66,25 @@ def _renumber(file, first):
         old = min(int(n) for n in re.findall(rb"\.layers\.(\d)\.", text))
         f.seek(8)
         f.write(re.sub(rb"\.layers\.(\d)\.", lambda m: b".layers.%d." % (int(m[1]) - old + first), text))
+
+
+def _repeat(file, config, experts, times):
+    """Makes experts E, E + 1, ... of experts 0, 1, ..., with router rows of their own."""
+    config.update({key: times * experts for key in ("num_experts", "num_local_experts", "n_routed_experts") if key in config})
+    tensors = {}
+    with safe_open(file, "pt") as source:
+        for name in source.keys():
+            tensor, one = source.get_tensor(name), re.fullmatch(r"(.*\.experts\.)(\d+)(\..*)", name)
+            if one:
+                tensors.update({f"{one[1]}{int(one[2]) + n * experts}{one[3]}": tensor.clone() for n in range(times)})
+            elif ".experts." in name:
+                tensors[name] = torch.cat([tensor] * times)
+            elif re.search(r"\.(gate|router)\.", name):
+                tensors[name] = torch.cat([tensor.roll(n, -1) for n in range(times)])
+            else:
+                tensors[name] = tensor
+    file.unlink()
+    save_file(tensors, file, {"format": "pt"})
 
 
 # ---- other engines' packing of a linear layer, for `pack` ---------------------------------------------

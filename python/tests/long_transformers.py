@@ -13,6 +13,7 @@ Each family's checkpoint lies in a temporary directory, is measured in processes
 
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -33,14 +34,14 @@ GPT_OSS = {**TEXT, "num_attention_heads": 64, "num_key_value_heads": 8, "head_di
 MLA = {**TEXT, "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
        "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 
-# name: preset, format, config.json, packing of attention, layers, experts, other arguments
+# name: preset, format, config.json, packing of attention, experts, times as many in the measurement of memory, other arguments
 FAMILIES = {
-    "gpt-oss-20b MXFP4": ("gpt-oss-20b", None, GPT_OSS, None, 4, 8, {}),
-    "Qwen3-30B-A3B bf16": ("qwen3-30b-a3b", None, QWEN, None, 1, 16, {}),
-    "Qwen3-30B-A3B FP8": ("qwen3-30b-a3b", "fp8-block", QWEN, fp8_block, 1, 16, {}),
-    "DeepSeek-V3 FP8": ("deepseek-v3", None, MLA, fp8_block, 1, 16, {"first": 0}),
-    "Qwen3-30B-A3B INT4": ("qwen3-30b-a3b", "int4-ct-g32", QWEN, compressed_int4, 1, 16, {}),
-    "Mixtral-8x7B AWQ": ("mixtral-8x7b", "awq", MIXTRAL, hf_checkpoint.awq, 1, 4, {}),
+    "gpt-oss-20b MXFP4": ("gpt-oss-20b", None, GPT_OSS, None, 8, 4, {"layers": 4}),
+    "Qwen3-30B-A3B FP8": ("qwen3-30b-a3b", "fp8-block", QWEN, fp8_block, 16, 8, {"layers": 1}),
+    "Qwen3-30B-A3B INT4": ("qwen3-30b-a3b", "int4-ct-g32", QWEN, compressed_int4, 16, 8, {"layers": 1}),
+    "Qwen3-30B-A3B bf16": ("qwen3-30b-a3b", None, QWEN, None, 16, 8, {"layers": 1}),
+    "Mixtral-8x7B AWQ": ("mixtral-8x7b", "awq", MIXTRAL, hf_checkpoint.awq, 4, 2, {"layers": 1}),
+    "DeepSeek-V3 FP8": ("deepseek-v3", None, MLA, fp8_block, 16, 4, {"layers": 1, "first": 0}),
 }
 PROMPT = torch.arange(16)[None] * 97 % 4096
 
@@ -110,20 +111,31 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     if sys.argv[1:2] == ["--step"]:
-        step, path, *more = sys.argv[2:]
-        more = [getattr(torch, name) if hasattr(torch, name) else name for name in more]
-        return globals()[step](pathlib.Path(path), *more)
+        name, path, *more = sys.argv[2:]
+        more = [getattr(torch, word, word) for word in more]
+        return globals()[name](pathlib.Path(path), *more)
     for name in sys.argv[1:] or FAMILIES:
-        preset, format, changes, pack, layers, experts, more = FAMILIES[name]
+        preset, format, changes, pack, experts, times, more = FAMILIES[name]
         with tempfile.TemporaryDirectory(dir=os.environ.get("MOXIE_SCRATCH")) as folder:
-            path = hf_checkpoint.make(pathlib.Path(folder) / "m", preset, format, changes, pack, layers=layers, experts=experts, **more)
-            small = {"layers": layers, "experts": 16, "hidden": 128, "intermediate": 128}
+            path = pathlib.Path(folder)
             heads = {**changes, "num_attention_heads": 4, "num_key_value_heads": 4 if "v_head_dim" in changes else 2}
-            hf_checkpoint.make(path.parent / "small", preset, format, heads, pack, **small, **more)
-            print(f"{name}: {layers} layers, {experts} experts", flush=True)
-            steps = [["memory"], ["logits", "eager", "float32"], ["logits", "eager", "bfloat16"], ["logits", "moxie", "bfloat16"]]
-            for step, *rest in steps + [["speed", how] for how in ("eager", "grouped_mm", "moxie")]:
-                subprocess.run([sys.executable, __file__, "--step", step, path, *rest])
+            hf_checkpoint.make(path / "small", preset, format, heads, pack, experts=16, hidden=128, intermediate=128, **more)
+            hf_checkpoint.make(path / "m", preset, format, changes, pack, experts=experts, times=times, **more)
+            print(f"{name}: {more['layers']} layers, {times * experts} experts", flush=True)
+            step("memory", path / "m")
+            shutil.rmtree(path / "m")
+            hf_checkpoint.make(path / "m", preset, format, changes, pack, experts=experts, **more)
+            print(f"{name}: {more['layers']} layers, {experts} experts", flush=True)
+            step("logits", path / "m", "eager", "float32")
+            step("logits", path / "m", "eager", "bfloat16")
+            step("logits", path / "m", "moxie", "bfloat16")
+            for how in ("eager", "grouped_mm", "moxie"):
+                step("speed", path / "m", how)
+
+
+def step(*arguments):
+    """One measurement, in a process of its own."""
+    subprocess.run([sys.executable, __file__, "--step", *map(str, arguments)])
 
 
 if __name__ == "__main__":
