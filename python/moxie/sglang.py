@@ -38,7 +38,7 @@ _registered: list[str] = []
 
 
 def register_moxie(**options) -> None:
-    """Makes --moe-runner-backend moxie known. options: threads, mode, isa, max_tokens of all layers, as moxie.Layer takes them."""
+    """Makes --moe-runner-backend moxie known. options: of all layers, as moxie.Layer takes them (threads, mode, isa, ...)."""
     _options.clear()
     _options.update(options)
     if _registered:
@@ -78,7 +78,8 @@ def form_of(quant_config, prefix: str, dtype: torch.dtype, bias: bool = False) -
     elif name in ("awq", "awq_marlin"):
         form = _engine.awq(quant_config.weight_bits, quant_config.group_size)
     elif name in ("gptq", "gptq_marlin") and not quant_config.desc_act and not quant_config.dynamic:
-        version = getattr(quant_config, "checkpoint_format", None) or getattr(quant_config, "full_config", {}).get("checkpoint_format")
+        given = getattr(quant_config, "full_config", {}).get("checkpoint_format")
+        version = getattr(quant_config, "checkpoint_format", given)
         form = _engine.gptq(quant_config.weight_bits, quant_config.group_size, 0 if version == "gptq_v2" else 1)
     else:
         raise refused(f"{name} experts", "in SGLang moxie reads unquantized ones, serialized FP8, AWQ and GPTQ without act "

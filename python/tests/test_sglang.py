@@ -18,8 +18,8 @@ CONFIGS = {
     "bf16": None,
     "fp8_block": ("fp8", {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}),
     "awq": ("awq", {"quant_method": "awq", "w_bit": 4, "q_group_size": 32, "zero_point": True}),
-    "gptq": ("gptq_marlin", {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "lm_head": False, "sym": True,
-                      "dynamic": {}, "checkpoint_format": "gptq"}),
+    "gptq": ("gptq_marlin", {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "lm_head": False,
+                             "sym": True, "dynamic": {}, "checkpoint_format": "gptq"}),
 }
 
 

@@ -74,7 +74,8 @@ def test_docs(environment, tmp_path):
     text = (here.parents[1] / "docs" / "use-from-vllm.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
     (tmp_path / "serve.py").write_text(block)
-    done = subprocess.run([sys.executable, "serve.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "serve.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                          timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     (tokens,) = re.findall(r"^\[\d[\d, ]*\]$", done.stdout, re.M)
     assert len(json.loads(tokens)) == 8
