@@ -44,12 +44,6 @@ class Part:
     loads: str = ""  #: how the engine's loader cuts it: "", "tensor", "channel", "group", "block"
     keeps_type: bool = False  #: the parameter takes the type of the checkpoint's tensor, so that nothing is rounded
 
-    def shape13(self, hidden: int, intermediate: int, halves: int) -> tuple:
-        return self.shape(intermediate, hidden, halves)
-
-    def shape2(self, hidden: int, intermediate: int) -> tuple:
-        return self.shape(hidden, intermediate, 1)
-
 
 @dataclass(frozen=True)
 class Form:
@@ -62,9 +56,40 @@ class Form:
     transposed: bool = False  #: [E, columns, rows], as GPTQ and AWQ store
     options: dict = field(default_factory=dict)  #: of moxie.Weights
 
+    def make_parameters(self, layer, experts: int, hidden: int, intermediate: int, halves: int, attributes: dict) -> None:
+        """Registers the parameters, with what the engine's loader wants to know of each; attributes: the engine's own."""
+        for part in self.parts:
+            more = {**attributes, **({"quant_method": part.loads} if part.loads else {}),
+                    **({"is_transposed": True} if self.transposed else {})}
+            if part.keeps_type:
+                more["weight_loader"] = _loader_that_keeps_types(attributes["weight_loader"])
+            for side, shape in (("w13", part.shape(intermediate, hidden, halves)), ("w2", part.shape(hidden, intermediate, 1))):
+                parameter = torch.nn.Parameter(torch.zeros(experts, *shape, dtype=part.dtype), requires_grad=False)
+                layer.register_parameter(f"{side}_{part.name}", parameter)
+                for name, value in more.items():
+                    setattr(parameter, name, value)
+
+    def empty_parameters(self, layer) -> None:
+        for part in self.parts:
+            for side in ("w13", "w2"):
+                parameter = getattr(layer, f"{side}_{part.name}")
+                parameter.data = parameter.data.new_empty(0)
+
     def with_16bit_activations(self) -> Form:
         parts = tuple(replace(part, role="") if part.role == "static" else part for part in self.parts)
         return replace(self, activation=Quant(), parts=parts)
+
+
+def _loader_that_keeps_types(loader):
+    """The engine's loader, but the parameter first takes the type of what the file has: f16 scales stay f16."""
+
+    def load(param, loaded_weight, *args, **kwargs):
+        if param.dtype != loaded_weight.dtype:
+            param.data = param.data.to(loaded_weight.dtype)
+        return loader(param, loaded_weight, *args, **kwargs)
+
+    load.supports_moe_loading = True
+    return load
 
 
 def _up(n: int, by: int) -> int:

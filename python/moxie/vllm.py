@@ -40,11 +40,12 @@ def register(*, activations: str | None = None, **options) -> None:
     vllm_experts.options.clear()
     vllm_experts.options.update(options)
     register_quantization_config("moxie")(MoxieConfig)
-    if _for_all():
+    if for_all():
         op_registry_oot["UnquantizedFusedMoEMethod"] = vllm_experts.MoxieUnquantizedMethod
 
 
-def _for_all() -> bool:
+def for_all() -> bool:
+    """Whether the environment wants moxie in every layer that it can run."""
     return os.environ.get("MOXIE_VLLM", "0") not in ("", "0")
 
 
@@ -72,7 +73,7 @@ class MoxieConfig(QuantizationConfig):
     def override_quantization_method(cls, hf_quant_cfg, user_quant, hf_config=None):
         if user_quant == "moxie":
             return "moxie"
-        method = hf_quant_cfg.get("quant_method") if user_quant is None and _for_all() else None
+        method = hf_quant_cfg.get("quant_method") if user_quant is None and for_all() else None
         return "moxie" if method in METHODS else None
 
     @classmethod

@@ -7,6 +7,7 @@ the checkpoint leaves them unquantized.
 
 from __future__ import annotations
 
+from vllm.logger import init_logger
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.quantization.auto_awq import AutoAWQConfig
 from vllm.model_executor.layers.quantization.auto_gptq import AutoGPTQConfig
@@ -18,8 +19,11 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import is_layer_s
 
 from . import _engine
 from ._engine import refused
+from .errors import Error
+from .vllm import for_all
 from .vllm_experts import MoxieMoEMethod
 
+logger = init_logger(__name__)
 _remedy = "serve without moxie"
 
 
@@ -29,7 +33,13 @@ class _MoxieExperts:
     def get_quant_method(self, layer, prefix):
         if not isinstance(layer, RoutedExperts):
             return super().get_quant_method(layer, prefix)
-        form = self.experts_form(layer, prefix)
+        try:
+            form = self.experts_form(layer, prefix)
+        except Error as error:
+            if not for_all():
+                raise
+            logger.warning("%s: %s. vLLM's own experts run it", prefix, error)
+            return super().get_quant_method(layer, prefix)
         return MoxieMoEMethod(form or _engine.unquantized(layer.params_dtype, layer.moe_config.has_bias), layer.moe_config)
 
 
@@ -93,7 +103,7 @@ class MoxieCompressedTensorsConfig(_MoxieExperts, CompressedTensorsConfig):
 def _form_of_scheme(scheme, layer):
     """The Form of compressed-tensors' arguments for weights and activations."""
     weights, inputs, layout = scheme["weights"], scheme.get("input_activations"), scheme.get("format")
-    kind, strategy = str(getattr(weights.type, "value", weights.type)), str(getattr(weights.strategy, "value", weights.strategy))
+    kind, strategy = (str(getattr(name, "value", name)) for name in (weights.type, weights.strategy))
     if kind == "int" and layout == "pack-quantized" and strategy in ("group", "channel") and not inputs:
         if getattr(weights, "actorder", None) == "group":
             raise refused("compressed-tensors actorder group", "vLLM's loader drops the order", _remedy)

@@ -16,7 +16,6 @@ import weakref
 import torch
 from vllm.model_executor.layers.fused_moe import FusedMoEMethodBase
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
-from vllm.model_executor.utils import set_weight_attrs
 
 from ._engine import Form, Shape, config_of, pack, refused, unquantized
 from .config import Activation
@@ -101,17 +100,8 @@ class MoxieMoEMethod(FusedMoEMethodBase):
         on_input = layer.apply_router_weight_on_input
         check(self.form, self.moe, on_input)
         self.shape = shape_of(self.moe, on_input)
-        loader = extra_weight_attrs["weight_loader"]
-        for part in self.form.parts:
-            shapes = {"w13": part.shape13(hidden_size, intermediate_size_per_partition, self.shape.halves),
-                      "w2": part.shape2(hidden_size, intermediate_size_per_partition)}
-            attributes = {**extra_weight_attrs, **({"quant_method": part.loads} if part.loads else {}),
-                          **({"is_transposed": True} if self.form.transposed else {}),
-                          "weight_loader": _loader_that_keeps_types(loader) if part.keeps_type else loader}
-            for side, shape in shapes.items():
-                parameter = torch.nn.Parameter(torch.zeros(num_experts, *shape, dtype=part.dtype), requires_grad=False)
-                layer.register_parameter(f"{side}_{part.name}", parameter)
-                set_weight_attrs(parameter, attributes)
+        self.form.make_parameters(layer, num_experts, hidden_size, intermediate_size_per_partition, self.shape.halves,
+                                  extra_weight_attrs)
 
     def process_weights_after_loading(self, layer) -> None:
         if self.number:
@@ -119,10 +109,7 @@ class MoxieMoEMethod(FusedMoEMethodBase):
                           "make the engine anew to load other weights")
         self.number = pack(self.form, self.shape, lambda name: getattr(layer, name).data, options)
         weakref.finalize(self, close_layer, self.number)
-        for part in self.form.parts:
-            for side in ("w13", "w2"):
-                parameter = getattr(layer, f"{side}_{part.name}")
-                parameter.data = parameter.data.new_empty(0)
+        self.form.empty_parameters(layer)
 
     def get_fused_moe_quant_config(self, layer):
         return None
@@ -139,17 +126,3 @@ class MoxieUnquantizedMethod(MoxieMoEMethod, UnquantizedFusedMoEMethod):
 
     def __init__(self, moe):
         super().__init__(unquantized(moe.in_dtype, moe.has_bias), moe)
-
-
-def _loader_that_keeps_types(loader):
-    """vLLM's loader, but the parameter first takes the type of what the file has: f16 scales stay f16."""
-
-    def load(param, loaded_weight, *args, **kwargs):
-        if param.dtype != loaded_weight.dtype:
-            param.data = param.data.to(loaded_weight.dtype)
-        return loader(param, loaded_weight, *args, **kwargs)
-
-    load.supports_moe_loading = True
-    return load
-
-

@@ -92,7 +92,8 @@ class Experts:
         values, codes, zeros, scale = self.grouped(rows, cols, 4)
         order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
         mixed = lambda matrix: matrix.T.reshape(matrix.shape[1], -1, 8)[:, :, order].reshape(matrix.shape[1], -1)  # noqa: E731
-        return values, {"qweight": words(mixed(codes), 4), "qzeros": words(mixed(zeros), 4), "scales": scale.T.half().contiguous()}
+        return values, {"qweight": words(mixed(codes), 4), "qzeros": words(mixed(zeros), 4),
+                        "scales": scale.T.half().contiguous()}
 
     def mxfp4(self, rows, cols):
         codes, exponents = self.codes(0, 16, rows, cols), self.codes(120, 124, rows, cols // 32)

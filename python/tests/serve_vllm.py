@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of its own: writes a small random model, serves it with vLLM, prints the greedy tokens. test_vllm_serving.py runs it.
+"""A program that writes a small random model, or serves it with vLLM and prints the greedy tokens. For test_vllm_serving.py.
 
     serve_vllm.py write FORMAT DIR       FORMAT of engine_formats.py, "mxfp4" makes a gpt-oss; DIR/dense has the same in bf16
     serve_vllm.py run DIR                prints one JSON line: tokens, the experts' class, memory
@@ -27,7 +27,8 @@ def attention(torch, gpt_oss):
     random = torch.Generator().manual_seed(3)
     normal = lambda *shape: (torch.randn(*shape, generator=random) * 0.06).bfloat16()  # noqa: E731
     ones = torch.ones(256, dtype=torch.bfloat16)
-    tensors = {"model.embed_tokens.weight": normal(512, 256) * 16, "lm_head.weight": normal(512, 256), "model.norm.weight": ones}
+    tensors = {"model.embed_tokens.weight": normal(512, 256) * 16, "lm_head.weight": normal(512, 256),
+               "model.norm.weight": ones}
     for i in range(2):
         p = f"model.layers.{i}."
         tensors |= {p + "input_layernorm.weight": ones, p + "post_attention_layernorm.weight": ones}
@@ -36,7 +37,8 @@ def attention(torch, gpt_oss):
             if gpt_oss:
                 tensors[p + f"self_attn.{name}_proj.bias"] = normal(rows)
         if gpt_oss:
-            tensors |= {p + "self_attn.sinks": normal(8), p + "mlp.router.weight": normal(4, 256) * 4, p + "mlp.router.bias": normal(4)}
+            tensors |= {p + "self_attn.sinks": normal(8), p + "mlp.router.weight": normal(4, 256) * 4,
+                        p + "mlp.router.bias": normal(4)}
         else:
             tensors |= {p + "self_attn.q_norm.weight": ones[:32], p + "self_attn.k_norm.weight": ones[:32],
                         p + "mlp.gate.weight": normal(4, 256) * 4}
@@ -60,9 +62,10 @@ def experts_of(torch, format, layer, gpt_oss):
     for part in ("blocks", "scales"):
         w13, w2 = made.stacked(part)
         shape = (-1, 16) if part == "blocks" else (-1,)
-        quantized |= {p + f"gate_up_proj_{part}": w13.reshape(4, 256, *shape), p + f"down_proj_{part}": w2.reshape(4, 256, *shape)}
+        quantized |= {p + f"gate_up_proj_{part}": w13.reshape(4, 256, *shape),
+                      p + f"down_proj_{part}": w2.reshape(4, 256, *shape)}
     w13 = torch.stack([dense["gate_proj"], dense["up_proj"]], 2).reshape(4, 256, 256)
-    plain = {p + "gate_up_proj": w13.transpose(1, 2).contiguous(), p + "down_proj": dense["down_proj"].transpose(1, 2).contiguous()}
+    plain = {p + "gate_up_proj": w13.transpose(1, 2), p + "down_proj": dense["down_proj"].transpose(1, 2)}
     return quantized | bias, plain | bias
 
 
@@ -78,13 +81,14 @@ def write(format, directory):
     for layer in range(2):
         for tensors, more in zip(both, experts_of(torch, format, layer, gpt_oss)):
             tensors.update(more)
-    attention_names = [name.removesuffix(".weight") for name in both[0] if "attn" in name or name.startswith("lm_head")]
-    skip = {"modules_to_not_convert": ["self_attn", "lm_head", "gate"], "ignore": attention_names + ["re:.*gate$"],
-            "dynamic": {"-:.*self_attn.*": {}, r"-:.*mlp\.gate$": {}}, "ignored_layers": attention_names}
-    known = {"fp8": ["ignored_layers"], "awq": ["modules_to_not_convert"], "gptq": ["dynamic"], "compressed-tensors": ["ignore"]}
-    if quantization:
-        keys = known.get(quantization["quant_method"], [])
-        quantization = quantization | {key: skip[key] for key in keys}
+    rest = ("attn", "mlp.gate.", "head")
+    unquantized = [name.removesuffix(".weight") for name in both[0] if any(part in name for part in rest)]
+    skip = {"modules_to_not_convert": ["self_attn", "lm_head", "gate"], "ignore": unquantized + ["re:.*gate$"],
+            "dynamic": {"-:.*self_attn.*": {}, r"-:.*mlp\.gate$": {}}, "ignored_layers": unquantized}
+    known = {"fp8": "ignored_layers", "awq": "modules_to_not_convert", "gptq": "dynamic", "compressed-tensors": "ignore"}
+    if quantization and not gpt_oss:
+        key = known[quantization["quant_method"]]
+        quantization = quantization | {key: skip[key]}
     for folder, tensors, more in ((directory, both[0], {"quantization_config": quantization} if quantization else {}),
                                   (directory / "dense", both[1], {})):
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,10 +101,11 @@ def run(directory, quantization):
     from vllm import LLM, SamplingParams
     from vllm.model_executor.layers.fused_moe import RoutedExperts
 
-    llm = LLM(str(directory), skip_tokenizer_init=True, enforce_eager=True, dtype="bfloat16", max_model_len=256, max_num_seqs=8,
-              kv_cache_memory_bytes=1 << 27, quantization=quantization)
+    llm = LLM(str(directory), skip_tokenizer_init=True, quantization=quantization, enforce_eager="COMPILED" not in os.environ,
+              dtype="bfloat16", max_model_len=256, max_num_seqs=8, kv_cache_memory_bytes=1 << 27)
     prompts = [{"prompt_token_ids": list(range(3 + 7 * i, 20 + 9 * i))} for i in range(4)]
-    outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, detokenize=False), use_tqdm=False)
+    greedy = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, detokenize=False)
+    outputs = llm.generate(prompts, greedy, use_tqdm=False)
     model = llm.llm_engine.model_executor.driver_worker.worker.model_runner.model
     methods = {type(m.quant_method).__name__ for m in model.modules() if isinstance(m, RoutedExperts)}
     print(json.dumps({"tokens": [list(o.outputs[0].token_ids) for o in outputs], "methods": sorted(methods),

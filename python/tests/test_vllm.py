@@ -203,7 +203,8 @@ def test_expert_map(engine, monkeypatch, strategy):
 def test_other_activations(engine):
     experts = Experts("bf16")
     gelu = lambda gate, up: torch.nn.functional.gelu(gate) * up  # noqa: E731
-    for name, function, limit in (("gelu", gelu, None), ("silu", lambda g, u: swiglu(g.clamp(max=1.5), u.clamp(-1.5, 1.5)), 1.5)):
+    limited = lambda gate, up: swiglu(gate.clamp(max=1.5), up.clamp(-1.5, 1.5))  # noqa: E731
+    for name, function, limit in (("gelu", gelu, None), ("silu", limited, 1.5)):
         layer = make_layer(engine, None, activation=name, swiglu_limit=limit)
         load(layer, experts)
         x, (ids, weights) = states(5), choices(5, 4)
@@ -240,6 +241,17 @@ def test_refused_config():
 
     with pytest.raises(moxie.Unsupported, match="quant_method torchao.*compressed-tensors"):
         moxie.vllm.MoxieConfig.from_config({"quant_method": "torchao"})
+
+
+def test_unread_scheme(engine, monkeypatch):
+    """Asked for by name moxie refuses; as the environment's choice for all models it leaves the layer to vLLM."""
+    config = ct(FLOAT | {"num_bits": 4, "strategy": "tensor_group", "group_size": 16}, None, "nvfp4-pack-quantized")
+    with monkeypatch.context() as patch:
+        patch.delenv("MOXIE_VLLM")
+        with pytest.raises(moxie.Unsupported, match="float 4 bits, tensor_group"):
+            make_layer(engine, config)
+    with pytest.raises(NotImplementedError, match="(?i)nvfp4"):  # vLLM's CPU platform has no experts for it either
+        make_layer(engine, config)
 
 
 def test_eplb_is_refused(engine, monkeypatch):

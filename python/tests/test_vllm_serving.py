@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -66,3 +67,15 @@ def test_environment_alone_and_vllms_own_experts(environment, tmp_path):
     own = serve(environment, tmp_path / "dense")
     assert own["methods"] == ["UnquantizedFusedMoEMethod"]
     assert chosen["tokens"] == own["tokens"]
+
+
+def test_docs(environment, tmp_path):
+    """The program of docs/use-from-vllm.md, as written."""
+    text = (here.parents[1] / "docs" / "use-from-vllm.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    (tmp_path / "serve.py").write_text(block)
+    done = subprocess.run([sys.executable, "serve.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                          timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (tokens,) = re.findall(r"^\[\d[\d, ]*\]$", done.stdout, re.M)
+    assert len(json.loads(tokens)) == 8
