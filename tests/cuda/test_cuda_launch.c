@@ -77,7 +77,6 @@ static void runs_launch_what_plans_say(void **state)
     static const int64_t tokens[] = { 1, 7, 40, 200 };
     const mox_cuda_table *table;
     moxie_error error = { 0 };
-    test_cuda_set_device("sm_90");
     assert_ok(mox_cuda_open(&table, &error), &error);
     mox_cuda_table watched = *table;
     for (int i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++)
@@ -91,6 +90,7 @@ static void runs_launch_what_plans_say(void **state)
                                            .mma = i % 3 == 0,
                                            .decoded = i % 3 == 1,
                                            .decoded_acts = i % 3 == 2 };
+        test_cuda_set_device(i / 3 % 2 == 0 ? "sm_90" : "sm_86");
         run_one(41000 + (uint64_t)i, &limits);
     }
     assert_true(compared > 36);
@@ -141,6 +141,33 @@ static void tiles_follow_tokens(void **state)
     moxie_plan_destroy(plan);
 }
 
+/* Cards with less shared memory have narrower tiles; two blocks still fit. */
+static void tiles_follow_shared_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *preset;
+        int64_t tokens;
+        int32_t tile, widths, blocks;
+    } known[] = {
+        { "sm_80", "gpt-oss-120b", 1, 8, 1, 2 },      { "sm_80", "gpt-oss-120b", 512, 32, 3, 2 },
+        { "sm_80", "gpt-oss-120b", 4096, 128, 2, 2 }, { "sm_86", "gpt-oss-120b", 1, 8, 1, 2 },
+        { "sm_86", "gpt-oss-120b", 4096, 64, 1, 2 },  { "sm_80", "deepseek-v3", 8192, 64, 1, 2 },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
+        moxie_plan *plan = explain(known[i].preset, NULL, MOXIE_MODE_EXACT, known[i].device);
+        assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), known[i].tokens, &launch), 1);
+        assert_int_equal(launch.tile_tokens, known[i].tile);
+        assert_int_equal(launch.n_widths, known[i].widths);
+        assert_int_equal(launch.warp_tokens, known[i].tile);
+        assert_int_equal(launch.blocks, known[i].blocks);
+        assert_int_equal(launch.pairs, 0);
+        assert_true(launch.stages >= 2);
+        moxie_plan_destroy(plan);
+    }
+}
+
 static void other_steps_have_none(void **state)
 {
     (void)state;
@@ -154,7 +181,7 @@ static void other_steps_have_none(void **state)
     assert_int_equal(moxie_cuda_plan_launch(NULL, 0, 8, &launch), 0);
     assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w2"), 8, NULL), 0);
     moxie_plan_destroy(plan);
-    plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_80"); /* its kernels read no layout for Hopper */
+    plan = explain("qwen3-30b-a3b", "f32", MOXIE_MODE_EXACT, "sm_90"); /* simple kernels read no layout of tiles */
     assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), 8, &launch), 0);
     moxie_plan_destroy(plan);
 }
@@ -183,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(runs_launch_what_plans_say, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(tiles_follow_tokens),
+        cmocka_unit_test(tiles_follow_shared_memory),
         cmocka_unit_test(other_steps_have_none),
         cmocka_unit_test(says_why_a_mode_chose),
     };

@@ -4,8 +4,8 @@
  * run and compared with the oracle. Other tests check the work that a run enqueues, failures at every call, memory of
  * the caller, and records or plans of the wrong back end.
  *
- * MOXIE_TEST_CONFIGS sets the number of random layers: by default 150, in a quick run 45; with emulated kernels 40 and
- * 12. MOXIE_TEST_SEED repeats one layer. MOXIE_TEST_FILTER="*sm_80" runs the tests whose names match.
+ * MOXIE_TEST_CONFIGS sets the number of random layers: by default 150, in a quick run 45; with emulated kernels 24 and
+ * 8. MOXIE_TEST_SEED repeats one layer. MOXIE_TEST_FILTER="*sm_80" runs the tests whose names match.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static moxie_options cuda_options(const test_layer *layer)
 }
 
 #ifdef MOX_TEST_EMULATED
-enum { CONFIGS = 40, QUICK_CONFIGS = 12 };
+enum { CONFIGS = 24, QUICK_CONFIGS = 8 };
 #else
 enum { CONFIGS = 150, QUICK_CONFIGS = 45 };
 #endif

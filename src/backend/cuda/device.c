@@ -29,6 +29,14 @@ static moxie_status split_name(const char *device, char name[NAME_BYTES], uint32
     return MOXIE_OK;
 }
 
+/* The name says it, for messages and so that limits measured with these kernels are not taken for the device's. */
+static void cap_kernels(mox_cuda_features *features, uint32_t flags, const char *generation)
+{
+    const size_t used = strlen(features->name);
+    features->flags &= flags;
+    snprintf(features->name + used, sizeof features->name - used, ", kernels of %s", generation);
+}
+
 static moxie_status parse_ordinal(const char *name, int32_t *out, moxie_error *error)
 {
     char *end = NULL;
@@ -75,7 +83,8 @@ moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_
         if (options->device_memory != NULL)
             device.memory = *options->device_memory;
     }
-    device.features.flags &= flags;
+    if (flags != UINT32_MAX)
+        cap_kernels(&device.features, flags, strchr(options->device, ':') + 1);
     *out = device;
     return MOXIE_OK;
 }

@@ -34,7 +34,7 @@ static int64_t slots_of(const moxie_plan *plan, mox_expert_kind kind)
 static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
 {
     int32_t count;
-    const int32_t *widths = p->gemm.mma_sync ? mox_sm80_widths_of(p->max_columns, &count)
+    const int32_t *widths = p->gemm.mma_sync ? mox_sm80_widths_of(p->element, p->max_columns, &count)
                                              : mox_sm90_widths_of(p->element, p->max_columns, &count);
     out->tile_tokens = p->max_columns;
     out->warp_tokens = p->gemm.mma_sync ? p->max_columns : mox_sm90_warp_mma_columns(p->element);

@@ -137,9 +137,12 @@ __global__ void __launch_bounds__(mox_sm80_threads(MAX_COLUMNS), MOX_SM80_BLOCKS
 /* The kernel for token tiles of up to `max_columns` columns. */
 template <int ELEMENT> mox_sm90_kernel mox_sm80_kernel_of(int32_t max_columns)
 {
-    return max_columns <= MOX_SM80_NARROW_COLUMNS
-               ? mox_sm80_gemm<ELEMENT, MOX_SM80_NARROW_COLUMNS, MOX_SM80_WIDTHS_NARROW>
-               : mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS, MOX_SM80_WIDTHS_WIDE>;
+    if (max_columns <= MOX_SM80_NARROW_COLUMNS)
+        return mox_sm80_gemm<ELEMENT, MOX_SM80_NARROW_COLUMNS, MOX_SM80_WIDTHS_NARROW>;
+    if constexpr (MOX_SM90_BY_CHUNK(ELEMENT))
+        return mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS_GROUPS, MOX_SM80_WIDTHS_GROUPS>;
+    else
+        return mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS, MOX_SM80_WIDTHS_WIDE>;
 }
 
 #endif

@@ -15,15 +15,17 @@
 
 #include "cuda/expert_gemm/sm90/sm90_shape.h"
 
-#define MOX_SM80_WIDTHS_NARROW  8, 16, MOX_SM80_NARROW_COLUMNS
-#define MOX_SM80_WIDTHS_WIDE    64, MOX_SM80_MAX_COLUMNS
-#define MOX_SM80_NARROW_COLUMNS 32
-#define MOX_SM80_MAX_COLUMNS    128
-#define MOX_SM80_BLOCKS         2 /* of a multiprocessor at most: registers are for two */
-#define MOX_SM80_HEADER_BYTES   9216
-#define MOX_SM80_MAX_STAGES     8
-#define MOX_SM80_STAGE_ALIGN    128
-#define MOX_SM80_MAX_SCALES     2048 /* bytes of the scales of 128 rows in a chunk, at most */
+#define MOX_SM80_WIDTHS_NARROW      8, 16, MOX_SM80_NARROW_COLUMNS
+#define MOX_SM80_WIDTHS_WIDE        64, MOX_SM80_MAX_COLUMNS
+#define MOX_SM80_WIDTHS_GROUPS      MOX_SM80_MAX_COLUMNS_GROUPS /* where scales multiply sums of groups */
+#define MOX_SM80_NARROW_COLUMNS     32
+#define MOX_SM80_MAX_COLUMNS        128
+#define MOX_SM80_MAX_COLUMNS_GROUPS 64 /* those need registers, too */
+#define MOX_SM80_BLOCKS             2  /* of a multiprocessor at most: registers are for two */
+#define MOX_SM80_HEADER_BYTES       9216
+#define MOX_SM80_MAX_STAGES         8
+#define MOX_SM80_STAGE_ALIGN        128
+#define MOX_SM80_MAX_SCALES         2048 /* bytes of the scales of 128 rows in a chunk, at most */
 
 /* Where tiles are wide a warp has two groups of 16 rows, which share the tokens that it loads from shared memory. */
 MOX_SM90_CONSTEXPR mox_sm80_row_groups(int32_t max_columns)
@@ -49,20 +51,23 @@ static inline int64_t mox_sm80_ring_bytes(int64_t shared_bytes, int32_t blocks)
     return (shared_bytes + MOX_SM90_RESERVED) / blocks - MOX_SM90_RESERVED - MOX_SM80_HEADER_BYTES;
 }
 
-/* Columns of the widest token tile of both products of records: two blocks fit. Codes: `decoded`. */
-static inline int32_t mox_sm80_max_columns(bool decoded, int64_t shared_bytes)
+/* Columns of the widest token tile of both products of records: two blocks fit. Codes: `decoded`. `groups`: scales of
+ * one of them multiply sums. */
+static inline int32_t mox_sm80_max_columns(bool decoded, bool groups, int64_t shared_bytes)
 {
+    const int32_t columns = groups ? MOX_SM80_MAX_COLUMNS_GROUPS : MOX_SM80_MAX_COLUMNS;
     const int64_t weights = decoded ? 8192 + MOX_SM80_MAX_SCALES : MOX_SM90_WEIGHT_BYTES;
-    const int64_t stages = mox_sm80_min_stages(MOX_SM80_MAX_COLUMNS) * (weights + MOX_SM80_MAX_COLUMNS * 132);
-    const bool fits = mox_sm80_ring_bytes(shared_bytes, MOX_SM80_BLOCKS) >= stages;
-    return fits ? MOX_SM80_MAX_COLUMNS : MOX_SM80_MAX_COLUMNS / 2;
+    const int64_t stages = mox_sm80_min_stages(columns) * (weights + columns * (128 + (int64_t)sizeof(float)));
+    return mox_sm80_ring_bytes(shared_bytes, MOX_SM80_BLOCKS) >= stages ? columns : MOX_SM80_MAX_COLUMNS / 2;
 }
 
 /* The widths of the kernel that runs token tiles of up to `max_columns`; *count of them. */
-static inline const int32_t *mox_sm80_widths_of(int32_t max_columns, int32_t *count)
+static inline const int32_t *mox_sm80_widths_of(int32_t element, int32_t max_columns, int32_t *count)
 {
     if (max_columns <= MOX_SM80_NARROW_COLUMNS)
         MOX_SM90_RETURN_WIDTHS(MOX_SM80_WIDTHS_NARROW);
+    if (MOX_SM90_BY_CHUNK(element))
+        MOX_SM90_RETURN_WIDTHS(MOX_SM80_WIDTHS_GROUPS);
     MOX_SM90_RETURN_WIDTHS(MOX_SM80_WIDTHS_WIDE);
 }
 

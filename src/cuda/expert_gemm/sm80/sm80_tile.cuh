@@ -169,6 +169,9 @@ __device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUM
                     mox_sm80_mma<ELEMENT>(sums, a[g][t], b[t]);
             }
         }
+        /* Or the compiler loads all tokens of the chunk first, for which two groups of rows have too few registers. */
+        if constexpr (MOX_SM90_BY_CHUNK(ELEMENT) && GROUPS > 1)
+            __syncwarp();
     }
 }
 

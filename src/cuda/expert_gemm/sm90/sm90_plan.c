@@ -105,7 +105,8 @@ static int32_t max_columns_for(const mox_cuda_expert_gemm_args *a, int32_t proje
  * one tile; not more than there are tokens, nor than both kernels can run. */
 static int32_t tile_columns_of(const mox_cuda_expert_gemm_args *a)
 {
-    const int32_t mma_sync_limit = mox_sm80_max_columns(a->decoded != 0, a->shared_bytes);
+    const int32_t mma_sync_limit =
+        mox_sm80_max_columns(a->decoded != 0, a->block_scales[0] || a->block_scales[1], a->shared_bytes);
     static const int32_t widths[] = {
         8, 16, 32, 64, 128, MOX_SM90_MAX_COLUMNS_FP8, MOX_SM90_MAX_COLUMNS_DEQUANT, MOX_SM90_MAX_COLUMNS
     };
