@@ -22,6 +22,8 @@
 
 /* True when the bytes begin like a GGUF file. */
 bool mox_is_gguf(const unsigned char *file, uint64_t size);
+/* True when `path` is a file that begins so. */
+bool mox_is_gguf_file(const char *path);
 
 /* Checks the whole file and appends its tensors to `list`, as mox_safetensors_header_parse() does. Extents of a view are
  * in elements, the slowest first. A block type's dtype is that of format/blocks.def. *metadata becomes an object of the
