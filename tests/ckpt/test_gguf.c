@@ -142,7 +142,7 @@ static const spec wrong[] = {
     { .says = "GGUF version 1", .version = 1, UNSUPPORTED },
     { .says = "GGUF version 4", .version = 4, UNSUPPORTED },
     { .says = "big-endian", .version = 0x03000000, UNSUPPORTED },
-    { .says = "cut short", .pairs = UINT64_MAX },
+    { .says = "a key has", .pairs = UINT64_MAX },
     { .says = "at most 65535", .key_length = UINT64_MAX },
     { .says = "at most 65535", .key_length = 65536 },
     { .says = "cut short", .key_length = 65535 },
