@@ -62,9 +62,10 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 /* A file with that name that does not begin so: a GGUF file would have been opened. */
 static moxie_status is_no_gguf(const char *path, moxie_error *error)
 {
-    return mox_fail_file(MOXIE_ERR_FORMAT, error, path, 0,
-                         "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "
-                         "incomplete; repeat it");
+    return mox_fail_file(
+        MOXIE_ERR_FORMAT, error, path, 0,
+        "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "
+        "incomplete; repeat it");
 }
 
 static moxie_status has_gguf(const char *dir, moxie_error *error)

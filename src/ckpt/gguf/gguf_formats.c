@@ -72,9 +72,10 @@ static const block_formats formats[] = {
                      SCALES(MOX_BLOCK_DTYPE + type, scale_, .packing = scales), EXPERT_SCALE } } } },
 static const block_formats grouped[] = {
     GROUPS("q8_0", 8, MOXIE_I8, MOXIE_F16, 32, 2, WORD(32, 32, MOX_ORDER_HALVES), WORD(2, 1, 0))
-    GROUPS("q4_0", 2, MOXIE_U4B8, MOXIE_F16, 32, 2, WORD(16, 32, MOX_ORDER_HALVES), WORD(2, 1, 0))
-    GROUPS("mxfp4_ggml", 39, MOXIE_F4_E2M1, MOXIE_F8_E8M0, 32, 1, WORD(16, 32, MOX_ORDER_HALVES), WORD(1, 1, 0))
-    GROUPS("nvfp4_ggml", 40, MOXIE_F4_E2M1, MOXIE_F8_E4M3, 16, 4, WORD(32, 64, MOX_ORDER_HALVES_16), WORD(4, 4, 0))
+        GROUPS("q4_0", 2, MOXIE_U4B8, MOXIE_F16, 32, 2, WORD(16, 32, MOX_ORDER_HALVES), WORD(2, 1, 0))
+            GROUPS("mxfp4_ggml", 39, MOXIE_F4_E2M1, MOXIE_F8_E8M0, 32, 1, WORD(16, 32, MOX_ORDER_HALVES), WORD(1, 1, 0))
+                GROUPS("nvfp4_ggml", 40, MOXIE_F4_E2M1, MOXIE_F8_E4M3, 16, 4, WORD(32, 64, MOX_ORDER_HALVES_16),
+                       WORD(4, 4, 0))
 };
 
 enum { GROUPED = sizeof grouped / sizeof grouped[0], FORMATS = sizeof formats / sizeof formats[0] };

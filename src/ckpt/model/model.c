@@ -226,7 +226,7 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     model->allow_unread = options->allow_unread != 0;
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
     MOX_TRY(!options->tensors && mox_is_gguf_file(dir) ? open_gguf(model, dir, options, error)
-                                                   : open_directory(model, dir, options, error));
+                                                       : open_directory(model, dir, options, error));
     MOX_TRY(mox_model_scan(model, error));
     MOX_TRY(collect_unread_keys(model, error));
     return collect_warnings(model, error);
