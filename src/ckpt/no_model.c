@@ -3,7 +3,7 @@
  * no_model.c - says what a path seems to be that is no checkpoint directory, and what to pass:
  *
  *     nothing                            a model name of a hub? a typing error?
- *     a file                             one shard, a damaged GGUF file, a pickle: pass its directory, or another release
+ *     a file                             one shard, damaged GGUF, a pickle: pass its directory, or another release
  *     a directory with *.gguf            pass one of the files
  *     a directory with *.bin             a format that is not supported
  *     models--org--name                  the Hugging Face cache: pass one of its snapshots

@@ -4,8 +4,8 @@
  *
  *     block     | scale | codes | scale | codes | ...     the same bytes, seen as two grids with a block's stride
  *
- * Such a type is the usual quantization by groups, so panels and GPU kernels take it. It means what the block type means,
- * but for two codes of scales that ggml reads against the standard: 255 of mxfp4, and 0x7f and above of nvfp4.
+ * Such a type is the usual quantization by groups, so panels and GPU kernels take it. It means what the block
+ * type means, but for two codes of scales that ggml reads against the standard: 255 of mxfp4, and 0x7f and above of nvfp4.
  */
 #include "ckpt/gguf/gguf_formats.h"
 
@@ -54,7 +54,8 @@ static const block_formats formats[] = {
     {                                                                                                                  \
         .word_bytes = bytes, .per_word = count, .order = order_                                                        \
     }
-/* GROUPS(name, type, element, scale, columns of a group, codes at byte, their word, word of scales, which lie at byte 0) */
+/* GROUPS(name, type, element, scale, columns of a group, byte of codes, their word, word of scales); scales lie at byte
+ * 0. */
 #define GROUPS(name, type, element_, scale_, group, codes_at, codes, scales)                                           \
     { { { .id = name,                                                                                                  \
           .method = "gguf",                                                                                            \
