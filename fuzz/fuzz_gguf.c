@@ -2,8 +2,8 @@
  *
  * fuzz_gguf.c - a whole GGUF file.
  *
- * Promises: every tensor lies inside the file, behind the one before it, and has the size that its shape says; errors name
- * a place in the file.
+ * Promises: every tensor lies inside the file, behind the one before it, and has the size that its shape says;
+ * errors name a place in the file.
  */
 #include "fuzz_targets.h"
 

@@ -3,8 +3,9 @@
  * no_model.c - says what a path seems to be that is no checkpoint directory, and what to pass:
  *
  *     nothing                            a model name of a hub? a typing error?
- *     a file                             one shard, GGUF, a pickle: pass its directory, or use another release
- *     a directory with *.gguf, *.bin     formats that are not supported
+ *     a file                             one shard, damaged GGUF, a pickle: pass its directory, or another release
+ *     a directory with *.gguf            pass one of the files
+ *     a directory with *.bin             a format that is not supported
  *     models--org--name                  the Hugging Face cache: pass one of its snapshots
  *     model_index.json                   a diffusers pipeline: pass one of its parts
  *     a directory with a checkpoint in   pass that
@@ -58,9 +59,19 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 
 /* ---- formats that are not supported ---------------------------------------------------------------- */
 
-static moxie_status is_gguf(const char *path, moxie_error *error)
+/* A file with that name that does not begin so: a GGUF file would have been opened. */
+static moxie_status is_no_gguf(const char *path, moxie_error *error)
 {
-    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1, "GGUF is not read yet; what is: " NEEDED);
+    return mox_fail_file(
+        MOXIE_ERR_FORMAT, error, path, 0,
+        "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "
+        "incomplete; repeat it");
+}
+
+static moxie_status has_gguf(const char *dir, moxie_error *error)
+{
+    return mox_fail_file(MOXIE_ERR_FORMAT, error, dir, -1,
+                         "GGUF files are opened by name: give one of this directory (the first part of a split one)");
 }
 
 static moxie_status is_pickled(const char *path, moxie_error *error)
@@ -81,7 +92,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
         *slash = '\0';
     const char *parent = !slash ? "." : slash == dir ? "/" : dir;
     if (ends_with(path, ".gguf"))
-        return is_gguf(path, error);
+        return is_no_gguf(path, error);
     if (is_pickle(path))
         return is_pickled(path, error);
     if (!S_ISREG(info->st_mode))
@@ -184,7 +195,7 @@ static moxie_status is_folder(const char *dir, moxie_error *error)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
     mox_escape(escaped, sizeof escaped, c.part);
     if (c.gguf)
-        return is_gguf(dir, error);
+        return has_gguf(dir, error);
     if (c.pipeline)
         return mox_fail_file(
             MOXIE_ERR_IO, error, dir, -1,
@@ -240,7 +251,7 @@ moxie_status mox_no_tensors(const char *dir, moxie_error *error)
     if (!list_directory(dir, &c))
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
     if (c.gguf)
-        return is_gguf(dir, error);
+        return has_gguf(dir, error);
     if (c.pickles)
         return is_pickled(dir, error);
     return mox_fail_file(

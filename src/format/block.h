@@ -68,10 +68,13 @@ static inline float mox_block_iq4(int32_t code)
     return (float)levels[code];
 }
 
-/* The two nibbles of a byte that holds weights i and i + half of a run. */
-static inline int32_t mox_block_nibble(const uint8_t *bytes, int32_t half, int32_t i)
+/* Codes of 4 bits: the low nibbles of `half` bytes, then their high nibbles. */
+static inline void mox_block_nibbles(const uint8_t *bytes, int32_t half, int32_t *out)
 {
-    return bytes[i % half] >> (i < half ? 0 : 4) & 15;
+    for (int32_t i = 0; i < half; i++) {
+        out[i] = bytes[i] & 15;
+        out[half + i] = bytes[i] >> 4;
+    }
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * block_grids.h - the code books of ggml's IQ1, IQ2 and IQ3 blocks. An entry stands for 8 weights (IQ1, IQ2: 2 bits each)
- * or 4 weights (IQ3: 3 bits each), the first in the lowest bits. A field numbers a magnitude: 8, 25, 43 in IQ2; -1, 0, 1
- * in IQ1; mox_iq3xxs_levels and mox_iq3s_levels in IQ3.
+ * block_grids.h - the code books of ggml's IQ1, IQ2 and IQ3 blocks. An entry stands for 8 weights (IQ1, IQ2: 2 bits
+ * each) or 4 weights (IQ3: 3 bits each), the first in the lowest bits. A field numbers a magnitude: 8, 25, 43 in IQ2;
+ * -1, 0, 1 in IQ1; mox_iq3xxs_levels and mox_iq3s_levels in IQ3.
  *
  * Source: constants of the GGUF format, from gguf-py 0.19 (gguf.quants), packed anew.
  */

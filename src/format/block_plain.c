@@ -25,35 +25,46 @@ static const int8_t doubled_e2m1[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3,
 void mox_block_q4_0_decode(const uint8_t *block, float *out)
 {
     const float d = mox_block_f16(block);
+    int32_t q[32];
+    mox_block_nibbles(block + 2, 16, q);
     for (int32_t i = 0; i < 32; i++)
-        out[i] = d * (float)(mox_block_nibble(block + 2, 16, i) - 8);
+        out[i] = d * (float)(q[i] - 8);
 }
 
 void mox_block_q4_1_decode(const uint8_t *block, float *out)
 {
     const float d = mox_block_f16(block), m = mox_block_f16(block + 2);
+    int32_t q[32];
+    mox_block_nibbles(block + 4, 16, q);
     for (int32_t i = 0; i < 32; i++)
-        out[i] = d * (float)mox_block_nibble(block + 4, 16, i) + m;
+        out[i] = d * (float)q[i] + m;
 }
 
-/* Weight i of a run of 32 with a fifth bit each: `high` holds those, nibbles follow. */
-static int32_t five_bits(const uint8_t *high, int32_t i)
+/* Codes of 5 bits of 32 weights: four bytes of fifth bits, then nibbles. */
+static void five_bits(const uint8_t *bytes, int32_t *q)
 {
-    return mox_block_nibble(high + 4, 16, i) | (int32_t)(mox_block_u32(high) >> i & 1) << 4;
+    const uint32_t high = mox_block_u32(bytes);
+    mox_block_nibbles(bytes + 4, 16, q);
+    for (int32_t i = 0; i < 32; i++)
+        q[i] |= (int32_t)(high >> i & 1) << 4;
 }
 
 void mox_block_q5_0_decode(const uint8_t *block, float *out)
 {
     const float d = mox_block_f16(block);
+    int32_t q[32];
+    five_bits(block + 2, q);
     for (int32_t i = 0; i < 32; i++)
-        out[i] = d * (float)(five_bits(block + 2, i) - 16);
+        out[i] = d * (float)(q[i] - 16);
 }
 
 void mox_block_q5_1_decode(const uint8_t *block, float *out)
 {
     const float d = mox_block_f16(block), m = mox_block_f16(block + 2);
+    int32_t q[32];
+    five_bits(block + 4, q);
     for (int32_t i = 0; i < 32; i++)
-        out[i] = d * (float)five_bits(block + 4, i) + m;
+        out[i] = d * (float)q[i] + m;
 }
 
 void mox_block_q8_0_decode(const uint8_t *block, float *out)
@@ -66,8 +77,10 @@ void mox_block_q8_0_decode(const uint8_t *block, float *out)
 void mox_block_iq4_nl_decode(const uint8_t *block, float *out)
 {
     const float d = mox_block_f16(block);
+    int32_t q[32];
+    mox_block_nibbles(block + 2, 16, q);
     for (int32_t i = 0; i < 32; i++)
-        out[i] = d * mox_block_iq4(mox_block_nibble(block + 2, 16, i));
+        out[i] = d * mox_block_iq4(q[i]);
 }
 
 /* 2^(e - 128); e 0 and 1 are subnormal. */
@@ -79,8 +92,10 @@ static float half_exponent(uint32_t e)
 void mox_block_mxfp4_decode(const uint8_t *block, float *out)
 {
     const float d = half_exponent(block[0]);
+    int32_t q[32];
+    mox_block_nibbles(block + 1, 16, q);
     for (int32_t i = 0; i < 32; i++)
-        out[i] = d * (float)doubled_e2m1[mox_block_nibble(block + 1, 16, i)];
+        out[i] = d * (float)doubled_e2m1[q[i]];
 }
 
 /* Half of an unsigned e4m3; the sign bit is ignored. */
@@ -96,8 +111,10 @@ void mox_block_nvfp4_decode(const uint8_t *block, float *out)
 {
     for (int32_t s = 0; s < 4; s++) {
         const float d = half_ue4m3(block[s]);
+        int32_t q[16];
+        mox_block_nibbles(block + 4 + 8 * s, 8, q);
         for (int32_t i = 0; i < 16; i++)
-            out[16 * s + i] = d * (float)doubled_e2m1[mox_block_nibble(block + 4 + 8 * s, 8, i)];
+            out[16 * s + i] = d * (float)doubled_e2m1[q[i]];
     }
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/gguf/gguf_header.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/safetensors/tensor_index.h"
 #include "lint/lint_state.h"
@@ -196,8 +197,30 @@ static void check_index(mox_lint *lint, const mox_tensor_index *index, const cha
 
 /* ---- all of it ------------------------------------------------------------------------------------ */
 
+/* A GGUF file and its parts as one shard. */
+static moxie_status open_gguf(mox_lint *lint, moxie_error *error)
+{
+    moxie_error broken = { 0 };
+    lint->gguf = true;
+    lint->shards = mox_calloc(1, sizeof *lint->shards);
+    MOX_FAIL_IF(!lint->shards, MOXIE_ERR_MEMORY, error, "no memory to check %s", lint->dir);
+    lint->shards[0] = (mox_lint_shard) { .name = lint->dir, .path = lint->dir };
+    lint->n_shards = 1;
+    if (mox_tensor_set_open_gguf(lint->dir, false, &lint->shards[0].set, &broken) != MOXIE_OK) {
+        lint->shards[0].set = NULL;
+        mox_lint_unreadable(lint->report, MOX_LINT_UNREADABLE, &broken);
+    } else {
+        lint->n_tensors = mox_tensor_set_count(lint->shards[0].set);
+        lint->report->info.n_files = (int32_t)mox_tensor_set_files(lint->shards[0].set);
+    }
+    enter_all(lint);
+    return MOXIE_OK;
+}
+
 moxie_status mox_lint_files(mox_lint *lint, moxie_error *error)
 {
+    if (mox_is_gguf_file(lint->dir))
+        return open_gguf(lint, error);
     mox_tensor_index index = { 0 };
     const char *path = mox_arena_printf(&lint->arena, "%s/%s", lint->dir, MOX_INDEX_NAME);
     MOX_FAIL_IF(!path, MOXIE_ERR_MEMORY, error, "no memory for a name");

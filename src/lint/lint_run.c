@@ -13,8 +13,10 @@ static bool open_model(mox_lint *lint)
 {
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
     moxie_error error = { 0 };
-    options.tensors = lint->tensors;
-    options.n_tensors = lint->n_tensors;
+    if (!lint->gguf) { /* a GGUF file's tensors are numbered alike when it is opened again */
+        options.tensors = lint->tensors;
+        options.n_tensors = lint->n_tensors;
+    }
     options.allow_unread = 1; /* they are listed, not refused */
     if (mox_model_open(lint->dir, &options, &lint->model, &error) == MOXIE_OK)
         return true;
@@ -68,7 +70,8 @@ static moxie_status check_layers(mox_lint *lint, moxie_error *error)
 static moxie_status check_all(mox_lint *lint, moxie_error *error)
 {
     MOX_TRY(mox_lint_files(lint, error));
-    mox_lint_json(lint);
+    if (!lint->gguf)
+        mox_lint_json(lint);
     if (lint->report->no_memory || !open_model(lint))
         return MOXIE_OK;
     lint->report->info.family = lint->model->family->id;

@@ -20,6 +20,7 @@ typedef struct mox_lint_shard {
 
 typedef struct mox_lint {
     const char *dir;
+    bool gguf; /* `dir` is a GGUF file: one shard, which is all parts of a split one, and no JSON beside it */
     const moxie_lint_options *options;
     moxie_lint *report;
     mox_arena arena;

@@ -149,8 +149,7 @@ static moxie_status check_blocks(const moxie_grid *grid, const char *what, moxie
 static uint8_t *halves_byte(const moxie_grid *grid, int64_t r, int64_t c, uint32_t *shift)
 {
     const moxie_packing p = grid->packing;
-    uint8_t *word =
-        (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + c / p.per_word * grid->col_stride;
+    uint8_t *word = (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + c / p.per_word * grid->col_stride;
     const int64_t run = p.order == MOX_ORDER_HALVES_16 ? 16 : p.per_word, i = c % p.per_word;
     if (p.word_bytes == p.per_word) {
         *shift = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_gguf.c - the reader of GGUF files: every field right, every field wrong, every cut, random damage; names of parts;
- * types that are read as codes and scales mean what their blocks mean.
+ * test_gguf.c - the reader of GGUF files: every field right, every field wrong, every cut, random damage; names of
+ * parts; types that are read as codes and scales mean what their blocks mean.
  *
  * Files are written out here, field by field, and parsed from memory that ends at an inaccessible page.
  */
@@ -142,7 +142,7 @@ static const spec wrong[] = {
     { .says = "GGUF version 1", .version = 1, UNSUPPORTED },
     { .says = "GGUF version 4", .version = 4, UNSUPPORTED },
     { .says = "big-endian", .version = 0x03000000, UNSUPPORTED },
-    { .says = "cut short", .pairs = UINT64_MAX },
+    { .says = "a key has", .pairs = UINT64_MAX },
     { .says = "at most 65535", .key_length = UINT64_MAX },
     { .says = "at most 65535", .key_length = 65536 },
     { .says = "cut short", .key_length = 65535 },
@@ -163,7 +163,7 @@ static const spec wrong[] = {
     { .says = "a power of two", .alignment = 1 << 21 },
     { .says = "5 axes", .axes = 5 },
     { .says = "multiplies to more than 64 bits", .extent = (uint64_t)1 << 63 },
-    { .says = "more than 63 bits", .extent = (uint64_t)1 << 62 },
+    { .says = "more bytes than 63 bits", .extent = (uint64_t)1 << 62 },
     { .says = "not a multiple", .extent = 65 },
     { .says = "cut short", .extent = 1 << 20, .offset = 2228224 },
     { .says = "type 142", .type = 142, UNSUPPORTED },
@@ -172,8 +172,8 @@ static const spec wrong[] = {
     { .says = "overlap", .offset = 128 },
     { .says = "overlap", .offset = 1 },
     { .says = "leave a hole", .offset = UINT64_MAX - 31 },
-    { .says = "cut short", .tensors = UINT64_MAX },
-    { .says = "cut short", .tensors = 1000 },
+    { .says = "the name of a tensor has", .tensors = UINT64_MAX },
+    { .says = "the name of a tensor has", .tensors = 1000 },
 };
 
 static void test_wrong(void **state)

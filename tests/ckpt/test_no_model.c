@@ -20,8 +20,8 @@ static const struct path_case {
     { "", "nowhere", MOXIE_ERR_IO, { "no such directory", "config.json" } },
     { "", "openai/gpt-oss-20b", MOXIE_ERR_IO, { "no such directory", "hub", "download" } },
     { "empty/", "empty", MOXIE_ERR_IO, { "config.json is missing", "safetensors" } },
-    { "g/model.gguf", "g", MOXIE_ERR_UNSUPPORTED, { "GGUF is not read yet", "config.json" } },
-    { "g/model.gguf", "g/model.gguf", MOXIE_ERR_UNSUPPORTED, { "GGUF is not read yet", "config.json" } },
+    { "g/model.gguf", "g", MOXIE_ERR_FORMAT, { "GGUF files are opened by name", "give one" } },
+    { "g/model.gguf", "g/model.gguf", MOXIE_ERR_FORMAT, { "does not begin with", "damaged" } },
     { "gc/config.json={} gc/Q4.GGUF", "gc", MOXIE_ERR_UNSUPPORTED, { "model_type" } },
     { "b/pytorch_model.bin", "b", MOXIE_ERR_UNSUPPORTED, { "pickled", "safetensors" } },
     { "b/pytorch_model.bin", "b/pytorch_model.bin", MOXIE_ERR_UNSUPPORTED, { "pickled", "safetensors" } },
@@ -118,7 +118,7 @@ static void weights_of_other_formats(void **state)
         moxie_status code;
         const char *says;
     } others[] = { { "model-00001-of-00002.bin", MOXIE_ERR_UNSUPPORTED, "pickled" },
-                   { "model-Q4_K_M.gguf", MOXIE_ERR_UNSUPPORTED, "GGUF" },
+                   { "model-Q4_K_M.gguf", MOXIE_ERR_FORMAT, "GGUF" },
                    { "README.md", MOXIE_ERR_IO, "no file *.safetensors" } };
     (void)state;
     for (int i = 0; i < 3; i++) {

@@ -178,8 +178,8 @@ table <<'ROWS'
 3 ~ empty: ~ config.json is missing ~ give a directory ~ inspect empty
 3 ~ fifo: ~ device, pipe or socket ~ give a directory ~ inspect fifo
 3 ~ /dev/zero: ~ device, pipe or socket ~ give a directory ~ inspect /dev/zero
-4 ~ gguf: ~ GGUF is not read ~ what is: ~ inspect gguf
-4 ~ model-Q4_K_M.gguf: ~ GGUF is not read ~ what is: ~ inspect gguf/model-Q4_K_M.gguf
+3 ~ gguf: ~ opened by name ~ give one ~ inspect gguf
+3 ~ model-Q4_K_M.gguf ~ does not begin with ~ damaged ~ inspect gguf/model-Q4_K_M.gguf
 4 ~ pickles: ~ pickled by PyTorch ~ save them as safetensors ~ inspect pickles
 3 ~ hub: ~ Hugging Face cache ~ give "hub/snapshots/1a2b" ~ inspect hub
 3 ~ pipeline: ~ diffusers ~ give one of them, such as "pipeline/text" ~ inspect pipeline
@@ -230,7 +230,7 @@ table <<'ROWS'
 2 ~ --layer ~ -7 ~ from 0 to ~ explain model --layer -7
 3 ~ nowhere: ~ no such directory ~ give a directory ~ explain nowhere
 3 ~ emptyfile: ~ this is a file ~ give a directory ~ explain emptyfile
-4 ~ gguf: ~ GGUF is not read ~ what is: ~ explain gguf
+3 ~ gguf: ~ opened by name ~ give one ~ explain gguf
 3 ~ lies at ~ the file has ~ copy or download it again ~ explain cut
 2 ~ one directory at a time ~ other ~ leave one ~ explain model other
 2 ~ preset "x.x1b ~ there is no ~ synth --list ~ explain --preset "$odd"
@@ -282,7 +282,7 @@ table <<'ROWS'
 3 ~ nowhere: ~ no such directory ~ give a directory ~ run nowhere
 3 ~ empty: ~ config.json is missing ~ give a directory ~ run empty
 3 ~ fifo: ~ device, pipe or socket ~ give a directory ~ run fifo
-4 ~ gguf: ~ GGUF is not read ~ what is: ~ run gguf
+3 ~ gguf: ~ opened by name ~ give one ~ run gguf
 3 ~ lies at ~ the file has ~ copy or download it again ~ run cut
 3 ~ config.json: ~ line 1 ~ damaged or cut short ~ run badjson
 3 ~ none.safetensors: ~ No such file ~ give a file ~ run model --input none.safetensors
@@ -332,7 +332,7 @@ table <<'ROWS'
 3 ~ nowhere: ~ no such directory ~ give a directory ~ diff nowhere
 3 ~ nowhere: ~ no such directory ~ give a directory ~ diff model --against nowhere
 3 ~ int4: ~ shape .*expected|expected ~ same sizes and format ~ diff model --against int4 --layer 0
-4 ~ gguf: ~ GGUF is not read ~ what is: ~ diff model --against gguf
+3 ~ gguf: ~ opened by name ~ give one ~ diff model --against gguf
 3 ~ emptyfile: ~ this is a file ~ give a directory ~ diff model --against emptyfile
 3 ~ lies at ~ the file has ~ copy or download it again ~ diff cut
 3 ~ fifo: ~ device, pipe or socket ~ give a directory ~ diff fifo
@@ -385,7 +385,7 @@ table <<'ROWS'
 3 ~ empty: ~ found a directory ~ give a file ~ bench model --limits empty
 3 ~ nowhere: ~ no such directory ~ give a directory ~ bench nowhere
 3 ~ lies at ~ the file has ~ copy or download it again ~ bench cut
-4 ~ gguf: ~ GGUF is not read ~ what is: ~ bench gguf
+3 ~ gguf: ~ opened by name ~ give one ~ bench gguf
 2 ~ one directory at a time ~ other ~ leave one ~ bench model other
 2 ~ preset "x.x1b ~ there is no ~ synth --list ~ bench --preset "$odd"
 2 ~ MOXIE_MAX_ISA ~ "foo" ~ there are scalar ~ MOXIE_MAX_ISA=foo bench model
@@ -421,7 +421,7 @@ table <<'ROWS'
 3 ~ nowhere: ~ no such directory ~ give a directory ~ prepare nowhere --layout trtllm-mxint4 -o new
 3 ~ emptyfile: ~ this is a file ~ give a directory ~ prepare emptyfile --layout trtllm-mxint4 -o new
 3 ~ fifo: ~ device, pipe or socket ~ give a directory ~ prepare fifo --layout trtllm-mxint4 -o new
-4 ~ gguf: ~ GGUF is not read ~ what is: ~ prepare gguf --layout trtllm-mxint4 -o new
+3 ~ gguf: ~ opened by name ~ give one ~ prepare gguf --layout trtllm-mxint4 -o new
 3 ~ lies at ~ the file has ~ copy or download it again ~ prepare cut --layout trtllm-mxint4 -o new
 3 ~ config.json: ~ line 1 ~ damaged or cut short ~ prepare badjson --layout trtllm-mxint4 -o new
 3 ~ made: ~ exists already ~ name a new directory ~ prepare int4 --layout trtllm-mxint4 -o made

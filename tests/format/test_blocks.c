@@ -134,7 +134,7 @@ static void test_grids(void **state)
     for_each(grids);
 }
 
-static void test_names(void **state)
+static void test_list(void **state)
 {
     (void)state;
 
@@ -156,7 +156,7 @@ int main(void)
         cmocka_unit_test(test_each_block),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_grids),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "prepare.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Lists the model's MoE layers within the range and plans each once, so that a rejection comes before any work. */
 static moxie_status plan_layers(const prepare_options *options, const moxie_model *model, prepare_how *how,
@@ -47,6 +48,16 @@ static moxie_status plan_layers(const prepare_options *options, const moxie_mode
     return status;
 }
 
+static moxie_status refuse_gguf(const prepare_options *options, const moxie_model *model, moxie_error *error)
+{
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_get_info(model, &info, NULL);
+    if (strcmp(info.quant_method, "gguf") != 0)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
+                     "GGUF files are run, not prepared for other engines: prepare the model's release in safetensors");
+}
+
 static moxie_status make_layers(const prepare_options *options, const prepare_how *how, const moxie_model *model,
                                 prepare_partial *partial, const moxie_executor *executor, cli_progress *progress,
                                 prepare_report *report, moxie_error *error)
@@ -82,6 +93,8 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
         status = prepare_check_out(options->out, error);
     if (status == MOXIE_OK)
         status = moxie_model_open(options->dir, &model_options, &model, error);
+    if (status == MOXIE_OK)
+        status = refuse_gguf(options, model, error);
     if (status == MOXIE_OK)
         status = prepare_configs_symmetric(options->dir, &how, error);
     if (status == MOXIE_OK)

@@ -4,8 +4,8 @@
  *
  *     block     | scale | codes | scale | codes | ...     the same bytes, seen as two grids with a block's stride
  *
- * Such a type is the usual quantization by groups, so panels and GPU kernels take it. It means what the block type means,
- * but for two codes of scales that ggml reads against the standard: 255 of mxfp4, and 0x7f and above of nvfp4.
+ * Such a type is the usual quantization by groups, so panels and GPU kernels take it. It means what the block
+ * type means, but for two codes of scales that ggml reads against the standard: 255 of mxfp4, and 0x7f and above of nvfp4.
  */
 #include "ckpt/gguf/gguf_formats.h"
 
@@ -54,7 +54,8 @@ static const block_formats formats[] = {
     {                                                                                                                  \
         .word_bytes = bytes, .per_word = count, .order = order_                                                        \
     }
-/* GROUPS(name, type, element, scale, columns of a group, codes at byte, their word, word of scales, which lie at byte 0) */
+/* GROUPS(name, type, element, scale, columns of a group, byte of codes, their word, word of scales); scales lie at byte
+ * 0. */
 #define GROUPS(name, type, element_, scale_, group, codes_at, codes, scales)                                           \
     { { { .id = name,                                                                                                  \
           .method = "gguf",                                                                                            \
@@ -72,9 +73,10 @@ static const block_formats formats[] = {
                      SCALES(MOX_BLOCK_DTYPE + type, scale_, .packing = scales), EXPERT_SCALE } } } },
 static const block_formats grouped[] = {
     GROUPS("q8_0", 8, MOXIE_I8, MOXIE_F16, 32, 2, WORD(32, 32, MOX_ORDER_HALVES), WORD(2, 1, 0))
-    GROUPS("q4_0", 2, MOXIE_U4B8, MOXIE_F16, 32, 2, WORD(16, 32, MOX_ORDER_HALVES), WORD(2, 1, 0))
-    GROUPS("mxfp4_ggml", 39, MOXIE_F4_E2M1, MOXIE_F8_E8M0, 32, 1, WORD(16, 32, MOX_ORDER_HALVES), WORD(1, 1, 0))
-    GROUPS("nvfp4_ggml", 40, MOXIE_F4_E2M1, MOXIE_F8_E4M3, 16, 4, WORD(32, 64, MOX_ORDER_HALVES_16), WORD(4, 4, 0))
+        GROUPS("q4_0", 2, MOXIE_U4B8, MOXIE_F16, 32, 2, WORD(16, 32, MOX_ORDER_HALVES), WORD(2, 1, 0))
+            GROUPS("mxfp4_ggml", 39, MOXIE_F4_E2M1, MOXIE_F8_E8M0, 32, 1, WORD(16, 32, MOX_ORDER_HALVES), WORD(1, 1, 0))
+                GROUPS("nvfp4_ggml", 40, MOXIE_F4_E2M1, MOXIE_F8_E4M3, 16, 4, WORD(32, 64, MOX_ORDER_HALVES_16),
+                       WORD(4, 4, 0))
 };
 
 enum { GROUPED = sizeof grouped / sizeof grouped[0], FORMATS = sizeof formats / sizeof formats[0] };

@@ -11,6 +11,7 @@
 #include "base/sizes.h"
 #include "ckpt/gguf/gguf_cursor.h"
 #include "ckpt/name_map.h"
+#include "ckpt/safetensors/file.h"
 #include "format/block.h"
 
 enum { MAX_NAME = 1024, MAX_KEY = 65535, MAX_AXES = 4, MAX_ESCAPED = 160 };
@@ -21,6 +22,17 @@ enum { MAX_NAME = 1024, MAX_KEY = 65535, MAX_AXES = 4, MAX_ESCAPED = 160 };
 bool mox_is_gguf(const unsigned char *file, uint64_t size)
 {
     return size >= 4 && memcmp(file, "GGUF", 4) == 0;
+}
+
+bool mox_is_gguf_file(const char *path)
+{
+    moxie_error absent;
+    mox_file file = { 0 };
+    if (mox_file_open(path, false, UINT64_MAX, &file, &absent) != MOXIE_OK)
+        return false;
+    const bool is = mox_is_gguf(file.data, file.size);
+    mox_file_close(&file);
+    return is;
 }
 
 /* ---- values ----------------------------------------------------------------------------------------- */

@@ -6,9 +6,10 @@
  *     pair   key string | type u32 | value            string  length u64 | bytes, UTF-8
  *     info   name string | axes u32 | extents u64, the fastest first | type u32 | offset u64
  *
- * Everything is little endian. Offsets count from the start of the data, which is the next multiple of general.alignment
- * (32 without that key). Tensors lie in the order of their infos, each on such a multiple, without other gaps.
- * Versions 2 and 3 are read; big-endian files are refused. Source: the GGUF format, github.com/ggml-org/ggml docs/gguf.md.
+ * Everything is little endian. Offsets count from the start of the data, which is the next multiple of
+ * general.alignment (32 without that key). Tensors lie in the order of their infos, each on such a multiple, without
+ * other gaps. Versions 2 and 3 are read; big-endian files are refused. Source: the GGUF format,
+ * github.com/ggml-org/ggml docs/gguf.md.
  */
 #ifndef MOX_CKPT_GGUF_HEADER_H
 #define MOX_CKPT_GGUF_HEADER_H
@@ -22,9 +23,11 @@
 
 /* True when the bytes begin like a GGUF file. */
 bool mox_is_gguf(const unsigned char *file, uint64_t size);
+/* True when `path` is a file that begins so. */
+bool mox_is_gguf_file(const char *path);
 
-/* Checks the whole file and appends its tensors to `list`, as mox_safetensors_header_parse() does. Extents of a view are
- * in elements, the slowest first. A block type's dtype is that of format/blocks.def. *metadata becomes an object of the
+/* Checks the whole file and appends its tensors to `list`, as mox_safetensors_header_parse() does. Extents of a view
+ * are in elements, the slowest first. A block type's dtype is that of format/blocks.def. *metadata becomes an object of the
  * pairs, without arrays of strings; the caller owns it. */
 moxie_status mox_gguf_header_parse(unsigned char *file, uint64_t size, const char *path, int32_t shard,
                                    mox_tensor_list *list, json_t **metadata, moxie_error *error);

@@ -13,8 +13,8 @@
 
 /* Number of parts that the metadata of one says; 1 for a file that is not split. */
 moxie_status mox_gguf_split_count(const json_t *metadata, const char *path, int64_t *out, moxie_error *error);
-/* The path of part `part` (from 0) of `count`, made from the path of any; NULL when that is not named like a part, or out
- * of memory. */
+/* The path of part `part` (from 0) of `count`, made from the path of any; NULL when that is not named like a part, or
+ * out of memory. */
 const char *mox_gguf_split_path(const char *path, int64_t part, int64_t count, mox_arena *arena);
 /* The file at `path` is part `part` of `count`. */
 moxie_status mox_gguf_split_check(const json_t *metadata, const char *path, int64_t part, int64_t count,

@@ -91,18 +91,6 @@ static moxie_status load_quant_config(moxie_model *model, const char *dir, moxie
 
 /* ---- GGUF ----------------------------------------------------------------------------------------- */
 
-/* True when `path` is a file that begins like GGUF. */
-static bool is_gguf_file(const char *path)
-{
-    moxie_error absent;
-    mox_file file = { 0 };
-    if (mox_file_open(path, false, UINT64_MAX, &file, &absent) != MOXIE_OK)
-        return false;
-    const bool is = mox_is_gguf(file.data, file.size);
-    mox_file_close(&file);
-    return is;
-}
-
 static moxie_status open_gguf(moxie_model *model, const char *path, const moxie_model_options *options,
                               moxie_error *error)
 {
@@ -237,8 +225,8 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     model->experts_only = options->experts_only != 0;
     model->allow_unread = options->allow_unread != 0;
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
-    MOX_TRY(!options->tensors && is_gguf_file(dir) ? open_gguf(model, dir, options, error)
-                                                   : open_directory(model, dir, options, error));
+    MOX_TRY(!options->tensors && mox_is_gguf_file(dir) ? open_gguf(model, dir, options, error)
+                                                       : open_directory(model, dir, options, error));
     MOX_TRY(mox_model_scan(model, error));
     MOX_TRY(collect_unread_keys(model, error));
     return collect_warnings(model, error);

@@ -159,7 +159,8 @@ float mox_read_input_scale(const mox_match *match, const mox_part_place *place)
 uint64_t mox_match_bytes(const mox_match *match)
 {
     uint64_t bytes = 0;
+    /* Codes and scales of a block type are one tensor, and follow each other. */
     for (int p = 0; p < MOX_MAX_PARTS; p++)
-        bytes += match->parts[p] ? match->parts[p]->bytes : 0;
+        bytes += match->parts[p] && (p == 0 || match->parts[p] != match->parts[p - 1]) ? match->parts[p]->bytes : 0;
     return bytes;
 }

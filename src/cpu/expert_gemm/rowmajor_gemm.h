@@ -65,8 +65,8 @@ int64_t mox_gemm_length(const mox_gemm_segment *segments, int64_t count);
 void mox_gemm_arrange(const mox_rowmajor_matrix *matrix, const mox_gemm_segment *segments, int64_t count,
                       const float *row, float *out);
 
-/* Converts codes of any format to numbers: by blocks, by pairs (4 bits), by table (up to 8 bits), by widening, or one by
- * one. */
+/* Converts codes of any format to numbers: by blocks, by pairs (4 bits), by table (up to 8 bits), by widening, or one
+ * by one. */
 typedef struct mox_gemm_decoder {
     const mox_block *block; /* NULL: the element is no block type */
     const mox_format *format;

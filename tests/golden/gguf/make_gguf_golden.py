@@ -6,6 +6,7 @@
 blocks.safetensors   for every block type 64 blocks, TYPE.blocks u8 [64, bytes], and their weights, TYPE.bits u32 [64, weights],
                      the bits of f32, by gguf.quants.dequantize (0.19); every NaN as 0x7fc00000. gguf-py has no dequantizer
                      of q1_0 and q2_0: theirs is the formula of ggml's dequantize_row, below.
+small.gguf           a model of one small layer; parts-0000N-of-00002.gguf: the same in two parts.
 """
 import json
 import struct
@@ -69,6 +70,30 @@ def write_safetensors(path, tensors, metadata):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def write_model(path, **split):
+    """A layer of gate and up in q8_0 and down in q4_1, the same whatever the parts."""
+    rng = np.random.default_rng(21)
+    experts, hidden, width = 4, 64, 32
+    writer = gguf.GGUFWriter(path, "qwen3moe", **split)
+    writer.add_block_count(1)
+    writer.add_embedding_length(hidden)
+    writer.add_expert_count(experts)
+    writer.add_expert_used_count(2)
+    writer.add_expert_feed_forward_length(width)
+    writer.add_token_list(["a", "b", "c"])
+    types = gguf.GGMLQuantizationType
+    for name, kind, shape in (("gate_inp", types.F32, (experts, hidden)), ("gate_exps", types.Q8_0, (experts, width, hidden)),
+                              ("up_exps", types.Q8_0, (experts, width, hidden)),
+                              ("down_exps", types.Q4_1, (experts, hidden, width))):
+        values = (rng.standard_normal(shape) * 0.1).astype(np.float32)
+        stored = values if kind == types.F32 else gguf.quants.quantize(values, kind)
+        writer.add_tensor(f"blk.0.ffn_{name}.weight", stored, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def main():
     rng = np.random.default_rng(20)
     tensors = {}
@@ -80,6 +105,8 @@ def main():
         tensors[name + ".bits"] = ("U32", bits)
     write_safetensors(sys.argv[1] + "/blocks.safetensors", tensors,
                       {"source": "gguf-py 0.19.0, gguf.quants.dequantize; q1_0 and q2_0: the formula of ggml"})
+    write_model(sys.argv[1] + "/small.gguf")
+    write_model(sys.argv[1] + "/parts.gguf", split_max_tensors=3)
 
 
 np.seterr(all="ignore")
