@@ -14,7 +14,7 @@
  */
 #include <moxie/moxie_cuda.h>
 
-#include "test_adapted.h"
+#include "adapted_layers.h"
 #include "test_cuda_table.h"
 
 #ifdef MOX_TEST_EMULATED
@@ -23,83 +23,158 @@ enum { CONFIGS = 4, QUICK_CONFIGS = 1, LARGEST = 70 };
 enum { CONFIGS = 40, QUICK_CONFIGS = 12, LARGEST = 130 };
 #endif
 
-static int split; /* plans whose W13 does not fuse the activation because of adapters */
-
-static moxie_options cuda_options(const test_adapted *a, moxie_mode mode)
-{
-    moxie_options options = MOXIE_OPTIONS_INIT;
-    options.backend = MOXIE_BACKEND_CUDA;
-    options.mode = mode;
-    options.max_tokens = a->layer.args.tokens + 1;
-    return options;
-}
-
-static void count_split(const moxie_plan *plan)
-{
-    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
-        split += strstr(moxie_plan_step_at(plan, i)->reason, "before which adapters change the result") != NULL;
-}
-
-static void check_bounds(test_adapted *a)
-{
-    moxie_error error = { 0 };
-    test_report report = { 0 };
-    assert_ok(test_plan_check(a->layer.plan, &a->layer.weights, &a->layer.args, &report, &error), &error);
-    if (!(report.worst_ratio <= 1)) {
-        test_adapted_print(&a->layer, &report);
-        fail_msg("a stage is beyond its bound");
-    }
-}
-
-static void check_layer(const test_layer_limits *limits, uint64_t seed, moxie_mode mode)
-{
-    test_rng rng = { seed };
-    test_adapted a = { 0 };
-    moxie_error error = { 0 };
-    test_layer_make(&a.layer, &rng, limits);
-    moxie_options options = cuda_options(&a, mode);
-    assert_ok(test_layer_try(&a.layer, &options, &error), &error);
-    test_adapted_fix_choices(&a);
-    char *without = test_adapted_run(&a);
-    options.max_adapter_rank = a.max_rank = test_adapted_rank(&rng);
-    assert_ok(test_layer_try(&a.layer, &options, &error), &error);
-    count_split(a.layer.plan);
-    test_adapted_set(&a, &rng, 1 + (int32_t)test_below(&rng, 3));
-    check_bounds(&a);
-    test_adapted_compare(&a, without);
-    free(without);
-    test_adapted_free(&a);
-}
-
 static void layers(void **state)
 {
     (void)state;
-    const struct {
-        const char *device;
-        test_layer_limits limits;
-    } kinds[] = { { "sm_80", { .tokens = -1, .largest = LARGEST } },
-                  { "sm_90", { .tokens = -1, .largest = LARGEST, .mma = true } },
-                  { "sm_90", { .tokens = -1, .largest = LARGEST, .decoded = true } },
-                  { "sm_90", { .tokens = -1, .largest = LARGEST, .decoded_acts = true } },
-                  { "sm_90", { .tokens = -1, .largest = LARGEST, .blocks = true } },
-                  { "sm_90", { .tokens = -1, .largest = LARGEST, .to_fp8 = true } } };
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", test_quick() ? QUICK_CONFIGS : CONFIGS);
-    const uint64_t first = test_seed(29601);
-    split = 0;
-    for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
-        test_layer_limits limits = kinds[kind].limits;
-        limits.plain_routing = limits.plain_acts = true;
-        test_cuda_set_device(kinds[kind].device);
-        for (int64_t i = 0; i < configs; i++) {
-            check_layer(&limits, first + (uint64_t)i, i % 2 == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST);
-        }
-    }
+    const int split = adapted_walk(configs, test_seed(29601), LARGEST, test_cuda_set_device);
     assert_true(configs < 2 || split > 0);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------- */
+
+/* A small layer whose tokens 0, 1, 2, ... have adapters 0, 1, none, 0, ... */
+static void make_adapted(test_adapted *a, test_rng *rng)
+{
+    const test_layer_limits limits = { .tokens = 9, .largest = 60, .plain_routing = true, .plain_acts = true };
+    moxie_error error = { 0 };
+    test_layer_make(&a->layer, rng, &limits);
+    moxie_options options = adapted_options(a, MOXIE_MODE_EXACT);
+    options.max_adapter_rank = a->max_rank = 5;
+    assert_ok(test_layer_try(&a->layer, &options, &error), &error);
+    test_adapted_fix_choices(a);
+    test_adapted_set(a, rng, 2);
+    assert_ok(moxie_adapters_enable(a->adapters, 1, 1, &error), &error);
+    for (int64_t t = 0; t < 9; t++)
+        a->ids[t] = t % 3 < 2 ? (int32_t)(t % 3) : -1;
+}
+
+/* A graph of one run. The table's device memory is the host's, so the run's own arrays can be captured. */
+typedef struct captured {
+    const mox_cuda_table *table;
+    const test_adapted *a;
+    void *graph;
+    char *output, *workspace;
+} captured;
+
+static void capture(captured *c, const test_adapted *a)
+{
+    moxie_error error = { 0 };
+    moxie_run_args args = a->layer.args;
+    *c = (captured) { .a = a, .output = calloc(test_layer_output_bytes(&a->layer) + 1, 1) };
+    args.output = c->output;
+    args.workspace_bytes = moxie_plan_workspace_bytes(a->layer.plan);
+    args.workspace = c->workspace = aligned_alloc(256, (args.workspace_bytes + 256) / 256 * 256);
+    assert_ok(mox_cuda_open(&c->table, &error), &error);
+    assert_ok(c->table->capture_begin(NULL, &error), &error);
+    assert_ok(moxie_cuda_plan_run(a->layer.plan, &args, NULL, &error), &error);
+    assert_ok(c->table->capture_end(NULL, &c->graph, &error), &error);
+}
+
+/* The graph's output is that of a run with ids `ids`. */
+static void launch_equals(const captured *c, const int32_t *ids)
+{
+    const size_t bytes = test_layer_output_bytes(&c->a->layer);
+    test_layer now = c->a->layer;
+    now.args.adapter_ids = ids;
+    char *want = test_layer_output(&now, now.plan);
+    memset(c->output, 0xee, bytes);
+    assert_int_equal(c->table->graph_launch(c->graph, NULL, NULL), MOXIE_OK);
+    assert_memory_equal(c->output, want, bytes);
+    free(want);
+}
+
+static void set_random(const test_adapted *a, test_rng *rng, int32_t number, int64_t max_rank)
+{
+    moxie_error error = { 0 };
+    random_adapter adapter;
+    do {
+        random_adapter_make(&adapter, rng, &a->layer.config, max_rank);
+        assert_ok(moxie_adapters_set(a->adapters, number, &adapter.lora, &error), &error);
+        random_adapter_free(&adapter);
+    } while (max_rank > a->max_rank && moxie_adapters_rank(a->adapters, number) <= a->max_rank);
+}
+
+static void table(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(29701) };
+    test_adapted a = { 0 };
+    moxie_error error = { 0 };
+    captured c;
+    make_adapted(&a, &rng);
+    capture(&c, &a);
+    const int32_t first_alone[] = { 0, -1, -1, 0, -1, -1, 0, -1, -1 };
+    launch_equals(&c, a.ids);
+    set_random(&a, &rng, 0, a.max_rank);
+    launch_equals(&c, a.ids);
+    assert_ok(moxie_adapters_enable(a.adapters, 1, 0, &error), &error);
+    launch_equals(&c, first_alone);
+    assert_ok(moxie_adapters_enable(a.adapters, 1, 1, &error), &error);
+    launch_equals(&c, a.ids);
+    for (int64_t t = 1; t < 9; t += 3) /* no such adapters */
+        a.ids[t] = t == 1 ? TEST_MAX_ADAPTERS : t == 4 ? -7 : 5;
+    launch_equals(&c, first_alone);
+    set_random(&a, &rng, 1, 40); /* too large for the plan: none, and new runs are refused */
+    for (int64_t t = 1; t < 9; t += 3)
+        a.ids[t] = 1;
+    assert_int_equal(moxie_plan_run(a.layer.plan, &a.layer.args, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "up to rank 5"));
+    assert_int_equal(c.table->graph_launch(c.graph, NULL, NULL), MOXIE_OK);
+    assert_ok(moxie_adapters_remove(a.adapters, 1, &error), &error);
+    char *large = malloc(test_layer_output_bytes(&a.layer));
+    memcpy(large, c.output, test_layer_output_bytes(&a.layer));
+    launch_equals(&c, first_alone);
+    assert_memory_equal(large, c.output, test_layer_output_bytes(&a.layer));
+    free(large);
+    c.table->graph_destroy(c.graph);
+    free(c.output);
+    free(c.workspace);
+    test_adapted_free(&a);
+}
+
+/* ---- failures --------------------------------------------------------------------------------------------- */
+
+/* Every call of the table fails once. An adapter that could not be replaced or disabled stays as it was. */
+static void failures(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(29801) };
+    test_adapted a = { 0 };
+    random_adapter other;
+    make_adapted(&a, &rng);
+    random_adapter_make(&other, &rng, &a.layer.config, a.max_rank);
+    char *before = test_adapted_run(&a);
+    bool reached = true;
+    for (int n = 1; reached; n++) {
+        moxie_error error = { 0 };
+        moxie_adapters *more = NULL;
+        assert_true(n < 200);
+        test_cuda_fail_at(n);
+        moxie_status status = moxie_adapters_create(a.layer.built, 2, &more, &error);
+        if (status == MOXIE_OK)
+            status = moxie_adapters_set(more, 1, &other.lora, &error);
+        if (status == MOXIE_OK)
+            status = moxie_adapters_enable(more, 1, 0, &error);
+        if (status == MOXIE_OK)
+            status = moxie_adapters_set(a.adapters, 0, &other.lora, &error);
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+        moxie_adapters_destroy(more);
+        char *after = test_adapted_run(&a);
+        assert_int_equal(memcmp(before, after, test_layer_output_bytes(&a.layer)) == 0, reached);
+        free(after);
+    }
+    free(before);
+    random_adapter_free(&other);
+    test_adapted_free(&a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(table, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(failures, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(layers, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,8 +27,8 @@ typedef struct cli_adapters {
         moxie_lora lora;
     } item[CLI_MAX_ADAPTERS];
     moxie_adapters *adapters; /* of one rank's layer, where there are no others */
-    int32_t *ids;    /* [tokens] */
-    int64_t adapted; /* tokens with an adapter */
+    int32_t *ids;             /* [tokens] */
+    int64_t adapted;          /* tokens with an adapter */
 } cli_adapters;
 
 /* Reads the argument of --adapter. */

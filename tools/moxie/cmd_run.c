@@ -130,8 +130,8 @@ static moxie_status run_layer(run_arguments *args, cli_layer *layer, const cli_i
     return cli_layer_run(layer, &batch, error);
 }
 
-static moxie_status run_ranks(run_arguments *args, cli_ranks *ranks, const cli_layer *layer,
-                              const cli_input *input, run_results *out, moxie_error *error)
+static moxie_status run_ranks(run_arguments *args, cli_ranks *ranks, const cli_layer *layer, const cli_input *input,
+                              run_results *out, moxie_error *error)
 {
     cli_batch batch;
     args->layer.max_adapter_rank = cli_adapters_rank(&args->adapters);

@@ -24,6 +24,7 @@ static const command commands[] = {
     { "run", cmd_run, "run one layer on random or given hidden states" },
     { "bench", cmd_bench, "time one layer for several batch sizes, against the floor that this machine sets" },
     { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
+    { "bake", cmd_bake, "merge LoRA adapters into a checkpoint's experts" },
     { "balance", cmd_balance, "which expert lies on which rank, with replicas, so that ranks have equal loads" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
     { "report", cmd_report, "one HTML page about a layer: times, roofline, routing, errors, kernels" },

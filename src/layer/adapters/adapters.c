@@ -65,11 +65,20 @@ static moxie_status check_number(const moxie_adapters *adapters, int32_t number,
     return MOXIE_OK;
 }
 
+static moxie_status write_table(const moxie_adapters *adapters, int32_t number, const mox_adapter *adapter,
+                                moxie_error *error)
+{
+    return on_host(adapters) ? MOXIE_OK : mox_adapters_write_table(adapters, number, adapter, error);
+}
+
 /* `adapter` may be NULL. On failure the old one stays. */
 static moxie_status replace(moxie_adapters *adapters, int32_t number, mox_adapter *adapter, moxie_error *error)
 {
-    if (!on_host(adapters))
-        MOX_TRY(mox_adapters_write_table(adapters, number, adapter, error));
+    const moxie_status status = write_table(adapters, number, adapter, error);
+    if (status != MOXIE_OK) {
+        (void)write_table(adapters, number, adapters->items[number], NULL); /* the copy may have been done */
+        return status;
+    }
     discard(adapters, adapters->items[number]);
     adapters->items[number] = adapter;
     adapters->factors[number] = adapter != NULL ? &adapter->factors : NULL;
@@ -106,11 +115,11 @@ moxie_status mox_adapters_enable(moxie_adapters *adapters, int32_t number, bool 
                 (int)number);
     const bool before = adapter->enabled;
     adapter->enabled = enabled;
-    if (on_host(adapters))
-        return MOXIE_OK;
-    const moxie_status status = mox_adapters_write_table(adapters, number, adapter, error);
-    if (status != MOXIE_OK)
+    const moxie_status status = write_table(adapters, number, adapter, error);
+    if (status != MOXIE_OK) {
         adapter->enabled = before;
+        (void)write_table(adapters, number, adapter, NULL);
+    }
     return status;
 }
 

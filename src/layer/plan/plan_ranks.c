@@ -166,7 +166,8 @@ static void set_columns(const moxie_layer_config *c, mox_ranks *x)
     }
 }
 
-/* Adapters read hidden states. The oracle's own quantizer runs where the rows are. Static scales may differ: mox_plan_ranks_agree() sees. */
+/* Adapters read hidden states. The oracle's own quantizer runs where the rows are. Static scales may differ:
+ * mox_plan_ranks_agree() sees. */
 static bool can_send_codes(const moxie_plan *plan)
 {
     return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host && !plan->ranks->adapted &&

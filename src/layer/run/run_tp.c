@@ -6,8 +6,8 @@
  *     from rank q: pieces [pairs, pieces_q] -> columns [first_q, first_q + cols_q) of out [pairs, cols] f32
  *
  * An act that is not quantized travels in the type of the hidden states: W2 reads act rounded to it, and rounding twice
- * is rounding once. Quantizers and adapters read f32, so then it travels as f32; so does y. An all-to-all with no rows for ranks of
- * other groups does the work of a gather in each group.
+ * is rounding once. Quantizers and adapters read f32, so then it travels as f32; so does y. An all-to-all with no rows
+ * for ranks of other groups does the work of a gather in each group.
  */
 #include "layer/run/run_tp.h"
 

@@ -1,0 +1,116 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# moxie bake: every element of a merged checkpoint against W + s B A computed here, in checkpoints with a tensor for each
+# expert and with 3-D tensors; all other files and tensors keep their bytes; what is refused leaves nothing behind.
+. "$(dirname "$0")/cli_lib.sh"
+command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
+
+cat >"$tmp/check.py" <<'END'
+# check.py write ADAPTER: random factors of layer 0's 16 experts, rank 3, hidden 256, intermediate 128.
+# check.py compare MODEL BAKED: recomputes them and every changed tensor.
+import glob, json, os, random, struct, sys
+
+E, R, H, I, SCALE = 16, 3, 256, 128, 6 / 3
+def f32(x): return struct.unpack('<f', struct.pack('<f', x))[0]
+def bf16(x):
+    bits = struct.unpack('<I', struct.pack('<f', x))[0]
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+def widen(code): return struct.unpack('<f', struct.pack('<I', code << 16))[0]
+def read(path):
+    with open(path, 'rb') as f:
+        n = struct.unpack('<Q', f.read(8))[0]
+        header = json.loads(f.read(n))
+        data = f.read()
+    return {k: (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]])
+            for k, v in header.items() if k != '__metadata__'}
+def read_all(dir):
+    out = {}
+    for path in sorted(glob.glob(dir + '/*.safetensors')):
+        out.update(read(path))
+    return out
+def factors():
+    rng = random.Random(1)
+    sizes = {'gate_proj': (I, H), 'up_proj': (I, H), 'down_proj': (H, I)}
+    draw = lambda rows, cols: [[f32(rng.uniform(-1, 1) / 8) for _ in range(cols)] for _ in range(rows)]
+    return {(e, p): (draw(R, k), draw(n, R)) for e in range(E) for p, (n, k) in sizes.items() if e != 5}
+def write(dir):
+    header, blobs, at = {}, [], 0
+    for (e, p), ab in factors().items():
+        for which, m in zip('AB', ab):
+            blob = b''.join(struct.pack('<%df' % len(row), *row) for row in m)
+            header['base_model.model.model.layers.0.mlp.experts.%d.%s.lora_%s.weight' % (e, p, which)] = {
+                'dtype': 'F32', 'shape': [len(m), len(m[0])], 'data_offsets': [at, at + len(blob)]}
+            blobs.append(blob)
+            at += len(blob)
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    with open(dir + '/adapter_model.safetensors', 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text + b''.join(blobs))
+# All weights of an expert's matrix [N][K] as codes, from either way to store them.
+def matrix(tensors, e, p, n, k):
+    prefix = [t for t in tensors if '.experts.' in t and 'down_proj' in t and 'bias' not in t][0].split('experts.')[0] + 'experts.'
+    single = prefix + '%d.%s.weight' % (e, p)
+    if single in tensors:
+        codes = struct.unpack('<%dH' % (n * k), tensors[single][2])
+        return [codes[r * k:(r + 1) * k] for r in range(n)]
+    name = prefix + ('down_proj' if p == 'down_proj' else 'gate_up_proj')
+    dtype, shape, data = tensors[name]
+    rows, cols = shape[1], shape[2]
+    size = rows * cols
+    codes = struct.unpack('<%dH' % size, data[2 * e * size:2 * (e + 1) * size])
+    if p == 'down_proj':          # gpt-oss: [E, I, H]
+        return [[codes[c * cols + r] for c in range(k)] for r in range(n)]
+    first = 0 if p == 'gate_proj' else 1  # [E, H, 2 I], gate and up alternate
+    return [[codes[c * cols + 2 * r + first] for c in range(k)] for r in range(n)]
+def compare(model, baked):
+    before, after = read_all(model), read_all(baked)
+    assert set(before) == set(after), 'other tensors'
+    for name in before:
+        changes = 'experts.' in name and 'bias' not in name
+        assert changes or before[name] == after[name], name + ' changed'
+    worst = 0
+    for e in range(E):
+        for p, (n, k) in {'gate_proj': (I, H), 'up_proj': (I, H), 'down_proj': (H, I)}.items():
+            w, got = matrix(before, e, p, n, k), matrix(after, e, p, n, k)
+            ab = factors_of.get((e, p))
+            if ab is None:
+                assert w == got, 'expert %d has no factors, and changed' % e
+                continue
+            a, b = ab
+            for r in range(0, n, 5):
+                for c in range(0, k, 3):
+                    exact = widen(w[r][c]) + SCALE * sum(b[r][i] * a[i][c] for i in range(R))
+                    low, high = bf16(f32(exact - abs(exact) * 1e-6)), bf16(f32(exact + abs(exact) * 1e-6))
+                    assert got[r][c] in (low, high), '%s of expert %d [%d, %d]' % (p, e, r, c)
+factors_of = factors()
+if sys.argv[1] == 'write':
+    write(sys.argv[2])
+else:
+    compare(sys.argv[2], sys.argv[3])
+END
+
+mkdir "$tmp/adapter"
+echo '{"peft_type": "LORA", "r": 3, "lora_alpha": 6}' >"$tmp/adapter/adapter_config.json"
+python3 "$tmp/check.py" write "$tmp/adapter"
+for preset in qwen3-30b-a3b gpt-oss-20b; do
+    synth "$preset" bf16 "$tmp/$preset"
+    echo "a note" >"$tmp/$preset/notes.txt"
+    expect 0 "1 adapter of 1 layer merged" "$moxie" bake "$tmp/$preset" --adapter "a=$tmp/adapter" -o "$tmp/$preset.baked"
+    python3 "$tmp/check.py" compare "$tmp/$preset" "$tmp/$preset.baked" || fail "$preset: not W + s B A"
+    for file in config.json notes.txt; do
+        cmp "$tmp/$preset/$file" "$tmp/$preset.baked/$file" || fail "$preset: $file differs"
+    done
+    expect 0 "" "$moxie" run "$tmp/$preset.baked" --tokens 2
+done
+expect 0 '"relative_error": 0.0' "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/json" --json
+
+# Refused, and nothing is left.
+expect 3 "not empty" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/json"
+expect 2 "an adapter is needed" "$moxie" bake "$tmp/qwen3-30b-a3b" -o "$tmp/none"
+expect 2 "where to" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter"
+synth qwen3-30b-a3b awq "$tmp/awq"
+expect 4 "are quantized" "$moxie" bake "$tmp/awq" --adapter "a=$tmp/adapter" -o "$tmp/none"
+[ ! -e "$tmp/none" ] || fail "a refused merge left $(ls "$tmp/none")"
+sed -i 's/layers\.0\./layers.7./g' "$tmp/adapter/adapter_model.safetensors"
+expect 3 "no adapter has factors" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/none"
+finish

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * adapted_layers.h - random layers whose tokens have adapters, on the cuda back end: every stage within its bound of
+ * the oracle; bytes of tokens that depend on their own adapter alone, and are those of a plan without adapters where they
+ * have none, also where that fuses the activation.
+ */
+#ifndef ADAPTED_LAYERS_H
+#define ADAPTED_LAYERS_H
+
+#include <string.h>
+
+#include "test_adapted.h"
+
+static inline moxie_options adapted_options(const test_adapted *a, moxie_mode mode)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.mode = mode;
+    options.max_tokens = a->layer.args.tokens + 1;
+    return options;
+}
+
+/* Whether W13 does not fuse the activation because of adapters. */
+static inline int adapted_is_split(const moxie_plan *plan)
+{
+    int split = 0;
+    for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
+        split = split || strstr(moxie_plan_step_at(plan, i)->reason, "before which adapters change the result") != NULL;
+    return split;
+}
+
+static inline void adapted_check_bounds(test_adapted *a)
+{
+    moxie_error error = { 0 };
+    test_report report = { 0 };
+    assert_ok(test_plan_check(a->layer.plan, &a->layer.weights, &a->layer.args, &report, &error), &error);
+    if (!(report.worst_ratio <= 1)) {
+        test_adapted_print(&a->layer, &report);
+        fail_msg("a stage is beyond its bound");
+    }
+}
+
+/* Returns whether the plan is split. */
+static inline int adapted_check_layer(const test_layer_limits *limits, uint64_t seed, moxie_mode mode)
+{
+    test_rng rng = { seed };
+    test_adapted a = { 0 };
+    moxie_error error = { 0 };
+    test_layer_make(&a.layer, &rng, limits);
+    moxie_options options = adapted_options(&a, mode);
+    assert_ok(test_layer_try(&a.layer, &options, &error), &error);
+    test_adapted_fix_choices(&a);
+    char *without = test_adapted_run(&a);
+    options.max_adapter_rank = a.max_rank = test_adapted_rank(&rng);
+    assert_ok(test_layer_try(&a.layer, &options, &error), &error);
+    const int split = adapted_is_split(a.layer.plan);
+    test_adapted_set(&a, &rng, 1 + (int32_t)test_below(&rng, 3));
+    adapted_check_bounds(&a);
+    test_adapted_compare(&a, without);
+    free(without);
+    test_adapted_free(&a);
+    return split;
+}
+
+/* Layers for the simple kernels and for Hopper's, `configs` of each kind. `set_device`: chooses the table's device;
+ * NULL: a GPU is what it is. Returns how many plans were split. */
+static inline int adapted_walk(int64_t configs, uint64_t first, int64_t largest, void (*set_device)(const char *preset))
+{
+    const struct {
+        const char *device;
+        test_layer_limits limits;
+    } kinds[] = { { "sm_80", { .tokens = -1, .largest = largest } },
+                  { "sm_90", { .tokens = -1, .largest = largest, .mma = true } },
+                  { "sm_90", { .tokens = -1, .largest = largest, .decoded = true } },
+                  { "sm_90", { .tokens = -1, .largest = largest, .decoded_acts = true } },
+                  { "sm_90", { .tokens = -1, .largest = largest, .blocks = true } },
+                  { "sm_90", { .tokens = -1, .largest = largest, .to_fp8 = true } } };
+    int split = 0;
+    for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
+        test_layer_limits limits = kinds[kind].limits;
+        limits.plain_routing = limits.plain_acts = true;
+        if (set_device != NULL)
+            set_device(kinds[kind].device);
+        for (int64_t i = 0; i < configs; i++)
+            split += adapted_check_layer(&limits, first + (uint64_t)i, i % 2 == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST);
+    }
+    return split;
+}
+
+#endif

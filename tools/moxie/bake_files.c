@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bake_files.c - the output of `moxie bake`: every file of the checkpoint's directory, shards with merged experts.
+ * config.json comes last, so a directory without it is one that was interrupted.
+ */
+#include "bake.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_COPIED (UINT64_C(1) << 30)
+static const char LAST[] = "config.json";
+
+typedef struct names {
+    char **at;
+    int count;
+} names;
+
+static void free_names(names *n)
+{
+    for (int i = 0; i < n->count; i++)
+        free(n->at[i]);
+    free(n->at);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The regular files of a directory, sorted; others, and subdirectories, are left out. */
+static moxie_status list(const char *dir, names *out, moxie_error *error)
+{
+    char path[8192];
+    struct stat info;
+    DIR *listing = opendir(dir);
+    if (!listing)
+        return cli_error(MOXIE_ERR_IO, error, dir, "cannot be listed: %s", strerror(errno));
+    for (const struct dirent *entry; (entry = readdir(listing));) {
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+            continue;
+        const size_t bytes = strlen(entry->d_name) + 1;
+        out->at = cli_realloc(out->at, (size_t)(out->count + 1) * sizeof *out->at);
+        out->at[out->count++] = memcpy(cli_alloc(bytes), entry->d_name, bytes);
+    }
+    closedir(listing);
+    qsort(out->at, (size_t)out->count, sizeof *out->at, by_name);
+    return MOXIE_OK;
+}
+
+static bool is_shard(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 12 && strcmp(name + length - 12, ".safetensors") == 0;
+}
+
+static moxie_status copy_file(const char *from, const char *to, moxie_error *error)
+{
+    char *data = NULL;
+    uint64_t bytes = 0;
+    moxie_status status = moxie_file_read(from, MAX_COPIED, &data, &bytes, error);
+    if (status == MOXIE_OK)
+        status = moxie_file_write(to, data, bytes, error);
+    moxie_file_free(data);
+    return status;
+}
+
+/* ---- a shard --------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const moxie_tensor *t)
+{
+    uint64_t elements = 1;
+    for (int32_t i = 0; i < t->rank; i++)
+        elements *= (uint64_t)t->shape[i];
+    return elements * (uint64_t)moxie_dtype_bits(t->dtype) / 8;
+}
+
+static moxie_status describe(const bake *b, const moxie_tensor_file *file, const char *path, int64_t i,
+                             moxie_sealed_tensor *out, moxie_error *error)
+{
+    moxie_tensor view;
+    const char *name;
+    const moxie_status status = moxie_tensor_file_at(file, i, &name, &view);
+    if (status == MOXIE_OK && view.dtype == MOXIE_DTYPE_NONE)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "tensor %s has a type or rank that cannot be written",
+                         cli_printable(name));
+    *out = (moxie_sealed_tensor) { .name = name, .dtype = view.dtype, .rank = view.rank, .pieces = 1 };
+    memcpy(out->shape, view.shape, sizeof out->shape);
+    if (bake_layer_of(b, name) >= 0 && view.rank == 3 && view.shape[0] > 0)
+        out->pieces = view.shape[0];
+    return status;
+}
+
+static moxie_status put_tensor(bake *b, const moxie_tensor_file *file, int64_t i, const moxie_sealed_tensor *t,
+                               moxie_sealed_writer *writer, moxie_error *error)
+{
+    moxie_tensor view;
+    const int64_t layer = bake_layer_of(b, t->name);
+    moxie_status status = moxie_tensor_file_at(file, i, NULL, &view);
+    const uint64_t bytes = bytes_of(&view) / (uint64_t)t->pieces;
+    char *piece = layer >= 0 ? cli_alloc(bytes + 1) : NULL;
+    for (int64_t p = 0; p < t->pieces && status == MOXIE_OK; p++) {
+        const uint64_t first = (uint64_t)p * bytes;
+        const char *from = (const char *)view.data + first;
+        if (piece) {
+            memcpy(piece, from, bytes);
+            status = bake_piece(b, layer, t->name, first, bytes, piece, error);
+        }
+        if (status == MOXIE_OK)
+            status = moxie_sealed_writer_put(writer, i, p, piece ? piece : from, error);
+        moxie_tensor_file_release_pages(file, from, bytes);
+    }
+    free(piece);
+    return status;
+}
+
+static moxie_status write_shard(bake *b, const char *from, const char *to, moxie_error *error)
+{
+    moxie_tensor_file *file = NULL;
+    moxie_sealed_writer *writer = NULL;
+    moxie_status status = moxie_tensor_file_open(from, 0, &file, error);
+    if (status != MOXIE_OK)
+        return status;
+    const int64_t count = moxie_tensor_file_count(file);
+    const char *format = moxie_tensor_file_metadata(file, "format");
+    const char *const metadata[] = { "format", format };
+    moxie_sealed_tensor *tensors = cli_alloc((size_t)(count + 1) * sizeof *tensors);
+    for (int64_t i = 0; i < count && status == MOXIE_OK; i++)
+        status = describe(b, file, from, i, &tensors[i], error);
+    if (status == MOXIE_OK)
+        status = moxie_sealed_writer_open(to, tensors, count, metadata, format ? 1 : 0, &writer, error);
+    for (int64_t i = 0; i < count && status == MOXIE_OK; i++)
+        status = put_tensor(b, file, i, &tensors[i], writer, error);
+    if (status == MOXIE_OK)
+        status = moxie_sealed_writer_finish(writer, error);
+    else
+        moxie_sealed_writer_abandon(writer);
+    free(tensors);
+    moxie_tensor_file_close(file);
+    return status;
+}
+
+/* ---- the directory --------------------------------------------------------------------------------------- */
+
+static moxie_status write_one(bake *b, const char *name, moxie_error *error)
+{
+    char from[8192], to[8192];
+    snprintf(from, sizeof from, "%s/%s", b->dir, name);
+    snprintf(to, sizeof to, "%s/%s", b->out, name);
+    return is_shard(name) ? write_shard(b, from, to, error) : copy_file(from, to, error);
+}
+
+static moxie_status write_all(bake *b, const names *files, int *written, moxie_error *error)
+{
+    cli_progress progress;
+    moxie_status status = MOXIE_OK;
+    cli_progress_begin(&progress, "bake");
+    for (int i = 0; i < files->count && status == MOXIE_OK; i++) {
+        if (strcmp(files->at[i], LAST) != 0)
+            status = write_one(b, files->at[i], error);
+        *written = i + 1;
+        cli_progress_show(&progress, (uint64_t)i + 1, (uint64_t)files->count);
+    }
+    if (status == MOXIE_OK)
+        status = bake_end(b, error);
+    if (status == MOXIE_OK)
+        status = write_one(b, LAST, error);
+    cli_progress_end(&progress);
+    return status;
+}
+
+/* After a failure. */
+static void remove_all(const bake *b, const names *files, int written, bool created)
+{
+    char path[8192];
+    for (int i = 0; i < written; i++) {
+        snprintf(path, sizeof path, "%s/%s", b->out, files->at[i]);
+        unlink(path);
+    }
+    if (created)
+        rmdir(b->out);
+}
+
+static moxie_status check_empty(const char *dir, moxie_error *error)
+{
+    names there = { 0 };
+    moxie_status status = list(dir, &there, error);
+    if (status == MOXIE_OK && there.count > 0)
+        status = cli_error(MOXIE_ERR_IO, error, dir, "the directory is not empty: %s is in it; name a new one",
+                           cli_printable(there.at[0]));
+    free_names(&there);
+    return status;
+}
+
+moxie_status bake_write(bake *b, moxie_error *error)
+{
+    names files = { 0 };
+    int fd = -1, created = 0, written = 0;
+    moxie_status status = list(b->dir, &files, error);
+    if (status == MOXIE_OK)
+        status = moxie_directory_lock(b->out, 1, &fd, &created, error);
+    if (status == MOXIE_OK && fd >= 0) {
+        status = check_empty(b->out, error);
+        if (status == MOXIE_OK) {
+            status = write_all(b, &files, &written, error);
+            if (status != MOXIE_OK)
+                remove_all(b, &files, written, created != 0);
+        }
+        close(fd);
+    }
+    free_names(&files);
+    return status;
+}
