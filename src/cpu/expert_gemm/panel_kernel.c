@@ -26,6 +26,23 @@ mox_act_scaling mox_panel_act_scaling(const moxie_quant *act, int64_t cols)
     return mox_act_group_cols(act, cols) < cols ? MOX_ACT_GROUPED : MOX_ACT_BY_ROW;
 }
 
+mox_panel_multiply_fn mox_panel_absent(mox_rejection *why, const char *target)
+{
+    mox_reject(why, "compile the library for it", "is for %s, which this build leaves out", target);
+    return NULL;
+}
+
+mox_panel_multiply_fn mox_panel_variant_of(const mox_panel_variants *variants, const moxie_quant *weight, int64_t cols)
+{
+    const bool zeros = weight->has_zero != 0, by_16 = mox_panel_step_cols(weight, cols) < MOX_PANEL_STEP;
+    for (size_t i = 0; i < variants->count; i++) {
+        const mox_panel_variant *v = &variants->of[i];
+        if (v->zeros == zeros && mox_element_decodes_as(weight->element, zeros, v->element))
+            return by_16 ? v->by_16 : v->multiply;
+    }
+    return NULL;
+}
+
 static bool is_multiple(int64_t a, int64_t b)
 {
     return a % b == 0 || b % a == 0;

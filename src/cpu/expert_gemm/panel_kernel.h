@@ -74,6 +74,24 @@ typedef struct mox_panel_rows {
  * kernel's scratch_bytes() said, and belongs to the calling thread. MXCSR is left as it was, and no tile is left
  * configured. */
 
+/* A plan may be made on a processor that lacks a kernel's instructions. So a kernel's bind() and scratch_bytes() lie in
+ * files that are compiled for any processor (<isa>_plan.c), and files with an instruction set's flags export only what
+ * runs: a function, or a list of variants. Where the build lacks the instructions, that is NULL or an empty list. */
+typedef struct mox_panel_variant {
+    moxie_dtype element;                   /* and all formats that decode alike (mox_element_decodes_as) */
+    bool zeros;                            /* the weights have zero points */
+    mox_panel_multiply_fn multiply, by_16; /* by_16: for weight groups of 16 columns; NULL: there is none */
+} mox_panel_variant;
+typedef struct mox_panel_variants {
+    const mox_panel_variant *of;
+    size_t count;
+} mox_panel_variants;
+/* The variant for weights of `cols` columns; NULL: there is none. */
+mox_panel_multiply_fn mox_panel_variant_of(const mox_panel_variants *variants, const moxie_quant *weight, int64_t cols);
+
+/* Rejects for a kernel whose instructions this build lacks, and returns NULL. `target`: what to compile for. */
+mox_panel_multiply_fn mox_panel_absent(mox_rejection *why, const char *target);
+
 /* True when segments are whole steps, as every panel kernel needs it. Weight groups: 16 columns (without activation
  * scales), multiples of 32, or whole rows. Activation groups: multiples of 32, or whole rows. One of the two sizes is a
  * multiple of the other. */

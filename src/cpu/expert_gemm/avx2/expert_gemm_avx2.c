@@ -8,15 +8,14 @@
  *                 integers where that is exact (int_dot_avx2.h)
  *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers
  *
- * Here are one variant per decode class, the scratch, and what a call does first. With one row of activations decoding
- * dominates: 4-bit codes take 19 instructions on the three vector ports for 8 multiply-adds. With many rows the
- * multiply-adds dominate.
+ * Here are one variant per decode class, and what a call does first; avx2_plan.c has the choice and the scratch. With
+ * one row of activations decoding dominates: 4-bit codes take 19 instructions on the three vector ports for 8
+ * multiply-adds. With many rows the multiply-adds dominate.
  */
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/avx2/avx2_plan.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include "base/carver.h"
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
@@ -128,19 +127,7 @@ static void all_narrow(const mox_ymm_job *j, mox_decode_class decode)
 
 static mox_ymm_int_dot_fn int_dot_products(void)
 {
-    return mox_cpu()->avx_vnni && mox_ymm_int_dot_avxvnni != NULL ? mox_ymm_int_dot_avxvnni : mox_ymm_int_dot_avx2;
-}
-
-/* Up to how many rows integers are faster. Limbs without AVX-VNNI: only as many as are multiplied while decoding. */
-static int64_t int_dot_max_rows(bool bytes)
-{
-    return int_dot_products() == mox_ymm_int_dot_avx2 && !bytes ? MOX_YMM_NARROW : MOX_PANEL_BLOCK;
-}
-
-/* Upper limit of the steps in a row; 0 for formats that are never multiplied as integers. */
-static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
-{
-    return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
+    return mox_ymm_has_vnni() ? mox_ymm_int_dot_avxvnni : mox_ymm_int_dot_avx2;
 }
 
 /* False when floats are faster: when integers are exact in hardly any step. Never for bytes. */
@@ -148,7 +135,7 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
 {
     const int64_t rows = j->a->rows;
     mox_panel_counts format;
-    if (rows > int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
+    if (rows > mox_ymm_int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
     j->counts = mox_half_both(format.counts);
     const mox_ymm_int_dot_format int_format = { .h = format.h,
@@ -164,33 +151,13 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
-typedef struct scratch {
-    mox_ymm_int_dot_head *head;
-    float *scale, *zero;
-} scratch;
-
-static void lay_out(mox_carver *carver, bool bytes, moxie_dtype element, int64_t cols, int64_t groups, mox_ymm_job *j,
-                    scratch *sc)
-{
-    const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS;
-    const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
-    const int64_t rows = int_dot_max_rows(bytes);
-    sc->head = mox_carve(carver, 1, sizeof *sc->head);
-    j->limbs = mox_carve(carver, (uint64_t)(rows * steps), 2 * MOX_YMM_INT_DOT_LINE);
-    j->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(rows));
-    j->slab = mox_carve(carver, MOX_YMM_SLAB * 2 * MOX_YMM_HALF, sizeof *j->slab);
-    j->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_YMM_WIDTH, sizeof *j->part);
-    sc->scale = mox_carve(carver, floats, sizeof *sc->scale);
-    sc->zero = mox_carve(carver, floats, sizeof *sc->zero);
-}
-
 static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
 {
     return mox_min_i64(mox_ceil_div(cols, step), steps);
 }
 
 static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
-                    const scratch *sc)
+                    const mox_ymm_scratch *sc)
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     const int64_t step = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
@@ -213,6 +180,10 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
     }
     j->scale = sc->scale;
     j->zero = sc->zero;
+    j->slab = sc->slab;
+    j->part = sc->part;
+    j->limbs = sc->limbs;
+    j->order = sc->order;
     for (int64_t r = 0; r < j->a->rows; r++)
         memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
 }
@@ -222,8 +193,8 @@ static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quan
 {
     mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .bytes = bytes, .c = c, .mxcsr = _mm_getcsr() };
     mox_carver carver = mox_carver_of(base);
-    scratch sc;
-    lay_out(&carver, bytes, weight->element, m->cols, m->groups, &j, &sc);
+    mox_ymm_scratch sc;
+    mox_ymm_lay_out(&carver, bytes, weight->element, m->cols, m->groups, &sc);
     prepare(&j, m, weight, panel, &sc);
     const mox_decode_class decode = (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
@@ -248,47 +219,10 @@ static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight,
     multiply_any(true, m, weight, panel, panels, a, c, base);
 }
 
-/* ---- choice ------------------------------------------------------------------------------------- */
-
-mox_panel_multiply_fn mox_expert_gemm_avx2_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const moxie_quant *weight = problem->weight;
-    if (mox_decode_class_of(weight->element, weight->has_zero != 0) < 0) {
-        mox_reject(why, "quantize the weights, or store them in 16 bits", "cannot decode %s",
-                   mox_quant_dtype_name(weight->element));
-        return NULL;
-    }
-    return mox_panel_admit_floats(problem, why) ? multiply : NULL;
-}
-
-mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    return mox_panel_admit_bytes(problem, why) ? multiply_bytes : NULL;
-}
-
-static uint64_t bytes_of_scratch(bool bytes, const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    mox_carver carver = mox_carver_of(NULL);
-    mox_ymm_job unused;
-    scratch sc;
-    lay_out(&carver, bytes, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), &unused, &sc);
-    return carver.used;
-}
-
-uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    return bytes_of_scratch(false, problem);
-}
-
-uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    return bytes_of_scratch(true, problem);
-}
+const mox_panel_multiply_fn mox_avx2_fma_multiply = multiply, mox_avx2_bytes_multiply = multiply_bytes;
 
 #else
 
-MOX_PANEL_GEMM_ABSENT(avx2_fma, "x86-64 with AVX2, FMA and F16C")
-MOX_PANEL_GEMM_ABSENT(avx2_bytes, "x86-64 with AVX2, FMA and F16C")
+const mox_panel_multiply_fn mox_avx2_fma_multiply = NULL, mox_avx2_bytes_multiply = NULL;
 
 #endif

@@ -5,18 +5,15 @@
  *
  *     c[r, n] = sum over segments of  (sum over its columns k of a[r, k] (w[n, k] - zero[n])) [* sa[r]] * sw[n]
  *
- * Here are the scratch, the sums of the activations over each segment, which zero points multiply, and the choice.
+ * Here are the sums of the activations over each segment, which zero points multiply; avx2_plan.c has the choice and
+ * the scratch.
  */
 #include "cpu/expert_gemm/avx2/panel_int8_avx2.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 
-#include "base/carver.h"
 #include "cpu/expert_gemm/panel_scales.h"
 #include "pack/panel/element_traits.h"
-
-/* Columns of a segment: columns * 255 * 128 must stay below 2^31. */
-enum { MAX_COLS = 65536 };
 
 void mox_int8_panels_avx2(const mox_int8_job *j)
 {
@@ -24,19 +21,6 @@ void mox_int8_panels_avx2(const mox_int8_job *j)
 }
 
 /* ---- one call ------------------------------------------------------------------------------------ */
-
-typedef struct scratch {
-    float *scale;
-    int32_t *zero, *sums;
-} scratch;
-
-static void lay_out(mox_carver *carver, int64_t groups, int64_t segments, scratch *out)
-{
-    const uint64_t values = 2 * (uint64_t)groups * MOX_PANEL_ROWS;
-    out->scale = mox_carve(carver, values, sizeof *out->scale);
-    out->zero = mox_carve(carver, values, sizeof *out->zero);
-    out->sums = mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)segments, sizeof *out->sums);
-}
 
 /* Adds 16 codes, counted from -128, to the halves of `total`. */
 static __m128i add_16(const int8_t *a, __m128i total)
@@ -71,7 +55,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
                      const mox_panel_rows *a, float *c, void *base)
 {
     mox_carver carver = mox_carver_of(base);
-    scratch sc;
+    mox_int8_scratch sc;
     mox_int8_job j = { .matrix = m, .a = a, .panels = panels, .c = c, .scaled = m->scale_lanes > 0 };
     j.codes = m->panels + (uint64_t)panel * m->panel_bytes;
     j.flip = mox_element_sign_bits(weight->element);
@@ -82,7 +66,7 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     j.act_quads = a->scales != NULL ? quads_of(a->group_cols, j.quads) : j.quads;
     j.segment_quads = mox_min_i64(j.group_quads, j.act_quads);
     j.segments = mox_ceil_div(j.quads, j.segment_quads);
-    lay_out(&carver, m->groups, j.segments, &sc);
+    mox_int8_lay_out(&carver, m->groups, j.segments, &sc);
     for (int p = 0; p < panels; p++) {
         const uint8_t *counts = j.codes + (uint64_t)p * m->panel_bytes + m->zero_at;
         mox_panel_scales(m, weight->scale, panel + p, sc.scale + p * j.panel_values);
@@ -101,49 +85,10 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- choice ------------------------------------------------------------------------------------- */
-
-/* Columns of a segment. */
-static int64_t segment_cols(const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem), weight = mox_group_cols(problem->weight, cols);
-    const bool grouped = mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED;
-    return grouped ? mox_min_i64(weight, mox_act_group_cols(problem->act, cols)) : weight;
-}
-
-mox_panel_multiply_fn mox_expert_gemm_avx2_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const moxie_quant *weight = problem->weight, *act = problem->act;
-    if (mox_panel_order_of(weight->element) != MOX_PANEL_QUADS) {
-        mox_reject(why, "quantize the weights to i8 or u8b128", "multiplies 8-bit integer weights, these are %s",
-                   mox_quant_dtype_name(weight->element));
-        return NULL;
-    }
-    if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
-        mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
-                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
-        return NULL;
-    }
-    if (segment_cols(problem) > MAX_COLS) {
-        mox_reject(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %d columns exactly in int32, these have %lld", MAX_COLS,
-                   (long long)segment_cols(problem));
-        return NULL;
-    }
-    return multiply;
-}
-
-uint64_t mox_expert_gemm_avx2_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    mox_carver carver = mox_carver_of(NULL);
-    scratch unused;
-    lay_out(&carver, mox_scale_cols(problem->weight, cols), mox_ceil_div(cols, segment_cols(problem)), &unused);
-    return carver.used;
-}
+const mox_panel_multiply_fn mox_avx2_int8_multiply = multiply;
 
 #else
 
-MOX_PANEL_GEMM_ABSENT(avx2_int8, "x86-64 with AVX2 and FMA")
+const mox_panel_multiply_fn mox_avx2_int8_multiply = NULL;
 
 #endif

@@ -3,13 +3,11 @@
  * expert_gemm_int_dot_avxvnni.c - the integer products of kernels avx2_fma and avx2_bytes (int_dot_avx2.h), compiled
  * for processors with AVX-VNNI: VPDPBUSD multiplies and adds four bytes in one instruction.
  */
-#include "cpu/expert_gemm/panel_kernel.h"
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-
-#include "cpu/expert_gemm/avx2/int_dot_avx2.h"
+#include "cpu/expert_gemm/avx2/avx2_plan.h"
 
 #ifdef __AVXVNNI__
+
+#include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 
 static void all(const mox_ymm_job *job)
 {
@@ -22,5 +20,4 @@ const mox_ymm_int_dot_fn mox_ymm_int_dot_avxvnni = all;
 
 const mox_ymm_int_dot_fn mox_ymm_int_dot_avxvnni = NULL;
 
-#endif
 #endif

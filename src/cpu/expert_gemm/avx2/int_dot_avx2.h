@@ -36,33 +36,17 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/panel_fma_avx2.h"
 
-enum { MOX_YMM_INT_DOT_LINE = 32, MOX_COUNTS_LINE = 256 };
-
 /* A number format of decode class NIBBLES or NIBBLES_ZEROS in integers. */
 typedef struct mox_ymm_int_dot_format {
     float h;
     int32_t max, offset; /* max of |W|; what sum A is multiplied by: 1 with zero points */
 } mox_ymm_int_dot_format;
 
-/* At the start of scratch. */
-typedef struct mox_ymm_int_dot_head {
-    int64_t floats; /* number of (row, step) that are multiplied as floats */
-} mox_ymm_int_dot_head;
-
 /* Stores limbs and order for all rows of `job`; returns the number of (row, step) left to floats. */
 int64_t mox_ymm_int_dot_prepare(const mox_ymm_job *job, const mox_ymm_int_dot_format *format);
 
-/* Bytes of a step in `order`. */
-static inline int64_t mox_ymm_int_dot_order_bytes(int64_t rows)
-{
-    return rows + 2;
-}
-
-/* The products of a call: the same code, compiled with different flags. The second is NULL if the compiler has no
- * AVX-VNNI. */
-typedef void (*mox_ymm_int_dot_fn)(const mox_ymm_job *job);
+/* The products of a call: the same code as mox_ymm_int_dot_avxvnni, compiled with other flags. */
 void mox_ymm_int_dot_avx2(const mox_ymm_job *job);
-extern const mox_ymm_int_dot_fn mox_ymm_int_dot_avxvnni;
 
 /* ---- one line ------------------------------------------------------------------------------------ */
 

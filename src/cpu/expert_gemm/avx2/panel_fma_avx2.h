@@ -23,16 +23,8 @@
 #ifndef MOX_CPU_PANEL_FMA_AVX2_H
 #define MOX_CPU_PANEL_FMA_AVX2_H
 
+#include "cpu/expert_gemm/avx2/avx2_plan.h"
 #include "cpu/expert_gemm/avx2/panel_decode_avx2.h"
-
-enum {
-    MOX_YMM_NARROW = 2,
-    MOX_YMM_BLOCK = 6,
-    MOX_YMM_SLAB = 4,
-    MOX_YMM_HALF = MOX_PANEL_STEP * 8,  /* floats of half a panel's step */
-    MOX_YMM_WIDTH = 2 * MOX_PANEL_ROWS, /* of c */
-    MOX_YMM_PREFETCH_BYTES = 2048       /* bytes from the codes in use to those that are prefetched */
-};
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 

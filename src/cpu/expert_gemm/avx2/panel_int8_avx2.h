@@ -18,7 +18,7 @@
 #define MOX_CPU_PANEL_INT8_AVX2_H
 
 #include "base/sizes.h"
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/avx2/avx2_plan.h"
 
 enum { MOX_INT8_BLOCK = 6, MOX_INT8_WIDTH = 2 * MOX_PANEL_ROWS, MOX_INT8_PREFETCH_BYTES = 2048 };
 
