@@ -4,27 +4,15 @@
  *
  *     c[r, n] = sum over segments of  (sum over the segment's columns k of a[r, k] w[n, k]) [* sa[r]] * sw[n]
  *
- * panel_fma_avx512.h has the code. Here are its scratch, the blocks for many rows, one variant per decode class, and
- * the choice of a variant. Two files add variants for processors that have more: expert_gemm_avx512_vbmi.c (f8) and
+ * panel_fma_avx512.h has the code. Here are the blocks for many rows, and one variant per decode class; avx512_plan.c
+ * chooses one. Two files add variants for processors that have more: expert_gemm_avx512_vbmi.c (f8) and
  * expert_gemm_int_dot_avx512_vnni.c (4 bits, few rows).
  */
-#include "cpu/expert_gemm/panel_kernel.h"
-
-#include "base/carver.h"
-#include "base/sizes.h"
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
 #include "cpu/expert_gemm/avx512/panel_fma_avx512.h"
-
-/* ---- scratch ------------------------------------------------------------------------------------- */
-
-void mox_fma_lay_out(mox_carver *carver, int64_t groups, mox_fma_job *job, float **scale)
-{
-    *scale = mox_carve(carver, mox_segment_scale_count(groups), sizeof **scale);
-    job->slab = mox_carve(carver, MOX_FMA_SLAB * MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS, sizeof *job->slab);
-    job->part = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *job->part);
-}
 
 /* ---- blocks of the slab -------------------------------------------------------------------------- */
 
@@ -119,12 +107,7 @@ VARIANT(times_u8b128, MOXIE_U8B128, false, 4)
 VARIANT(times_u8b128_zeros, MOXIE_U8B128, true, 4)
 #undef VARIANT
 
-/* One row serves all formats that decode alike (mox_element_decodes_as). by_16: for groups of 16 columns, or NULL. */
-static const struct {
-    moxie_dtype element;
-    bool zeros;
-    mox_panel_multiply_fn multiply, by_16;
-} variants[] = {
+static const mox_panel_variant variants[] = {
     { MOXIE_BF16, false, times_pairs, NULL },
     { MOXIE_F16, false, times_halves, NULL },
     { MOXIE_F8_E4M3, false, times_e4m3, NULL },
@@ -139,52 +122,10 @@ static const struct {
     { MOXIE_U8B128, true, times_u8b128_zeros, NULL },
 };
 
-/* ---- choice ------------------------------------------------------------------------------------- */
-
-static bool is_by_16(const mox_expert_gemm_problem *problem)
-{
-    return mox_panel_step_cols(problem->weight, mox_expert_gemm_cols(problem)) < MOX_PANEL_STEP;
-}
-
-/* A variant that uses more instructions than this file is compiled for, if the processor has them; or NULL. */
-static mox_panel_multiply_fn better_variant(const moxie_quant *weight)
-{
-    const mox_panel_multiply_fn int_dot = mox_fma_int_dot_variant(weight->element, weight->has_zero != 0);
-    return int_dot != NULL ? int_dot : mox_fma_vbmi_variant(weight->element);
-}
-
-mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const moxie_quant *weight = problem->weight;
-    const bool by_16 = is_by_16(problem);
-    if (!mox_panel_admit_floats(problem, why))
-        return NULL;
-    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
-        if (variants[i].zeros == (weight->has_zero != 0) &&
-            mox_element_decodes_as(weight->element, variants[i].zeros, variants[i].element) &&
-            (!by_16 || variants[i].by_16 != NULL)) {
-            const mox_panel_multiply_fn better = by_16 ? NULL : better_variant(weight);
-            return better != NULL ? better : by_16 ? variants[i].by_16 : variants[i].multiply;
-        }
-    mox_reject(why, "quantize the weights to a format of panels", "has no variant for %s%s in these groups",
-               mox_quant_dtype_name(weight->element), weight->has_zero ? " with zero points" : "");
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem), groups = mox_scale_cols(problem->weight, cols);
-    mox_carver carver = mox_carver_of(NULL);
-    mox_fma_job unused;
-    float *scale;
-    if (!is_by_16(problem) && mox_fma_int_dot_variant(problem->weight->element, problem->weight->has_zero != 0) != NULL)
-        return mox_fma_int_dot_scratch_bytes(cols, groups);
-    mox_fma_lay_out(&carver, groups, &unused, &scale);
-    return carver.used;
-}
+const mox_panel_variants mox_avx512_fma_variants = { variants, sizeof variants / sizeof variants[0] };
 
 #else
 
-MOX_PANEL_GEMM_ABSENT(avx512_fma, "x86-64 with AVX-512")
+const mox_panel_variants mox_avx512_fma_variants = { NULL, 0 };
 
 #endif

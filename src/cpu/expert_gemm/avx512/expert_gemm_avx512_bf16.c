@@ -19,15 +19,14 @@
  * avx512_fma. All of them have VBMI.
  * Source: Intel SDM vol. 2, VDPBF16PS; a Zen 4 was seen to do the same.
  */
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
 
 #if defined(__AVX512BF16__) && defined(__AVX512VBMI__)
 
-#include "base/carver.h"
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
-enum { BLOCK = 8, PAIRED = 3, SLAB = 8, TILE = 16, LINE = 64 };
+enum { BLOCK = 8, PAIRED = 3, SLAB = MOX_DOT_SLAB, TILE = 16, LINE = MOX_DOT_LINE };
 
 typedef struct job {
     mox_segment_iter iter;
@@ -169,43 +168,7 @@ BLOCKS(i8_zeros, MOXIE_I8, true, true, 4)
 BLOCKS(u8b128, MOXIE_U8B128, false, true, 4)
 BLOCKS(u8b128_zeros, MOXIE_U8B128, true, true, 4)
 
-/* One row serves all formats that decode alike (mox_element_decodes_as). by_16: for groups of 16 columns, or NULL. */
-static const struct {
-    moxie_dtype element;
-    bool zeros;
-    const block_fn *blocks, *by_16;
-} variants[] = {
-    { MOXIE_BF16, false, pairs, NULL },
-    { MOXIE_F8_E4M3, false, zipped, NULL },
-    { MOXIE_F8_E5M2, false, zipped, NULL },
-    { MOXIE_F6_E3M2, false, planes, NULL },
-    { MOXIE_F4_E2M1, false, nibbles, nibbles_by_16 },
-    { MOXIE_I4, true, i4_zeros, i4_zeros_by_16 },
-    { MOXIE_U4B8, true, u4b8_zeros, u4b8_zeros_by_16 },
-    { MOXIE_I8, false, i8, NULL },
-    { MOXIE_I8, true, i8_zeros, NULL },
-    { MOXIE_U8B128, false, u8b128, NULL },
-    { MOXIE_U8B128, true, u8b128_zeros, NULL },
-};
-
-static const block_fn *blocks_of(const moxie_quant *weight, bool by_16)
-{
-    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
-        if (variants[i].zeros == (weight->has_zero != 0) &&
-            mox_element_decodes_as(weight->element, variants[i].zeros, variants[i].element))
-            return by_16 ? variants[i].by_16 : variants[i].blocks;
-    return NULL;
-}
-
 /* ---- one call ------------------------------------------------------------------------------------ */
-
-/* Cuts scratch into the arrays of `j`, and into scale [2][groups][16]. */
-static void lay_out(mox_carver *carver, int64_t groups, job *j, float **scale)
-{
-    *scale = mox_carve(carver, mox_segment_scale_count(groups), sizeof **scale);
-    j->slab = mox_carve(carver, SLAB * MOX_PANEL_STEP / 2, LINE);
-    j->part = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *j->part);
-}
 
 /* All rows times steps [b->step, b->last). The rows of a tile lie together and are cut into blocks of nearly the same
  * size. The very first block decodes, the others read. */
@@ -240,17 +203,20 @@ static void multiply_panel(const job *j, const block_fn *decoding, const block_f
     }
 }
 
-static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                     const mox_panel_rows *a, float *c, void *scratch)
+/* Blocks that decode, and blocks that read the slab; steps of `step_cols` columns. */
+static void multiply(const block_fn *decoding, const block_fn *reading, int64_t step_cols, const mox_panel_matrix *m,
+                     const moxie_quant *weight, int64_t panel, int panels, const mox_panel_rows *a, float *c,
+                     void *scratch)
 {
-    const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
-    const int64_t step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
-    const block_fn *decoding = blocks_of(weight, by_16), *reading = by_16 ? predecoded_by_16 : predecoded;
-    job j = { .c = c, .step_bytes = (int64_t)m->step_bytes * step_cols / MOX_PANEL_STEP, .row_bytes = m->steps * LINE };
     mox_carver carver = mox_carver_of(scratch);
-    float *scale;
-    lay_out(&carver, m->groups, &j, &scale);
-    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, step_cols, scale);
+    mox_dot_scratch sc;
+    mox_dot_lay_out(&carver, m->groups, &sc);
+    job j = { .c = c,
+              .step_bytes = (int64_t)m->step_bytes * step_cols / MOX_PANEL_STEP,
+              .row_bytes = m->steps * LINE,
+              .part = sc.part,
+              .slab = sc.slab };
+    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, step_cols, sc.scale);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j.tables);
     const unsigned mxcsr = mox_segment_flush_subnormals();
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
@@ -260,39 +226,46 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- choice ------------------------------------------------------------------------------------- */
+/* ---- variants ------------------------------------------------------------------------------------ */
 
-mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const moxie_quant *weight = problem->weight;
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    const bool by_16 = mox_group_cols(weight, cols) == MOX_PANEL_STEP / 2 && mox_scale_cols(weight, cols) > 1;
-    if (!mox_cpu()->full_rate_bf16 || !mox_cpu()->avx512_vbmi) {
-        mox_reject(why, "use kernel avx512_fma",
-                   "is for processors whose VDPBF16PS takes no longer than a multiply-add");
-        return NULL;
+#define VARIANT(blocks, reading, step_cols)                                                                            \
+    static void times_##blocks(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,        \
+                               const mox_panel_rows *a, float *c, void *scratch)                                       \
+    {                                                                                                                  \
+        multiply(blocks, reading, step_cols, m, weight, panel, panels, a, c, scratch);                                 \
     }
-    if (!mox_panel_admit_bf16(problem, why))
-        return NULL;
-    if (blocks_of(weight, by_16) != NULL)
-        return multiply;
-    mox_reject(why, "quantize the weights in groups of 32 columns or more, or store them in bf16",
-               "decodes to bf16, and has no variant for %s%s in these groups", mox_quant_dtype_name(weight->element),
-               weight->has_zero ? " with zero points" : "");
-    return NULL;
-}
+VARIANT(pairs, predecoded, 32)
+VARIANT(zipped, predecoded, 32)
+VARIANT(planes, predecoded, 32)
+VARIANT(nibbles, predecoded, 32)
+VARIANT(nibbles_by_16, predecoded_by_16, 16)
+VARIANT(i4_zeros, predecoded, 32)
+VARIANT(i4_zeros_by_16, predecoded_by_16, 16)
+VARIANT(u4b8_zeros, predecoded, 32)
+VARIANT(u4b8_zeros_by_16, predecoded_by_16, 16)
+VARIANT(i8, predecoded, 32)
+VARIANT(i8_zeros, predecoded, 32)
+VARIANT(u8b128, predecoded, 32)
+VARIANT(u8b128_zeros, predecoded, 32)
+#undef VARIANT
 
-uint64_t mox_expert_gemm_avx512_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    mox_carver carver = mox_carver_of(NULL);
-    job unused;
-    float *scale;
-    lay_out(&carver, mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), &unused, &scale);
-    return carver.used;
-}
+static const mox_panel_variant variants[] = {
+    { MOXIE_BF16, false, times_pairs, NULL },
+    { MOXIE_F8_E4M3, false, times_zipped, NULL },
+    { MOXIE_F8_E5M2, false, times_zipped, NULL },
+    { MOXIE_F6_E3M2, false, times_planes, NULL },
+    { MOXIE_F4_E2M1, false, times_nibbles, times_nibbles_by_16 },
+    { MOXIE_I4, true, times_i4_zeros, times_i4_zeros_by_16 },
+    { MOXIE_U4B8, true, times_u4b8_zeros, times_u4b8_zeros_by_16 },
+    { MOXIE_I8, false, times_i8, NULL },
+    { MOXIE_I8, true, times_i8_zeros, NULL },
+    { MOXIE_U8B128, false, times_u8b128, NULL },
+    { MOXIE_U8B128, true, times_u8b128_zeros, NULL },
+};
+const mox_panel_variants mox_avx512_bf16_variants = { variants, sizeof variants / sizeof variants[0] };
 
 #else
 
-MOX_PANEL_GEMM_ABSENT(avx512_bf16, "x86-64 with AVX-512 BF16 and VBMI")
+const mox_panel_variants mox_avx512_bf16_variants = { NULL, 0 };
 
 #endif

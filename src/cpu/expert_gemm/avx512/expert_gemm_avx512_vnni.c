@@ -18,15 +18,13 @@
  * there is none, because both formats count from -8). Eight bits minus a zero point would need nine; there, zero times
  * the sum of the activations is subtracted from C.
  */
-#include "cpu/expert_gemm/panel_kernel.h"
-
-#include "base/carver.h"
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
 
 #ifdef __AVX512VNNI__
 
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
-enum { BLOCK = 6, SLICE = 8, MAX_SEGMENT = 131071 };
+enum { BLOCK = MOX_VNNI_BLOCK, SLICE = 8 };
 
 typedef struct job {
     mox_segment_iter iter; /* its steps are segments */
@@ -39,16 +37,6 @@ typedef struct job {
     float *c;                       /* [rows][2][16] */
     __m512i flip; /* flipped bits of codes: NIBBLES then count from the least value, QUADS are signed */
 } job;
-
-static void lay_out(mox_carver *carver, int64_t cols, int64_t groups, job *j, float **scale)
-{
-    const uint64_t segments = (uint64_t)mox_ceil_div(cols, 16); /* at most: they have 32 columns, or groups of 16 */
-    j->row_bytes = (int64_t)mox_act_order_row_bytes(MOX_ACT_ORDER_I8, cols);
-    *scale = mox_carve(carver, mox_segment_scale_count(groups), sizeof **scale);
-    j->offsets = mox_carve(carver, 2 * segments * MOX_PANEL_ROWS, sizeof *j->offsets);
-    j->copy = mox_carve(carver, BLOCK, (uint64_t)j->row_bytes);
-    j->sums = mox_carve(carver, BLOCK * segments, sizeof *j->sums);
-}
 
 /* Rows [row, row + rows) of activations to the block's copy. Column by column: neighbouring rows of a tile are
  * neighbours in memory. */
@@ -241,15 +229,19 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     const bool nibbles = mox_dtype_bits(weight->element) == 4;
     const int64_t act_cols = a->scales != NULL ? mox_min_i64(a->group_cols, m->cols) : m->cols;
     const int64_t segment_cols = mox_min_i64(m->group_cols, act_cols);
+    mox_carver carver = mox_carver_of(scratch);
+    mox_vnni_scratch sc;
+    mox_vnni_lay_out(&carver, m->cols, m->groups, &sc);
     job j = { .zeros = m->zero_at != 0,
               .slices = mox_ceil_div(m->cols, SLICE),
               .segment_slices = mox_ceil_div(segment_cols, SLICE),
+              .row_bytes = (int64_t)mox_act_order_row_bytes(MOX_ACT_ORDER_I8, m->cols),
+              .copy = sc.copy,
+              .sums = sc.sums,
+              .offsets = sc.offsets,
               .c = c,
               .flip = flip_of(weight->element) };
-    mox_carver carver = mox_carver_of(scratch);
-    float *scale;
-    lay_out(&carver, m->cols, m->groups, &j, &scale);
-    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, segment_cols, scale);
+    mox_segment_iter_init(&j.iter, m, weight, panel, panels, a, segment_cols, sc.scale);
     memset(c, 0, (size_t)a->rows * 2 * MOX_PANEL_ROWS * sizeof *c);
     const unsigned mxcsr = mox_segment_flush_subnormals();
     const int64_t count = mox_ceil_div(a->rows, BLOCK);
@@ -263,49 +255,10 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- choice ------------------------------------------------------------------------------------- */
-
-mox_panel_multiply_fn mox_expert_gemm_avx512_vnni_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const moxie_quant *weight = problem->weight, *act = problem->act;
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    if (!mox_cpu()->avx512_vnni) {
-        mox_reject(why, "run on a processor that has it", "needs AVX512-VNNI");
-        return NULL;
-    }
-    if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
-        mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
-                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
-        return NULL;
-    }
-    if (mox_format_of(weight->element)->kind != MOX_KIND_INTEGER) {
-        mox_reject(why, "quantize the weights to i4, u4b8, i8 or u8b128",
-                   "multiplies integer weights within int8, these are %s", mox_quant_dtype_name(weight->element));
-        return NULL;
-    }
-    const int64_t segment = mox_min_i64(mox_group_cols(weight, cols), mox_act_group_cols(act, cols));
-    const int64_t max_segment = weight->has_zero ? MAX_SEGMENT / 2 : MAX_SEGMENT;
-    if (segment > max_segment) {
-        mox_reject(why, "quantize weights or activations in shorter groups",
-                   "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)max_segment,
-                   (long long)segment);
-        return NULL;
-    }
-    return multiply;
-}
-
-uint64_t mox_expert_gemm_avx512_vnni_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    mox_carver carver = mox_carver_of(NULL);
-    job unused;
-    float *scale;
-    lay_out(&carver, cols, mox_scale_cols(problem->weight, cols), &unused, &scale);
-    return carver.used;
-}
+const mox_panel_multiply_fn mox_avx512_vnni_multiply = multiply;
 
 #else
 
-MOX_PANEL_GEMM_ABSENT(avx512_vnni, "x86-64 with AVX512-VNNI")
+const mox_panel_multiply_fn mox_avx512_vnni_multiply = NULL;
 
 #endif

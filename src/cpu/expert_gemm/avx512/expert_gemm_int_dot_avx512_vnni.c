@@ -4,7 +4,7 @@
  * rows of activations are multiplied as integers wherever no sum can round (int_dot_panels_avx512.h). More rows are
  * multiplied as floats (panel_fma_avx512.h). The bits are the same.
  */
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
 
 #ifdef __AVX512VNNI__
 
@@ -23,17 +23,15 @@ VARIANT(int_dot, MOXIE_F4_E2M1, false)
 VARIANT(int_dot_zeros, MOXIE_I4, true)
 #undef VARIANT
 
-mox_panel_multiply_fn mox_fma_int_dot_variant(moxie_dtype element, bool zeros)
-{
-    mox_panel_counts format;
-    if (!mox_cpu()->avx512_vnni || !mox_panel_count(element, zeros, &format))
-        return NULL;
-    return zeros ? int_dot_zeros : int_dot;
-}
+static const mox_panel_variant variants[] = {
+    { MOXIE_F4_E2M1, false, int_dot, NULL },
+    { MOXIE_I4, true, int_dot_zeros, NULL },
+    { MOXIE_U4B8, true, int_dot_zeros, NULL },
+};
+const mox_panel_variants mox_avx512_fma_vnni_variants = { variants, sizeof variants / sizeof variants[0] };
 
-uint64_t mox_fma_int_dot_scratch_bytes(int64_t cols, int64_t groups)
-{
-    return mox_int_dot_measure((mox_int_dot_variant) { .Q = 4 }, cols, groups);
-}
+#else
+
+const mox_panel_variants mox_avx512_fma_vnni_variants = { NULL, 0 };
 
 #endif

@@ -32,13 +32,13 @@
 
 #include <immintrin.h>
 
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
 
-/* Rows that are multiplied at once, at most: of limbs, and of bytes. */
-enum { MOX_INT_DOT_LIMB_ROWS = 3, MOX_INT_DOT_BYTE_ROWS = 6 };
-/* Bytes of a row's step, and where INITIAL and UNIT lie in it. */
-enum { MOX_INT_DOT_LIMBS_STEP = 128, MOX_INT_DOT_LIMBS_INITIAL = 72, MOX_INT_DOT_LIMBS_UNIT = 76 };
-enum { MOX_INT_DOT_BYTES_STEP = 64, MOX_INT_DOT_BYTES_INITIAL = 8, MOX_INT_DOT_BYTES_UNIT = 12 };
+/* Max rows of bytes that are multiplied at once. */
+enum { MOX_INT_DOT_BYTE_ROWS = 6 };
+/* Where INITIAL and UNIT lie in a row's step: of limbs, and of bytes. */
+enum { MOX_INT_DOT_LIMBS_INITIAL = 72, MOX_INT_DOT_LIMBS_UNIT = 76 };
+enum { MOX_INT_DOT_BYTES_INITIAL = 8, MOX_INT_DOT_BYTES_UNIT = 12 };
 
 /* Kinds of a step: how it is multiplied. */
 enum { MOX_INT_DOT_TWO_LIMBS = 0, MOX_INT_DOT_BYTES = 0, MOX_INT_DOT_THREE_LIMBS = 1, MOX_INT_DOT_FLOATS = 2 };
@@ -51,6 +51,7 @@ typedef struct mox_int_dot_format {
     int32_t offset; /* with zero points: 1 */
     bool zeros;
 } mox_int_dot_format;
+_Static_assert(sizeof(mox_int_dot_format) == MOX_INT_DOT_FORMAT_BYTES, "scratch has room for it");
 
 MOX_KERNEL_INLINE mox_int_dot_format mox_int_dot_format_of(const mox_panel_counts *format, bool zeros)
 {

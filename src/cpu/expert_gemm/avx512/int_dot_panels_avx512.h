@@ -27,16 +27,8 @@
 #ifndef MOX_CPU_INT_DOT_PANELS_AVX512_H
 #define MOX_CPU_INT_DOT_PANELS_AVX512_H
 
-#include "base/carver.h"
 #include "cpu/expert_gemm/avx512/int_dot_avx512.h"
 #include "cpu/expert_gemm/avx512/panel_fma_avx512.h"
-
-/* Constants of an instance. Limbs come with Q = 4 only: with many rows, or with groups of 16 columns, multiply-adds
- * are as fast. */
-typedef struct mox_int_dot_variant {
-    bool bytes, zeros; /* zeros: weights have zero points */
-    int Q;             /* quarters (8 columns) of a step */
-} mox_int_dot_variant;
 
 typedef struct mox_int_dot_job {
     mox_fma_job fma;
@@ -44,37 +36,6 @@ typedef struct mox_int_dot_job {
     uint8_t *limbs, *order;
     int64_t *float_steps; /* number of (row, step) that are multiplied in floats */
 } mox_int_dot_job;
-
-MOX_KERNEL_INLINE int64_t mox_int_dot_order_bytes(int64_t rows)
-{
-    return rows + 2;
-}
-
-MOX_KERNEL_INLINE int64_t mox_int_dot_step_bytes(mox_int_dot_variant f)
-{
-    return f.bytes ? MOX_INT_DOT_BYTES_STEP : MOX_INT_DOT_LIMBS_STEP;
-}
-
-/* Cuts scratch into the arrays of `job`, and into scale [2][groups][16]. */
-static inline void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
-                                       mox_int_dot_job *job, float **scale)
-{
-    const int64_t steps = mox_ceil_div(cols, 8 * f.Q), rows = f.bytes ? MOX_PANEL_BLOCK : MOX_INT_DOT_LIMB_ROWS;
-    mox_fma_lay_out(carver, groups, &job->fma, scale);
-    job->format = mox_carve(carver, 1, sizeof *job->format);
-    job->limbs = mox_carve(carver, (uint64_t)(steps * rows), (uint64_t)mox_int_dot_step_bytes(f));
-    job->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(rows));
-    job->float_steps = mox_carve(carver, 1, sizeof *job->float_steps);
-}
-
-static inline uint64_t mox_int_dot_measure(mox_int_dot_variant f, int64_t cols, int64_t groups)
-{
-    mox_carver carver = mox_carver_of(NULL);
-    mox_int_dot_job unused;
-    float *scale;
-    mox_int_dot_lay_out(&carver, f, cols, groups, &unused, &scale);
-    return carver.used;
-}
 
 /* ---- conversion of the activations ----------------------------------------------------------------- */
 
@@ -301,11 +262,19 @@ MOX_KERNEL_INLINE void mox_int_dot_multiply(mox_int_dot_variant f, const mox_pan
                                             const moxie_quant *weight, int64_t panel, int panels,
                                             const mox_panel_rows *a, float *c, void *scratch)
 {
-    mox_int_dot_job j = { .fma = { .values = a->data, .stride = matrix->steps * MOX_PANEL_STEP, .c = c } };
     mox_carver carver = mox_carver_of(scratch);
-    float *scale;
-    mox_int_dot_lay_out(&carver, f, matrix->cols, matrix->groups, &j, &scale);
-    mox_segment_iter_init(&j.fma.iter, matrix, weight, panel, panels, a, 8 * f.Q, scale);
+    mox_int_dot_scratch sc;
+    mox_int_dot_lay_out(&carver, f, matrix->cols, matrix->groups, &sc);
+    mox_int_dot_job j = { .fma = { .values = a->data,
+                                   .stride = matrix->steps * MOX_PANEL_STEP,
+                                   .c = c,
+                                   .part = sc.fma.part,
+                                   .slab = sc.fma.slab },
+                          .format = sc.format,
+                          .limbs = sc.limbs,
+                          .order = sc.order,
+                          .float_steps = sc.float_steps };
+    mox_segment_iter_init(&j.fma.iter, matrix, weight, panel, panels, a, 8 * f.Q, sc.fma.scale);
     const unsigned mxcsr = mox_segment_flush_subnormals();
     if (!a->again) {
         mox_panel_counts format;

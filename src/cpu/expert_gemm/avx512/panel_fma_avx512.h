@@ -26,13 +26,12 @@
 #ifndef MOX_CPU_PANEL_FMA_AVX512_H
 #define MOX_CPU_PANEL_FMA_AVX512_H
 
-#include "base/carver.h"
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
 #include "cpu/expert_gemm/avx512/panel_floats_avx512.h"
 #include "cpu/expert_gemm/avx512/segment_iter_avx512.h"
 
 #define MOX_FMA_NARROW 4
 #define MOX_FMA_BLOCK  6
-#define MOX_FMA_SLAB   4
 
 typedef struct mox_fma_job {
     mox_segment_iter iter;
@@ -48,14 +47,6 @@ typedef struct mox_fma_job {
 /* Multiplies the first `steps` steps in the slab, which begins at step s, by rows [row, row + R). */
 typedef void (*mox_fma_block_fn)(const mox_fma_job *job, int64_t s, int64_t steps, int64_t row);
 mox_fma_block_fn mox_fma_block_of(int64_t rows, int panels, int quarters);
-
-/* Cuts scratch into the arrays of `job`, and into scale [2][groups][16]. */
-void mox_fma_lay_out(mox_carver *carver, int64_t groups, mox_fma_job *job, float **scale);
-/* The variant that uses VBMI, if there is one for the format and the processor has VBMI; else NULL. */
-mox_panel_multiply_fn mox_fma_vbmi_variant(moxie_dtype element);
-/* The same for VNNI, and the scratch it needs. Not for groups of 16 columns. */
-mox_panel_multiply_fn mox_fma_int_dot_variant(moxie_dtype element, bool zeros);
-uint64_t mox_fma_int_dot_scratch_bytes(int64_t cols, int64_t groups);
 
 /* ---- decoding ------------------------------------------------------------------------------------ */
 
@@ -217,11 +208,13 @@ MOX_KERNEL_INLINE void mox_fma_multiply(moxie_dtype decode_class, bool zeros, in
                                         const moxie_quant *weight, int64_t panel, int panels, const mox_panel_rows *a,
                                         float *c, void *scratch)
 {
-    mox_fma_job j = { .values = a->data, .stride = matrix->steps * MOX_PANEL_STEP, .c = c };
     mox_carver carver = mox_carver_of(scratch);
-    float *scale;
-    mox_fma_lay_out(&carver, matrix->groups, &j, &scale);
-    mox_segment_iter_init(&j.iter, matrix, weight, panel, panels, a, 8 * Q, scale);
+    mox_fma_scratch sc;
+    mox_fma_lay_out(&carver, matrix->groups, &sc);
+    mox_fma_job j = {
+        .values = a->data, .stride = matrix->steps * MOX_PANEL_STEP, .c = c, .part = sc.part, .slab = sc.slab
+    };
+    mox_segment_iter_init(&j.iter, matrix, weight, panel, panels, a, 8 * Q, sc.scale);
     mox_floats_tables(weight->element, &j.tables);
     const unsigned mxcsr = mox_segment_flush_subnormals();
     /* A single panel at the end of an odd number: one or two rows have no narrow code for it. */

@@ -212,12 +212,6 @@ static inline void mox_segment_load_scales(const mox_panel_matrix *matrix, moxie
 
 /* ---- preparation --------------------------------------------------------------------------------- */
 
-/* Number of floats in `scale` below. */
-static inline uint64_t mox_segment_scale_count(int64_t groups)
-{
-    return 2 * (uint64_t)groups * MOX_PANEL_ROWS;
-}
-
 static inline int64_t mox_segment_steps_of(int64_t cols, int64_t step_cols, int64_t steps)
 {
     return mox_min_i64(mox_ceil_div(cols, step_cols), steps);
