@@ -20,22 +20,16 @@
 #ifndef MOX_CPU_AMX_JOB_H
 #define MOX_CPU_AMX_JOB_H
 
+#include "cpu/expert_gemm/amx/amx_plan.h"
 #include "cpu/expert_gemm/avx512/panel_decode_avx512.h"
-#include "cpu/expert_gemm/panel_kernel.h"
 
 enum {
-    MOX_AMX_LINE_BYTES = 64,         /* of a pair line, and of a step of a row of activations */
-    MOX_AMX_STEP_LINES_BYTES = 1024, /* of a step's 16 pair lines */
-    MOX_AMX_TILE_FLOATS = 256,       /* of a C tile */
-    MOX_AMX_DECODE_LEAD = 2,         /* steps from decoding to the product */
+    MOX_AMX_DECODE_LEAD = 2,      /* steps from decoding to the product */
     MOX_AMX_RING_STEPS = 4,       /* steps of lines that are kept when each step is decoded just before its product */
-    MOX_AMX_BLOCK_STEPS = 8,      /* steps that all pairs of row tiles multiply in turn (amx_square.h) */
     MOX_AMX_CHUNK_STEPS = 4,      /* steps that are decoded once for all row tiles (tall, amx_segments.h) */
     MOX_AMX_NARROW_ROWS = 8,      /* max rows of strategy narrow */
     MOX_AMX_SQUARE_MIN_STEPS = 4, /* min steps of a segment for strategy square, with more than NARROW_ROWS rows */
-    MOX_AMX_TABLE_EXPONENT = 124, /* tables hold 2^124 times a 4-bit code's value: the largest is still finite */
-    MOX_AMX_INT_DOT_ROWS = 3,     /* max rows that are multiplied in integers (amx_int_dot.h) */
-    MOX_AMX_LIMB_BYTES = 128      /* of a step and row */
+    MOX_AMX_TABLE_EXPONENT = 124  /* tables hold 2^124 times a 4-bit code's value: the largest is still finite */
 };
 
 /* Loops over rows, panels and steps (amx_multiply.h). */
@@ -45,35 +39,9 @@ typedef enum mox_amx_strategy {
     MOX_AMX_STRATEGY_SQUARE
 } mox_amx_strategy;
 
-/* Where the scale of a weight is applied. */
-typedef enum mox_amx_scaling {
-    MOX_AMX_SCALE_PER_SEGMENT,
-    MOX_AMX_SCALE_PER_SEGMENT_F16, /* the same; codes of 8-bit integers become bf16 by way of f16 */
-    MOX_AMX_E8M0_IN_WEIGHT,
-    MOX_AMX_E4M3_IN_WEIGHT
-} mox_amx_scaling;
-
 MOX_KERNEL_INLINE bool mox_amx_is_per_segment(mox_amx_scaling scaling)
 {
     return scaling == MOX_AMX_SCALE_PER_SEGMENT || scaling == MOX_AMX_SCALE_PER_SEGMENT_F16;
-}
-
-/* E4M3_IN_WEIGHT: f4_e2m1 times E4M3 is exact in f16, has at most 6 significant bits, and is 0 or 2^-10 to 2688. Its
- * bits, moved to where bf16 has them, are a bf16 of 2^-112 of the value. To make up for most of that, activations are
- * multiplied by 2^96 beforehand ("prescaled"), if all of them stay finite. Products are then 2^-16 of their value, and
- * E4M3_END is a factor of the finished sum. */
-enum { MOX_AMX_PRESCALE_E4M3 = 96 };
-#define MOX_AMX_E4M3_END 0x1p16f
-
-/* SCALE_PER_SEGMENT_F16: integers of 8 bits are 2^8 times their value in f16, so 2^104 makes up for all of 2^-112. */
-enum { MOX_AMX_PRESCALE_I8 = 104 };
-
-/* The power of two that activations are multiplied by; 0: they are not prescaled. */
-MOX_KERNEL_INLINE int mox_amx_prescale_of(mox_amx_scaling scaling)
-{
-    return scaling == MOX_AMX_E4M3_IN_WEIGHT          ? MOX_AMX_PRESCALE_E4M3
-           : scaling == MOX_AMX_SCALE_PER_SEGMENT_F16 ? MOX_AMX_PRESCALE_I8
-                                                      : 0;
 }
 
 /* Formats of one decode class differ in their tables only, and share the code of the format that names the class. */
@@ -96,29 +64,6 @@ typedef struct mox_amx_stream {
     bool wide_scales;                 /* some scale_codes need the slow way to decode (amx_shared_amx.c) */
     float end_factor[MOX_PANEL_ROWS]; /* of the finished sum: powers of two that the weights were divided by */
 } mox_amx_stream;
-
-/* How the steps of the activations can be multiplied without tiles (amx_int_dot.h). */
-typedef struct mox_amx_limb_stats {
-    int64_t kinds[3]; /* number of steps with two limbs, with three, in floats */
-    bool in_range;    /* every step in floats is in the range of mox_int_dot_in_range() */
-} mox_amx_limb_stats;
-
-/* In scratch: the activations as limbs (bytes of an integer), [steps][rows][LIMB_BYTES], and each step's kind. */
-typedef struct mox_amx_limbs {
-    uint8_t *limbs, *kinds;
-    mox_amx_limb_stats *stats;
-} mox_amx_limbs;
-
-/* In scratch: the activations times a power of two, in the order of the activations. */
-typedef enum mox_amx_prescale_state {
-    MOX_AMX_NOT_PRESCALED,
-    MOX_AMX_PRESCALED,
-    MOX_AMX_TOO_LARGE /* some activation would become infinite */
-} mox_amx_prescale_state;
-typedef struct mox_amx_prescaled {
-    uint8_t *rows;
-    mox_amx_prescale_state *state;
-} mox_amx_prescaled;
 
 typedef struct mox_amx_job {
     const uint8_t *a;
@@ -150,8 +95,6 @@ typedef struct mox_amx_job {
 /* Sets up everything that a product needs. `j` and its pointers are valid as long as the arguments are. */
 void mox_amx_prepare(mox_amx_job *j, mox_amx_scaling scaling, const mox_panel_matrix *m, const moxie_quant *weight,
                      int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch);
-/* For a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
-uint64_t mox_amx_scratch_bytes(mox_amx_scaling scaling, int64_t steps, int64_t groups);
 
 /* Replaces the activations by prescaled ones. Where some would become infinite, the activations stay, and the job
  * becomes predecoded: the lines then carry the power of two that the activations lack. */

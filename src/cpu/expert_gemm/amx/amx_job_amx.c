@@ -10,35 +10,8 @@
 
 #include <math.h>
 
-#include "base/carver.h"
 #include "cpu/expert_gemm/amx/amx_job.h"
 #include "cpu/expert_gemm/panel_scales.h"
-
-/* Scratch that open_stream() fills. */
-typedef struct scale_space {
-    float *scale;   /* [groups][16] */
-    uint8_t *codes; /* [groups][16], used when the rows of a panel share a scale */
-} scale_space;
-
-static void lay_out(mox_carver *carver, mox_amx_scaling scaling, uint64_t steps, uint64_t groups, mox_amx_job *j,
-                    scale_space space[2])
-{
-    j->buffer = mox_carve(carver, MOX_PANEL_BLOCK / 32 * 4 * MOX_AMX_TILE_FLOATS, sizeof *j->buffer);
-    j->pending = mox_carve(carver, 4 * MOX_AMX_TILE_FLOATS, sizeof *j->pending);
-    for (int p = 0; p < 2; p++) {
-        space[p].scale = mox_carve(carver, groups * MOX_PANEL_ROWS, sizeof *space[p].scale);
-        space[p].codes = mox_carve(carver, groups, MOX_PANEL_ROWS);
-        j->panel[p].lines = mox_carve(carver, steps > MOX_AMX_BLOCK_STEPS + 1 ? steps : MOX_AMX_BLOCK_STEPS + 1,
-                                      MOX_AMX_STEP_LINES_BYTES);
-    }
-    j->limbs.limbs = mox_carve(carver, steps * MOX_AMX_INT_DOT_ROWS, MOX_AMX_LIMB_BYTES);
-    j->limbs.kinds = mox_carve(carver, steps, sizeof *j->limbs.kinds);
-    j->limbs.stats = mox_carve(carver, 1, sizeof *j->limbs.stats);
-    if (mox_amx_prescale_of(scaling) > 0) {
-        j->prescaled.state = mox_carve(carver, 1, sizeof *j->prescaled.state);
-        j->prescaled.rows = mox_carve(carver, steps * MOX_PANEL_BLOCK, MOX_AMX_LINE_BYTES);
-    }
-}
 
 /* Steps in a group of `cols` columns. */
 static int64_t steps_of(int64_t cols, int64_t steps)
@@ -117,7 +90,7 @@ static const uint8_t *spread(const mox_panel_matrix *m, const uint8_t *codes, ui
 }
 
 static void open_stream(mox_amx_stream *out, mox_amx_scaling scaling, const mox_panel_matrix *m,
-                        const moxie_quant *weight, int64_t panel, int panels, const scale_space *space)
+                        const moxie_quant *weight, int64_t panel, int panels, const mox_amx_scale_space *space)
 {
     const uint8_t *codes = m->panels + (uint64_t)panel * m->panel_bytes;
     out->codes = codes;
@@ -179,7 +152,8 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_scaling scaling, const mox_panel_ma
                      int64_t panel, int panels, const mox_panel_rows *a, float *c, void *scratch)
 {
     mox_carver carver = mox_carver_of(scratch);
-    scale_space space[2];
+    mox_amx_scratch sc;
+    mox_amx_lay_out(&carver, scaling, (uint64_t)m->steps, (uint64_t)m->groups, &sc);
     *j = (mox_amx_job) { .a = a->data,
                          .a_scales = a->scales,
                          .rows = a->rows,
@@ -189,17 +163,23 @@ void mox_amx_prepare(mox_amx_job *j, mox_amx_scaling scaling, const mox_panel_ma
                          .groups = m->groups,
                          .step_bytes = (int64_t)m->step_bytes,
                          .scale_lines = (int64_t)(m->panel_bytes - m->scale_at) / 64,
-                         .scaled = mox_amx_is_per_segment(scaling) && m->scale_lanes > 0 };
-    lay_out(&carver, scaling, (uint64_t)m->steps, (uint64_t)m->groups, j, space);
-    j->c = c;
+                         .scaled = mox_amx_is_per_segment(scaling) && m->scale_lanes > 0,
+                         .buffer = sc.buffer,
+                         .pending = sc.pending,
+                         .c = c,
+                         .limbs = sc.limbs };
+    if (mox_amx_prescale_of(scaling) > 0)
+        j->prescaled = sc.prescaled;
     j->group_steps = steps_of(m->group_cols, m->steps);
     j->group_inverse = ((UINT64_C(1) << 40) + (uint64_t)j->group_steps - 1) / (uint64_t)j->group_steps;
     j->act_steps = a->scales != NULL ? steps_of(a->group_cols, m->steps) : m->steps;
     j->segment_steps = mox_amx_is_per_segment(scaling) ? mox_min_i64(j->group_steps, j->act_steps) : j->act_steps;
     j->segments = mox_ceil_div(m->steps, j->segment_steps);
     mox_pairs_tables(weight->element, weight->has_zero != 0, &j->tables);
-    for (int p = 0; p < panels; p++)
-        open_stream(&j->panel[p], scaling, m, weight, panel + p, panels, &space[p]);
+    for (int p = 0; p < panels; p++) {
+        j->panel[p].lines = sc.lines[p];
+        open_stream(&j->panel[p], scaling, m, weight, panel + p, panels, &sc.space[p]);
+    }
     const bool direct = weight->element == MOXIE_BF16;
     j->strategy = strategy_of(scaling, j);
     j->predecoded =
@@ -244,15 +224,6 @@ void mox_amx_prescale(mox_amx_job *j, mox_amx_scaling scaling)
         place_lines(j, false);
     else
         j->a = j->prescaled.rows;
-}
-
-uint64_t mox_amx_scratch_bytes(mox_amx_scaling scaling, int64_t steps, int64_t groups)
-{
-    mox_carver carver = mox_carver_of(NULL);
-    scale_space space[2];
-    mox_amx_job unused;
-    lay_out(&carver, scaling, (uint64_t)steps, (uint64_t)groups, &unused, space);
-    return carver.used;
 }
 
 #endif

@@ -9,17 +9,16 @@
  * last one is completed with zeros in scratch. Two tiles of rows by two panels are multiplied at once; sums lie in c
  * (panel_kernel.h).
  */
-#include "cpu/expert_gemm/panel_kernel.h"
+#include "cpu/expert_gemm/amx/amx_plan.h"
 
 #if defined(__AMX_INT8__) && defined(__AVX512VBMI__)
 
 #include <immintrin.h>
 
-#include "base/carver.h"
 #include "cpu/expert_gemm/amx/amx_tiles.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
-enum { TILE = 256, STEP = 64, STEP_BYTES = 1024, PREFETCH_BYTES = 8192, MAX_COLS = 131071 };
+enum { TILE = MOX_AMX_TILE_FLOATS, STEP = MOX_AMX_I8_STEP, STEP_BYTES = MOX_AMX_I8_STEP_BYTES, PREFETCH_BYTES = 8192 };
 
 typedef struct job {
     const mox_panel_rows *a;
@@ -32,21 +31,6 @@ typedef struct job {
     int32_t *buffer; /* [4][16][16] */
     float *c;
 } job;
-
-typedef struct scratch_view {
-    int32_t *buffer;  /* [4][16][16] */
-    float *scale[2];  /* [groups][16] */
-    uint8_t *last[2]; /* [STEP_BYTES] */
-} scratch_view;
-
-static void lay_out(mox_carver *carver, int64_t groups, scratch_view *out)
-{
-    out->buffer = mox_carve(carver, 4 * TILE, sizeof *out->buffer);
-    for (int p = 0; p < 2; p++) {
-        out->scale[p] = mox_carve(carver, (uint64_t)groups * MOX_PANEL_ROWS, sizeof *out->scale[p]);
-        out->last[p] = mox_carve(carver, STEP_BYTES, 1);
-    }
-}
 
 static const uint8_t *lines_of(const job *j, int p, int64_t s)
 {
@@ -145,8 +129,8 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
 {
     const int64_t steps = mox_ceil_div(m->cols, STEP), held = (int64_t)(m->steps * (int64_t)m->step_bytes);
     mox_carver carver = mox_carver_of(scratch);
-    scratch_view sc;
-    lay_out(&carver, m->groups, &sc);
+    mox_amx_int8_scratch sc;
+    mox_amx_int8_lay_out(&carver, m->groups, &sc);
     job j = { .a = a,
               .panels = panels,
               .steps = steps,
@@ -176,40 +160,10 @@ static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64
     _mm_setcsr(mxcsr);
 }
 
-/* ---- the kernel ---------------------------------------------------------------------------------- */
-
-mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    const int64_t weight = mox_group_cols(problem->weight, cols);
-    const int64_t act = mox_quant_is_none(problem->act) ? cols : mox_act_group_cols(problem->act, cols);
-    if (problem->weight->element != MOXIE_I8 || problem->weight->has_zero || mox_quant_is_none(problem->act) ||
-        problem->act->element != MOXIE_I8) {
-        mox_reject(why, "quantize both to i8", "multiplies i8 weights and i8 activations, these are %s and %s",
-                   mox_quant_dtype_name(problem->weight->element),
-                   mox_quant_is_none(problem->act) ? "not quantized" : mox_quant_dtype_name(problem->act->element));
-        return NULL;
-    }
-    if ((weight < cols && weight % STEP != 0) || (act < cols && act % STEP != 0) || cols > MAX_COLS) {
-        mox_reject(why, "quantize in groups of a multiple of 64 columns",
-                   "sums steps of 64 columns in int32, these are %lld in groups of %lld and %lld", (long long)cols,
-                   (long long)weight, (long long)act);
-        return NULL;
-    }
-    return multiply;
-}
-
-uint64_t mox_expert_gemm_amx_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    mox_carver carver = mox_carver_of(NULL);
-    scratch_view unused;
-    lay_out(&carver, mox_scale_cols(problem->weight, cols), &unused);
-    return carver.used;
-}
+const mox_panel_multiply_fn mox_amx_int8_multiply = multiply;
 
 #else
 
-MOX_PANEL_GEMM_ABSENT(amx_int8, "x86-64 with AMX")
+const mox_panel_multiply_fn mox_amx_int8_multiply = NULL;
 
 #endif
