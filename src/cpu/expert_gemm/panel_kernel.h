@@ -143,18 +143,4 @@ void mox_panel_finish(const mox_panel_end *end, const mox_panel_matrix *matrix, 
  * product's columns are [gate I | up I]. */
 void mox_panel_place(const mox_panel_matrix *matrix, int64_t panel, int64_t *column, int64_t *count);
 
-/* A kernel that this build has no instructions for: it rejects, and says what to compile for. */
-#define MOX_PANEL_GEMM_ABSENT(id, target)                                                                              \
-    mox_panel_multiply_fn mox_expert_gemm_##id##_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)      \
-    {                                                                                                                  \
-        (void)problem;                                                                                                 \
-        mox_reject(why, "compile for " target, "is not in this build");                                                \
-        return NULL;                                                                                                   \
-    }                                                                                                                  \
-    uint64_t mox_expert_gemm_##id##_scratch_bytes(const mox_expert_gemm_problem *problem)                              \
-    {                                                                                                                  \
-        (void)problem;                                                                                                 \
-        return 0;                                                                                                      \
-    }
-
 #endif

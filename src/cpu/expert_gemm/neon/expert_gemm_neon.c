@@ -9,11 +9,9 @@
  *     neon_i8     i8 activations    quad lines by SMULL and pairwise sums, or by SDOT (expert_gemm_neon_dotprod.c)
  *
  * Weights: 4-bit formats and 8-bit integers without zero points, bf16; neon_i8 only 8-bit integers. Each step is
- * decoded once for all rows. Nothing else is tuned yet.
+ * decoded once for all rows. Nothing else is tuned yet. neon_plan.c chooses.
  */
-#include "base/sizes.h"
-#include "cpu/expert_gemm/rowmajor_gemm.h"
-#include "cpu/expert_gemm/neon/neon_variants.h"
+#include "cpu/expert_gemm/neon/neon_plan.h"
 
 #ifdef __aarch64__
 
@@ -80,93 +78,10 @@ static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64
     mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
 }
 
-static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    mox_carver carver = mox_carver_of(NULL);
-    mox_neon_job unused;
-    mox_neon_lay_out(&carver, mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), &unused);
-    return carver.used;
-}
+const mox_panel_multiply_fn mox_neon_fma_multiply = times_f32, mox_neon_i8_multiply = times_i8;
 
 #else
 
-static const mox_panel_multiply_fn times_f32,
-    times_i8; /* NULL: mox_kernel_admit() rejects the kernels before it asks */
-
-static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    (void)problem;
-    return 0;
-}
+const mox_panel_multiply_fn mox_neon_fma_multiply = NULL, mox_neon_i8_multiply = NULL;
 
 #endif
-
-/* ---- choice ------------------------------------------------------------------------------------- */
-
-static bool accepts_weights(const moxie_quant *weight, mox_rejection *why)
-{
-    const mox_panel_order order = mox_panel_order_of(weight->element);
-    if (order != MOX_PANEL_NIBBLES && order != MOX_PANEL_QUADS && order != MOX_PANEL_PAIRS)
-        return mox_reject(why, "quantize the weights to MXFP4, NVFP4 or integers of 4 or 8 bits",
-                          "decodes elements of 4 bits, integers of 8 bits and bf16, the weights are %s",
-                          mox_quant_dtype_name(weight->element));
-    if (weight->has_zero)
-        return mox_reject(why, "quantize the weights symmetrically", "has no variant for %s with zero points",
-                          mox_quant_dtype_name(weight->element));
-    return true;
-}
-
-mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    return accepts_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? times_f32 : NULL;
-}
-
-uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    return scratch_bytes(problem);
-}
-
-mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const mox_panel_multiply_fn variant = mox_neon_bf16_variant();
-    if (variant == NULL)
-        mox_reject(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
-    else if (mox_panel_admit_bf16(problem, why) && accepts_weights(problem->weight, why))
-        return variant;
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    return scratch_bytes(problem);
-}
-
-/* A segment's sum of products, each at most 2^14, must fit int32. */
-static bool fits_int32(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem), max_cols = INT32_MAX >> 14;
-    const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
-    if (group <= max_cols)
-        return true;
-    return mox_reject(why, "quantize weights or activations in shorter groups",
-                      "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)max_cols,
-                      (long long)group);
-}
-
-mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const moxie_quant *act = problem->act, *weight = problem->weight;
-    if (mox_panel_order_of(weight->element) != MOX_PANEL_QUADS || mox_quant_is_none(act) || act->element != MOXIE_I8)
-        mox_reject(why, "quantize weights and activations to i8",
-                   "multiplies 8-bit integers by 8-bit integers, these are %s and %s",
-                   mox_quant_dtype_name(weight->element),
-                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
-    else if (accepts_weights(weight, why) && fits_int32(problem, why))
-        return mox_neon_dotprod_variant() != NULL ? mox_neon_dotprod_variant() : times_i8;
-    return NULL;
-}
-
-uint64_t mox_expert_gemm_neon_i8_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    return scratch_bytes(problem);
-}

@@ -4,7 +4,7 @@
  * even columns of a line and BFMLALT the odd ones, as fused multiply-adds in fp32 that obey FPCR. These are the two
  * chains of "FMA_STEPS" (panel_kernel.h). BFDOT and BFMMLA would be faster, but they round differently.
  */
-#include "cpu/expert_gemm/neon/neon_variants.h"
+#include "cpu/expert_gemm/neon/neon_plan.h"
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 
@@ -42,16 +42,10 @@ static void times_bf16(const mox_panel_matrix *m, const moxie_quant *weight, int
     mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_BF16, sums_bf16 }, m, weight, panel, panels, a, c, scratch);
 }
 
-mox_panel_multiply_fn mox_neon_bf16_variant(void)
-{
-    return mox_cpu()->neon_bf16 ? times_bf16 : NULL;
-}
+const mox_panel_multiply_fn mox_neon_bf16_multiply = times_bf16;
 
 #else
 
-mox_panel_multiply_fn mox_neon_bf16_variant(void)
-{
-    return NULL;
-}
+const mox_panel_multiply_fn mox_neon_bf16_multiply = NULL;
 
 #endif

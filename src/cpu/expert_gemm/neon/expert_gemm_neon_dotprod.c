@@ -4,7 +4,7 @@
  * (panel_neon.h) by four activations and adds them to its sum. Sums are exact, so the bits are those of the variant
  * without SDOT (expert_gemm_neon.c).
  */
-#include "cpu/expert_gemm/neon/neon_variants.h"
+#include "cpu/expert_gemm/neon/neon_plan.h"
 
 #ifdef __ARM_FEATURE_DOTPROD
 
@@ -39,16 +39,10 @@ static void times_i8(const mox_panel_matrix *m, const moxie_quant *weight, int64
     mox_neon_multiply((mox_neon_variant) { MOX_ACT_ORDER_I8, sums_i8 }, m, weight, panel, panels, a, c, scratch);
 }
 
-mox_panel_multiply_fn mox_neon_dotprod_variant(void)
-{
-    return mox_cpu()->dotprod ? times_i8 : NULL;
-}
+const mox_panel_multiply_fn mox_neon_dotprod_multiply = times_i8;
 
 #else
 
-mox_panel_multiply_fn mox_neon_dotprod_variant(void)
-{
-    return NULL;
-}
+const mox_panel_multiply_fn mox_neon_dotprod_multiply = NULL;
 
 #endif

@@ -135,13 +135,6 @@ typedef struct mox_neon_job {
     uint32_t *part; /* [rows][16]: sums of the current segment */
 } mox_neon_job;
 
-/* Cuts scratch into the arrays of `j`. */
-static inline void mox_neon_lay_out(mox_carver *carver, int64_t groups, mox_neon_job *j)
-{
-    j->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *j->part);
-    j->scale = mox_carve(carver, 2 * (uint64_t)groups * MOX_PANEL_ROWS, sizeof *j->scale);
-}
-
 static inline int64_t mox_neon_steps_of(const mox_neon_job *j, int64_t cols)
 {
     return mox_min_i64(mox_ceil_div(cols, j->step_cols), j->steps);
@@ -152,8 +145,11 @@ static inline void mox_neon_prepare(mox_neon_job *j, const mox_panel_matrix *m, 
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     mox_carver carver = mox_carver_of(scratch);
-    *j = (mox_neon_job) { .matrix = m, .a = a, .decoder = mox_neon_decoder_of(weight->element) };
-    mox_neon_lay_out(&carver, m->groups, j);
+    mox_neon_scratch sc;
+    mox_neon_lay_out(&carver, m->groups, &sc);
+    *j = (mox_neon_job) {
+        .matrix = m, .a = a, .decoder = mox_neon_decoder_of(weight->element), .scale = sc.scale, .part = sc.part
+    };
     j->scaled = m->scale_lanes > 0;
     j->step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
     j->steps = mox_ceil_div(m->cols, j->step_cols);
