@@ -14,11 +14,15 @@
  * Fork: a child inherits the pool's memory but not its threads, and a lock in it may stay locked forever. The pool
  * remembers its process. In a child the old pool is leaked, and a new one is created. If that fails, the child runs its
  * tasks on the calling thread.
+ *
+ * After a loop the pool's threads spin for a while before they sleep; with MOXIE_SPIN=0 they sleep at once.
  */
 #include "base/executor.h"
 
 #include <pthreadpool.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -31,6 +35,7 @@ typedef struct pool {
     moxie_executor executor; /* what the caller holds; executor.self is this pool */
     pthreadpool_t threads;   /* NULL: one worker, the caller */
     pid_t owner;             /* process that `threads` belongs to */
+    uint32_t flags;          /* of every loop: whether threads spin or sleep after it */
 } pool;
 
 /* One parallel-for; lives on the caller's stack until every strand is done. */
@@ -99,8 +104,16 @@ static void run_pool(void *self, int64_t tasks, moxie_task_fn fn, void *context)
     loop l = { .fn = fn, .context = context, .tasks = tasks };
     const int64_t strands = tasks < p->executor.workers ? tasks : p->executor.workers;
     atomic_store_explicit(&l.begun, 1, memory_order_release);
-    pthreadpool_parallelize_1d(p->threads, run_strand, &l, (size_t)strands, 0);
+    pthreadpool_parallelize_1d(p->threads, run_strand, &l, (size_t)strands, p->flags);
     atomic_load_explicit(&l.ended, memory_order_acquire);
+}
+
+/* A thread that spins for some milliseconds begins the next loop sooner. But where more threads run than there are
+ * processors, it takes time from one that works. */
+static uint32_t idle_flags(void)
+{
+    const char *spin = secure_getenv("MOXIE_SPIN");
+    return spin != NULL && strcmp(spin, "0") == 0 ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0;
 }
 
 moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error)
@@ -115,6 +128,7 @@ moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_er
     MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "out of memory for an executor");
     p->executor = (moxie_executor) { .self = p, .workers = workers, .run = run_pool };
     p->owner = getpid();
+    p->flags = idle_flags();
     const moxie_status status = workers > 1 ? mox_pool_start(workers, &p->threads, error) : MOXIE_OK;
     if (status != MOXIE_OK) {
         mox_free(p);

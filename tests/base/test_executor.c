@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_executor.c - parallel-for: every task runs exactly once; worker numbers are in range; a worker runs one task at
- * a time; the caller sees the results; executors work in a child after fork.
+ * a time; the caller sees the results; executors work in a child after fork; idle threads sleep if asked to.
  *
  * Also run under ThreadSanitizer. Tasks write plain memory on purpose, so that it reports a missing ordering between
  * tasks and caller.
@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cpu_features.h"
@@ -214,6 +215,48 @@ static void test_fork_inside_a_task(void **state)
     mox_executor_destroy(executor);
 }
 
+/* ---- idle threads ------------------------------------------------------------------------------------ */
+
+static double processor_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Processor time of short loops with long pauses between them, under MOXIE_SPIN=`spin`. */
+static double idle_seconds(const char *spin)
+{
+    const struct timespec pause = { .tv_nsec = 15 * 1000 * 1000 };
+    moxie_executor *executor = NULL;
+    moxie_error error;
+    setenv("MOXIE_SPIN", spin, 1);
+    assert_ok(mox_executor_create(4, &executor, &error), &error);
+    const double begin = processor_seconds();
+    for (int i = 0; i < 8; i++) {
+        assert_true(loop_is_right(executor, 7));
+        nanosleep(&pause, NULL);
+    }
+    const double seconds = processor_seconds() - begin;
+    mox_executor_destroy(executor);
+    return seconds;
+}
+
+static void test_idle_threads_sleep_at_once(void **state)
+{
+    const char *before = getenv("MOXIE_SPIN");
+    char *kept = before != NULL ? strdup(before) : NULL;
+    (void)state;
+    const double sleeping = idle_seconds("0"), spinning = idle_seconds("1");
+    if (kept != NULL)
+        setenv("MOXIE_SPIN", kept, 1);
+    else
+        unsetenv("MOXIE_SPIN");
+    free(kept);
+    if (sleeping > spinning / 2)
+        fail_msg("%.1f ms with idle threads that sleep, %.1f ms with some that spin", 1e3 * sleeping, 1e3 * spinning);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_create),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_fork_inside_a_task),
+        cmocka_unit_test(test_idle_threads_sleep_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

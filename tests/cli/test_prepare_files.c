@@ -122,7 +122,7 @@ static void ranks_come_back(void **state)
 static void memory_stays_small_at_true_width(void **state)
 {
     (void)state;
-    if (test_emulated())
+    if (test_emulated() || test_sanitized()) /* whose memory is not the tool's */
         skip();
     synth_kimi("--layers 1 --experts 8");
     assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out --json", tmp, tmp);
@@ -179,8 +179,9 @@ static void killed_runs_leave_nothing_wrong_and_are_gone_on_with(void **state)
     const double start = seconds();
     assert_tool(0, "prepare %s/model --layout trtllm-mxint4 -o %s/out", tmp, tmp);
     const double whole = seconds() - start;
+    const int kills = test_quick() && test_sanitized() ? 4 : 10;
     int partial = 0;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < kills; i++) {
         remove_tree("out");
         remove_tree("out.partial");
         run_and_kill(whole * (0.5 + 0.5 * (double)test_uniform(&rng)));
@@ -196,7 +197,7 @@ static void killed_runs_leave_nothing_wrong_and_are_gone_on_with(void **state)
     }
     assert_tool(0, "prepare --undo %s/out -o %s/back", tmp, tmp);
     assert_same_experts("model", "back", "gone on with");
-    print_message("%d of 10 were killed at work\n", partial);
+    print_message("%d of %d were killed at work\n", partial, kills);
     remove_tree("out");
     remove_tree("back");
     remove_tree("model");

@@ -35,7 +35,8 @@ enum { CONFIGS = 150, QUICK_CONFIGS = 45 };
 
 static int64_t random_configs(void)
 {
-    return test_env("MOXIE_TEST_CONFIGS", test_quick() ? QUICK_CONFIGS : CONFIGS);
+    const int64_t quick = test_sanitized() ? QUICK_CONFIGS / 3 : QUICK_CONFIGS;
+    return test_env("MOXIE_TEST_CONFIGS", test_quick() ? quick : CONFIGS);
 }
 
 /* ---- random layers ------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_plan.h - what a plan knows of the AMX kernels: their variants, and how a call cuts its scratch. Plain C: a plan may
- * be made on a processor without AMX, so the functions here are compiled without its flags (amx_plan.c).
+ * amx_plan.h - what a plan knows of the AMX kernels: their variants, and how a call cuts its scratch. Plain C: a plan
+ * may be made on a processor without AMX, so the functions here are compiled without its flags (amx_plan.c).
  *
  *     amx_plan.c                            which problems the kernels accept, bytes of scratch      no flags
  *     expert_gemm_*_amx.c, amx_*_amx.c      the kernels                                              flags of AMX

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * avx2_plan.h - what a plan knows of the AVX2 kernels: their functions, and how a call cuts its scratch. Plain C: a plan
- * may be made on a processor without AVX2, so the functions here are compiled without its flags (avx2_plan.c).
+ * avx2_plan.h - what a plan knows of the AVX2 kernels: their functions, and how a call cuts its scratch. Plain C: a
+ * plan may be made on a processor without AVX2, so the functions here are compiled without its flags (avx2_plan.c).
  *
  *     avx2_plan.c           which problems the kernels accept, bytes of scratch         no flags
  *     expert_gemm_*_avx2.c  the kernels                                                 flags of AVX2

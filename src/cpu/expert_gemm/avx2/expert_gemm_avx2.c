@@ -8,9 +8,9 @@
  *                 integers where that is exact (int_dot_avx2.h)
  *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers
  *
- * Here are one variant per decode class, and what a call does first; avx2_plan.c has the choice and the scratch. With one row of activations decoding
- * dominates: 4-bit codes take 19 instructions on the three vector ports for 8 multiply-adds. With many rows the
- * multiply-adds dominate.
+ * Here are one variant per decode class, and what a call does first; avx2_plan.c has the choice and the scratch. With
+ * one row of activations decoding dominates: 4-bit codes take 19 instructions on the three vector ports for 8
+ * multiply-adds. With many rows the multiply-adds dominate.
  */
 #include "cpu/expert_gemm/avx2/avx2_plan.h"
 

@@ -5,8 +5,8 @@
  *
  *     c[r, n] = sum over segments of  (sum over its columns k of a[r, k] (w[n, k] - zero[n])) [* sa[r]] * sw[n]
  *
- * Here are the sums of the activations over each segment, which zero points multiply; avx2_plan.c has the choice and the
- * scratch.
+ * Here are the sums of the activations over each segment, which zero points multiply; avx2_plan.c has the choice and
+ * the scratch.
  */
 #include "cpu/expert_gemm/avx2/panel_int8_avx2.h"
 

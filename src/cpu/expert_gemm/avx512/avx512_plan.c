@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * avx512_plan.c - what a plan asks of the AVX-512 kernels: whether they accept a problem, and how much scratch they need
- * (avx512_plan.h). Compiled for any processor.
+ * avx512_plan.c - what a plan asks of the AVX-512 kernels: whether they accept a problem, and how much scratch they
+ * need (avx512_plan.h). Compiled for any processor.
  */
 #include "cpu/expert_gemm/avx512/avx512_plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * avx512_plan.h - what a plan knows of the AVX-512 kernels: their variants, and how a call cuts its scratch. Plain C: a
- * plan may be made on a processor without AVX-512, so the functions here are compiled without its flags (avx512_plan.c).
+ * plan may be made on a processor without AVX-512, so the functions are compiled without its flags (avx512_plan.c).
  *
  *     avx512_plan.c             which problems the kernels accept, bytes of scratch         no flags
  *     expert_gemm_*_avx512*.c   the kernels                                                 flags of AVX-512

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * neon_plan.h - what a plan knows of the NEON kernels: their functions, and how a call cuts its scratch. Plain C: a plan
- * may be made on a processor that lacks an extension, so the functions here are compiled without its flags.
+ * neon_plan.h - what a plan knows of the NEON kernels: their functions, and how a call cuts its scratch. Plain C: a
+ * plan may be made on a processor that lacks an extension, so the functions here are compiled without its flags.
  *
  *     neon_plan.c               which problems the kernels accept, bytes of scratch         no flags
  *     expert_gemm_neon*.c       the kernels                                                 flags of their extension
