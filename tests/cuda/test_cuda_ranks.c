@@ -100,6 +100,8 @@ static test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks,
                              .change = on_devices,
                              .options = MOXIE_OPTIONS_INIT };
     test_ranks_cut(&spec, &rng, layer->args.tokens);
+    if (seed / 2 % 2 == 1)
+        spec.options.exchange_capacity = test_ranks_own(&spec, layer->args.tokens);
     *map = test_ranks_map(layer, &rng, ranks);
     if (seed % 3 == 1)
         spec.map = map;

@@ -16,6 +16,7 @@
 #include "route/route_rules.h"
 #include "test_cuda_graph.h"
 #include "test_cuda_sm90.h"
+#include "test_stream.h"
 #include "test_support.h"
 
 static mox_cuda_features device;
@@ -124,27 +125,42 @@ static void release(void *memory)
     __atomic_sub_fetch(&alive, 1, __ATOMIC_RELAXED);
 }
 
+/* A copy, or a fill where `from` is NULL. */
+typedef struct transfer {
+    void *to;
+    const void *from;
+    int32_t byte;
+    uint64_t bytes;
+} transfer;
+
+static moxie_status transfer_work(const void *args, moxie_error *error)
+{
+    const transfer *t = args;
+    MOX_TRY(record(t->from != NULL ? "copy" : "fill", error));
+    if (t->bytes > 0 && t->from != NULL)
+        memcpy(t->to, t->from, (size_t)t->bytes);
+    else if (t->bytes > 0)
+        memset(t->to, t->byte, (size_t)t->bytes);
+    return MOXIE_OK;
+}
+
 static moxie_status copy(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
 {
+    const transfer args = { .to = to, .from = bytes > 0 ? from : "", .bytes = bytes };
     (void)stream;
-    MOX_TRY(record("copy", error));
-    if (bytes > 0)
-        memcpy(to, from, (size_t)bytes);
-    return MOXIE_OK;
+    return test_cuda_enqueue(transfer_work, &args, sizeof args, error);
 }
 
 static moxie_status fill(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
 {
+    const transfer args = { .to = to, .byte = byte, .bytes = bytes };
     (void)stream;
-    MOX_TRY(record("fill", error));
-    if (bytes > 0)
-        memset(to, byte, (size_t)bytes);
-    return MOXIE_OK;
+    return test_cuda_enqueue(transfer_work, &args, sizeof args, error);
 }
 
 static moxie_status create(void **out, moxie_error *error)
 {
-    static char object;
+    static test_stream object = { test_cuda_may_wait, test_cuda_enqueue };
     MOX_TRY(record("create", error));
     __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     *out = &object;
@@ -439,17 +455,80 @@ static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream 
     const int64_t from_bytes = mox_dtype_bytes(a->from_dtype), to_bytes = mox_dtype_bytes(a->to_dtype);
     assert_true(a->to_cols >= a->cols);
     for (int64_t i = 0; i < a->rows; i++) {
-        const char *from = (const char *)a->from + (a->row != NULL ? a->row[i] : i) * a->from_stride;
+        const int64_t row = a->row != NULL ? a->row[i] : i, cols = row < 0 ? 0 : a->cols;
+        const char *from = (const char *)a->from + row * a->from_stride;
         char *to = (char *)a->to + i * a->to_stride;
-        for (int64_t c = 0; c < a->cols; c++) {
+        for (int64_t c = 0; c < cols; c++) {
             const float value = mox_load(a->from_dtype, from + c * from_bytes);
             if (a->from_dtype == a->to_dtype)
                 memcpy(to + c * to_bytes, from + c * from_bytes, (size_t)to_bytes);
             else
                 mox_narrow(a->to_dtype, &value, to + c * to_bytes, 1);
         }
-        memset(to + a->cols * to_bytes, 0, (size_t)((a->to_cols - a->cols) * to_bytes));
+        memset(to + cols * to_bytes, 0, (size_t)((a->to_cols - cols) * to_bytes));
     }
+    return MOXIE_OK;
+}
+
+/* Who computes a choice: the token's own group if it can, else groups in turn. */
+static int32_t place_choice(const mox_cuda_place_rows_args *a, int32_t home, int64_t t, int64_t j)
+{
+    const int32_t id = a->ids[t * a->top_k + j];
+    if (id < 0 || id >= a->experts)
+        return -1;
+    const int32_t *begin = a->replica + a->first_replica[id], *end = a->replica + a->first_replica[id + 1];
+    for (const int32_t *g = begin; g < end; g++)
+        if (*g == home)
+            return home;
+    return begin[(t + j) % (end - begin)];
+}
+
+/* Rows of source s for group g: from `first` on. */
+static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g, int64_t first)
+{
+    const int64_t k = a->top_k, begin = a->ranks > 0 ? s * a->tokens / a->ranks : 0;
+    const int64_t end = a->ranks > 0 ? (s + 1) * a->tokens / a->ranks : a->tokens;
+    int64_t row = first;
+    for (int64_t i = first; i < first + a->capacity; i++) {
+        if (a->token != NULL)
+            a->token[i] = -1;
+        for (int64_t j = 0; j < k && a->row_ids != NULL; j++)
+            a->row_ids[i * k + j] = -1;
+    }
+    for (int64_t t = begin; t < end; t++) {
+        bool any = false;
+        for (int64_t j = 0; j < k; j++) {
+            const int32_t group = place_choice(a, (int32_t)s / a->tp_size, t, j);
+            if (group < 0 && a->position != NULL)
+                a->position[(t - begin) * k + j] = -1;
+            if (group != g)
+                continue;
+            any = true;
+            if (a->row_ids != NULL)
+                a->row_ids[row * k + j] = a->ids[t * k + j];
+            if (a->position != NULL)
+                a->position[(t - begin) * k + j] = row * k + j;
+        }
+        assert_true(!any || row < first + a->capacity);
+        if (any && a->token != NULL)
+            a->token[row] = t;
+        for (int64_t j = 0; any && j < k && a->row_weights != NULL; j++)
+            a->row_weights[row * k + j] = a->weights[t * k + j];
+        row += any;
+    }
+    if (a->own_offsets != NULL) {
+        a->own_offsets[0] = 0;
+        a->own_offsets[1] = end - begin;
+    }
+}
+
+static moxie_status place_rows(const mox_cuda_place_rows_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    (void)stream;
+    MOX_TRY(record("place_rows", error));
+    for (int32_t s = 0; s < a->sources; s++)
+        for (int32_t g = 0; g < a->groups; g++)
+            place_group(a, a->first_source + s, a->first_group + g, (s * a->groups + g) * a->capacity);
     return MOXIE_OK;
 }
 
@@ -466,6 +545,8 @@ static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream 
         return test_cuda_enqueue(family##_work, args, sizeof *args, error);                                            \
     }
 #include "cuda/cuda_families.def"
+MOX_CUDA_LAUNCHER(copy_rows, mox_cuda_copy_rows_args)
+MOX_CUDA_LAUNCHER(place_rows, mox_cuda_place_rows_args)
 #undef MOX_CUDA_LAUNCHER
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -492,7 +573,8 @@ static mox_cuda_table table = {
     .event_record = event_record,
     .event_wait = wait_for,
     .event_done = event_done,
-    .copy_rows = copy_rows,
+    .copy_rows = copy_rows_enqueue,
+    .place_rows = place_rows_enqueue,
 };
 
 void test_cuda_set_device(const char *preset)

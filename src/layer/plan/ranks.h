@@ -105,6 +105,10 @@ typedef struct mox_ranks {
     uint64_t bytes;
     char *pinned;
     uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
+    /* Fixed capacity on a device: the device decides which row goes where (run/ranks_place.h). */
+    bool places;
+    int32_t *tables;           /* on the device: first_replica [E + 1], replica */
+    int64_t tables_generation; /* of the map that they are of */
     mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
     moxie_degraded degraded;
     int64_t lost_slots, lost_tokens; /* of the last run */

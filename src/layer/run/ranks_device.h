@@ -34,6 +34,10 @@ void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows);
 
 /* Puts the hidden states of the chunk's rows into send_x, or recv_x where all ranks have all tokens. */
 moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error);
+/* The rows of hidden states that space.token says, to the ranks' buffer at `to`. */
+moxie_status mox_ranks_copy_hidden(const mox_run *run, uint64_t to, int64_t rows, moxie_error *error);
+/* Brings rows, ids and weights that the device has placed to the host before they are sent, and waits. */
+moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error);
 /* Waits until what was gathered or downloaded is there. */
 moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error);
 /* After a dispatch: brings rows, ids and weights to the device. */

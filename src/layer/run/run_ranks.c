@@ -9,6 +9,7 @@
 #include "layer/run/exchange_agree.h"
 #include "layer/run/exchange_codes.h"
 #include "layer/run/ranks_device.h"
+#include "layer/run/ranks_place.h"
 #include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
@@ -58,11 +59,12 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
 {
     const moxie_plan *plan = run->plan;
     const mox_ranks_space *s = &plan->ranks->space;
-    const mox_run *rows = mox_ranks_rows_of(run);
+    const bool placed = plan->ranks->places;
+    const mox_run *rows = mox_ranks_rows_of(run), *numbers = placed ? rows : run->host, *there = placed ? run : NULL;
     const dispatched arrays[MOX_DISPATCHED] = {
         { at(rows, s->send_x), at(rows, s->recv_x), row_bytes(plan, 0), run },
-        { at(run->host, s->send_ids), at(run->host, s->recv_ids), row_bytes(plan, 1), NULL },
-        { at(run->host, s->send_weights), at(run->host, s->recv_weights), row_bytes(plan, 2), NULL },
+        { at(numbers, s->send_ids), at(numbers, s->recv_ids), row_bytes(plan, 1), there },
+        { at(numbers, s->send_weights), at(numbers, s->recv_weights), row_bytes(plan, 2), there },
     };
     return start_arrays(plan, arrays, side, error);
 }
@@ -86,18 +88,22 @@ static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, mo
 }
 
 /* The message and the rows of a fixed capacity, both at once. A rank that refuses its run takes part in both, so a
- * failure here breaks nothing. */
+ * failure here breaks nothing. A graph has no message. */
 static moxie_status dispatch_fixed(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
-    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
-    MOX_TRY(mox_exchange_announce(run, &side->announced, error));
+    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED, on_host = !x->places || x->staged;
+    mox_exchange_expect_fixed(run);
+    if (!run->captured)
+        MOX_TRY(mox_exchange_announce(run->host, &side->announced, error));
     if (sharded)
         MOX_TRY(start_dispatch(run, side, error));
-    MOX_TRY(mox_comm_wait(x->comm, side->announced, error));
+    if (!run->captured)
+        MOX_TRY(mox_comm_wait(x->comm, side->announced, error));
     MOX_TRY(wait_for_arrays(run->plan, side, error));
-    MOX_TRY(mox_exchange_compare(run, error));
-    return sharded ? mox_exchange_check_rows(run, error) : MOXIE_OK;
+    if (!run->captured)
+        MOX_TRY(mox_exchange_compare(run, error));
+    return sharded && on_host ? mox_exchange_check_rows(run->host, error) : MOXIE_OK;
 }
 
 /* The rows of a run that is refused: any, from and to memory of the plan. */
@@ -107,12 +113,13 @@ static void dispatch_refusal(const moxie_plan *plan)
     char *next = x->refusal;
     dispatched arrays[MOX_DISPATCHED];
     mox_ranks_side *side = &x->sides[0];
+    const mox_run any = { .plan = plan }; /* on the device's default stream */
     if (next == NULL)
         return;
     mox_ranks_use(x, 0);
     for (int i = 0; i < mox_exchange_arrays(&plan->config); i++) {
         const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
-        arrays[i] = (dispatched) { next, next + block, bytes, NULL };
+        arrays[i] = (dispatched) { next, next + block, bytes, &any };
         next += block * (1 + (uint64_t)x->count);
     }
     for (int32_t r = 0; r < x->count; r++) {
@@ -275,11 +282,11 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
 
-/* A rank whose device fails tells the others, who wait for its numbers or rows. */
-static moxie_status or_break(const mox_ranks *x, moxie_status status, const moxie_error *reason)
+/* A rank whose device fails tells the others, who wait for its numbers or rows. For a graph nobody waits. */
+static moxie_status or_break(const mox_run *run, moxie_status status, const moxie_error *reason)
 {
-    if (status != MOXIE_OK)
-        mox_comm_break(x->comm, reason);
+    if (status != MOXIE_OK && !run->captured)
+        mox_comm_break(run->plan->ranks->comm, reason);
     return status;
 }
 
@@ -290,14 +297,17 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
     const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
     mox_ranks_use(x, number);
-    mox_exchange_send(run->host, &chunk);
-    if (!sharded)
+    if (x->places)
+        MOX_TRY(or_break(run, mox_ranks_place(run, error), error));
+    else
+        mox_exchange_send(run->host, &chunk);
+    if (!sharded && !x->places)
         mox_exchange_take(run->host, number);
     if (x->capacity > 0)
         return dispatch_fixed(run, &x->sides[number % 2], error);
-    MOX_TRY(or_break(x, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
+    MOX_TRY(or_break(run, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
-    MOX_TRY(or_break(x, mox_ranks_wait(run, error), error));
+    MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
@@ -369,15 +379,17 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     moxie_error reason = { .code = MOXIE_OK };
     mox_run host;
     int64_t chunks = 1;
-    moxie_status status = route(run, error);
+    mox_plan_ranks_follow(run->plan);
+    moxie_status status = mox_ranks_look_at_stream(run, error);
+    if (status == MOXIE_OK)
+        status = route(run, error);
     run->own = run;
     if (status == MOXIE_OK)
         status = mox_ranks_begin(run, &host, error);
     if (status != MOXIE_OK)
-        return mox_run_ranks_refuse(run->plan, status);
+        return run->captured ? status : mox_run_ranks_refuse(run->plan, status);
     mox_run_enter(run, MOX_PHASE_EXCHANGE); /* and back to it after each stage */
-    mox_plan_ranks_follow(run->plan);
-    x->calls++;
+    x->calls += run->captured ? 0 : 1;
     x->sides[0].open = x->sides[1].open = 0;
     mox_run_degraded_begin(run->plan);
     status = begin_chunk(run, 0, &chunks, &reason);
@@ -385,8 +397,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
         status = run_chunks(run, chunks, &reason);
         if (status == MOXIE_OK)
             status = mox_ranks_end(run, &reason);
-        if (status != MOXIE_OK) /* other ranks wait for this one, and rows may be under way to the workspace */
-            mox_comm_break(x->comm, &reason);
+        (void)or_break(run, status, &reason); /* others wait for this one, and rows may be under way to the workspace */
     }
     mox_run_degraded_end(run->plan);
     if (status != MOXIE_OK && error != NULL)

@@ -68,6 +68,7 @@ typedef struct mox_run {
     mox_queue queue;
     moxie_run_args args;
     char *space;            /* the workspace */
+    bool captured;          /* the stream is captured in a graph: the host neither waits nor tells other ranks anything */
     bool coded;             /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
     const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
     /* whole batch, after routing */
