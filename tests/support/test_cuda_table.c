@@ -15,6 +15,7 @@
 #include "route/route.h"
 #include "route/route_rules.h"
 #include "test_cuda_graph.h"
+#include "test_cuda_rows_table.h"
 #include "test_cuda_sm90.h"
 #include "test_stream.h"
 #include "test_support.h"
@@ -421,6 +422,17 @@ static moxie_status glu(const mox_glu_args *a, mox_cuda_stream stream, moxie_err
     return MOXIE_OK;
 }
 
+/* One number of an expert's result, rounded where the layer rounds results. */
+static float result_of(const mox_combine_args *a, int64_t at)
+{
+    float value = a->y16 != NULL ? mox_load(a->round_y, (const uint16_t *)a->y16 + at) : a->y[at];
+    uint16_t code;
+    if (a->round_y == MOXIE_DTYPE_NONE || a->y16 != NULL)
+        return value;
+    mox_narrow(a->round_y, &value, &code, 1);
+    return mox_load(a->round_y, &code);
+}
+
 static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
@@ -433,7 +445,7 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                                     : a->ids[j] >= 0 && a->ids[j] < a->experts ? j
                                                                                : -1;
                 if (row >= 0)
-                    sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * a->y[row * a->hidden + i];
+                    sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * result_of(a, row * a->hidden + i);
                 else if (mox_combine_is_identity(a, j))
                     sum = sum + a->identity_weights[j] *
                                     mox_load(a->out_dtype, (const char *)a->identity +
@@ -443,92 +455,6 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                 sum = sum + mox_combine_shared_weight(a, t) * a->shared[t * a->hidden + i];
             mox_narrow(a->out_dtype, &sum, (char *)a->out + (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype), 1);
         }
-    return MOXIE_OK;
-}
-
-/* ---- rows for other ranks ------------------------------------------------------------------------------ */
-
-static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream stream, moxie_error *error)
-{
-    (void)stream;
-    MOX_TRY(record("copy_rows", error));
-    const int64_t from_bytes = mox_dtype_bytes(a->from_dtype), to_bytes = mox_dtype_bytes(a->to_dtype);
-    assert_true(a->to_cols >= a->cols);
-    for (int64_t i = 0; i < a->rows; i++) {
-        const int64_t row = a->row != NULL ? a->row[i] : i, cols = row < 0 ? 0 : a->cols;
-        const char *from = (const char *)a->from + row * a->from_stride;
-        char *to = (char *)a->to + i * a->to_stride;
-        for (int64_t c = 0; c < cols; c++) {
-            const float value = mox_load(a->from_dtype, from + c * from_bytes);
-            if (a->from_dtype == a->to_dtype)
-                memcpy(to + c * to_bytes, from + c * from_bytes, (size_t)to_bytes);
-            else
-                mox_narrow(a->to_dtype, &value, to + c * to_bytes, 1);
-        }
-        memset(to + cols * to_bytes, 0, (size_t)((a->to_cols - cols) * to_bytes));
-    }
-    return MOXIE_OK;
-}
-
-/* Who computes a choice: the token's own group if it can, else groups in turn. */
-static int32_t place_choice(const mox_cuda_place_rows_args *a, int32_t home, int64_t t, int64_t j)
-{
-    const int32_t id = a->ids[t * a->top_k + j];
-    if (id < 0 || id >= a->experts)
-        return -1;
-    const int32_t *begin = a->replica + a->first_replica[id], *end = a->replica + a->first_replica[id + 1];
-    for (const int32_t *g = begin; g < end; g++)
-        if (*g == home)
-            return home;
-    return begin[(t + j) % (end - begin)];
-}
-
-/* Rows of source s for group g: from `first` on. */
-static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g, int64_t first)
-{
-    const int64_t k = a->top_k, begin = a->ranks > 0 ? s * a->tokens / a->ranks : 0;
-    const int64_t end = a->ranks > 0 ? (s + 1) * a->tokens / a->ranks : a->tokens;
-    int64_t row = first;
-    for (int64_t i = first; i < first + a->capacity; i++) {
-        if (a->token != NULL)
-            a->token[i] = -1;
-        for (int64_t j = 0; j < k && a->row_ids != NULL; j++)
-            a->row_ids[i * k + j] = -1;
-    }
-    for (int64_t t = begin; t < end; t++) {
-        bool any = false;
-        for (int64_t j = 0; j < k; j++) {
-            const int32_t group = place_choice(a, (int32_t)s / a->tp_size, t, j);
-            if (group < 0 && a->position != NULL)
-                a->position[(t - begin) * k + j] = -1;
-            if (group != g)
-                continue;
-            any = true;
-            if (a->row_ids != NULL)
-                a->row_ids[row * k + j] = a->ids[t * k + j];
-            if (a->position != NULL)
-                a->position[(t - begin) * k + j] = row * k + j;
-        }
-        assert_true(!any || row < first + a->capacity);
-        if (any && a->token != NULL)
-            a->token[row] = t;
-        for (int64_t j = 0; any && j < k && a->row_weights != NULL; j++)
-            a->row_weights[row * k + j] = a->weights[t * k + j];
-        row += any;
-    }
-    if (a->own_offsets != NULL) {
-        a->own_offsets[0] = 0;
-        a->own_offsets[1] = end - begin;
-    }
-}
-
-static moxie_status place_rows(const mox_cuda_place_rows_args *a, mox_cuda_stream stream, moxie_error *error)
-{
-    (void)stream;
-    MOX_TRY(record("place_rows", error));
-    for (int32_t s = 0; s < a->sources; s++)
-        for (int32_t g = 0; g < a->groups; g++)
-            place_group(a, a->first_source + s, a->first_group + g, (s * a->groups + g) * a->capacity);
     return MOXIE_OK;
 }
 
@@ -545,8 +471,6 @@ static moxie_status place_rows(const mox_cuda_place_rows_args *a, mox_cuda_strea
         return test_cuda_enqueue(family##_work, args, sizeof *args, error);                                            \
     }
 #include "cuda/cuda_families.def"
-MOX_CUDA_LAUNCHER(copy_rows, mox_cuda_copy_rows_args)
-MOX_CUDA_LAUNCHER(place_rows, mox_cuda_place_rows_args)
 #undef MOX_CUDA_LAUNCHER
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -573,8 +497,6 @@ static mox_cuda_table table = {
     .event_record = event_record,
     .event_wait = wait_for,
     .event_done = event_done,
-    .copy_rows = copy_rows_enqueue,
-    .place_rows = place_rows_enqueue,
 };
 
 void test_cuda_set_device(const char *preset)
@@ -601,6 +523,7 @@ int test_cuda_begin(void **state)
 #include "cuda/cuda_families.def"
 #undef MOX_CUDA_LAUNCHER
     test_cuda_graph_fill(&table, record);
+    test_cuda_rows_fill(&table, record);
     test_cuda_set_device("sm_80");
     test_cuda_clear();
     test_cuda_fail_at(0);

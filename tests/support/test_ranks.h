@@ -39,6 +39,8 @@ typedef struct test_ranks_spec {
     void (*change)(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args);
     /* Makes another comm of the same ranks over the local one, which is then destroyed; NULL: ranks stay local. */
     moxie_comm *(*over)(moxie_comm *local, moxie_error *error);
+    /* Runs a plan in place of moxie_plan_run; NULL: that. */
+    moxie_status (*run)(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
     int32_t absent;       /* rank absent - 1 makes its plan and leaves without a run; 0: none */
     bool hides_scales;    /* each rank is given the static scales of its own experts alone */
     uint64_t allocations; /* result: those of all ranks' last runs together, if `runs` is more than 1 */

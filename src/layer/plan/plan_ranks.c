@@ -99,9 +99,11 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
     x->replica = mox_arena_calloc(&x->arena, max_replicas(c) + 1, sizeof *x->replica);
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
+    x->tp_numbers = mox_arena_calloc(&x->arena, 4 * (uint64_t)x->count, sizeof *x->tp_numbers);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL &&
+           x->tp_numbers != NULL;
 }
 
 static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)
@@ -142,10 +144,6 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
     const int32_t device = mox_comm_rows_device(x->comm);
     if (!plan->backend->on_device)
         return MOXIE_OK;
-    MOX_FAIL_IF(x->tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
-                "a plan of the %s back end cannot gather activations of tensor parallel ranks yet: use the cpu back "
-                "end, or tp_size 1",
-                plan->backend->name);
     MOX_FAIL_IF(
         x->degraded != MOXIE_DEGRADED_NONE, MOXIE_ERR_UNSUPPORTED, error,
         "options.degraded is %d, but a plan of the %s back end cannot go on without a rank yet: use the cpu back "
@@ -450,6 +448,10 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
     x->pinned_weights = carve(&c, plan->max_tokens, plan->config.top_k, sizeof(float));
     if (x->staged && x->layout == MOXIE_TOKENS_REPLICATED)
         x->pinned_outputs = carve(&c, x->max_rows, plan->config.hidden, mox_dtype_bytes(plan->config.dtype));
+    if (x->staged && plan->tp_cut != MOX_TP_WHOLE) {
+        x->pinned_sent = mox_carve_offset(&c, plan->space.tp_send_bytes, 1);
+        x->pinned_came = mox_carve_offset(&c, plan->space.tp_recv_bytes, 1);
+    }
     if (x->places)
         MOX_TRY(allocate_tables(plan, error));
     MOX_TRY(plan->device.table->use(plan->device.ordinal, error));
@@ -481,6 +483,8 @@ static const char *way_of(const moxie_plan *plan)
 {
     if (!plan->backend->on_device)
         return "";
+    if (plan->ranks->places && !plan->ranks->staged)
+        return ", from device to device, which places the rows; a graph can hold the run";
     return plan->ranks->staged
                ? ", through pinned memory of the host, which waits for the device before each exchange"
                : ", from device to device; the host waits for the choices of experts, and until rows came";

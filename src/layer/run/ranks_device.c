@@ -163,6 +163,27 @@ moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error)
 
 /* ---- experts ------------------------------------------------------------------------------------------- */
 
+static bool is_here(const moxie_plan *plan, int32_t id)
+{
+    return id >= 0 && id < plan->config.experts && plan->layer->slot_of[id] >= 0;
+}
+
+int64_t mox_ranks_pairs(const mox_run *run)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_ranks *x = plan->ranks;
+    const int64_t k = plan->config.top_k;
+    int64_t pairs = 0;
+    if (!on_device(run))
+        return run->permutation.offsets[plan->layer->slots];
+    if (run->own == NULL || x->places) /* the host does not know the ids */
+        return run->tokens * k;
+    const int32_t *ids = (const int32_t *)(x->pinned + x->space.recv_ids) + run->first * k;
+    for (int64_t p = 0; p < run->tokens * k; p++)
+        pairs += is_here(plan, ids[p]);
+    return pairs;
+}
+
 /* The pairs of the pass that this rank computes, which the host knows, say where in `position` the device finds the
  * rows of y. */
 moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, moxie_error *error)
@@ -175,7 +196,7 @@ moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, m
     const uint64_t at = x->space.local + (uint64_t)done * sizeof *local;
     *count = 0;
     for (int64_t p = 0; p < run->tokens * k; p++)
-        if (ids[p] >= 0 && ids[p] < plan->config.experts && plan->layer->slot_of[ids[p]] >= 0)
+        if (is_here(plan, ids[p]))
             local[(*count)++] = p;
     MOX_TRY(bring(run, at, (uint64_t)*count * sizeof *local, error));
     const mox_cuda_copy_rows_args args = { .rows = *count,
@@ -231,6 +252,24 @@ moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t by
 moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error)
 {
     return staged(run) ? bring(run, offset, bytes, error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_lend_pieces(const mox_run *run, uint64_t bytes, moxie_comm_rows *rows, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    mox_ranks_mark(run, rows);
+    if (!staged(run))
+        return MOXIE_OK;
+    MOX_TRY(copy(run, x->pinned + x->pinned_sent, rows->send, bytes, error));
+    rows->send = x->pinned + x->pinned_sent;
+    rows->recv = x->pinned + x->pinned_came;
+    return wait_for(run, error);
+}
+
+moxie_status mox_ranks_bring_pieces(const mox_run *run, uint64_t bytes, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    return staged(run) ? copy(run, MOX_RUN_AT(run, char, tp_recv), x->pinned + x->pinned_came, bytes, error) : MOXIE_OK;
 }
 
 void *mox_ranks_outputs(const mox_run *run, int64_t *in_at, const int64_t *in)

@@ -53,6 +53,14 @@ moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxi
 moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
 moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
 
+/* Pairs of the pass in a tensor parallel group, or on a device at least as many: the same number on all its ranks. */
+int64_t mox_ranks_pairs(const mox_run *run);
+/* Before ranks of a group gather: rows->send are `bytes` of the device's memory. Marks them; or brings them to pinned
+ * memory, waits, and lets rows->send and recv be there. */
+moxie_status mox_ranks_lend_pieces(const mox_run *run, uint64_t bytes, moxie_comm_rows *rows, moxie_error *error);
+/* Afterwards: brings what came to the device. */
+moxie_status mox_ranks_bring_pieces(const mox_run *run, uint64_t bytes, moxie_error *error);
+
 /* Where outputs that come from other ranks arrive: args.output, or pinned memory; then `in_at` are places there, and
  * mox_ranks_place_outputs copies them to args.output, rank r's to row first[r]. */
 void *mox_ranks_outputs(const mox_run *run, int64_t *in_at, const int64_t *in);

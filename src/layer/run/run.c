@@ -105,10 +105,13 @@ static moxie_status timed_walk(mox_run *run, mox_run_call call, float *rows, mox
     const uint64_t sent = comm != NULL ? mox_comm_sent_bytes(comm) : 0;
     mox_clock_start(plan->clocks, plan->executor.workers, MOX_PHASE_ROUTE);
     MOX_TRY(walk(run, call, rows, error));
+    if (comm != NULL && plan->ranks->timed)
+        MOX_TRY(run->queue.table->stream_wait(run->queue.stream, error));
     mox_clock_stop(plan->clocks, plan->executor.workers);
     if (comm == NULL)
         return MOXIE_OK;
-    mox_clock_move(plan->clocks, MOX_PHASE_EXCHANGE, MOX_PHASE_WAIT, mox_comm_waited(comm) - waited);
+    if (!plan->ranks->timed)
+        mox_clock_move(plan->clocks, MOX_PHASE_EXCHANGE, MOX_PHASE_WAIT, mox_comm_waited(comm) - waited);
     plan->ranks->sent_bytes += mox_comm_sent_bytes(comm) - sent;
     return MOXIE_OK;
 }

@@ -172,7 +172,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
             count = run.tokens * plan->config.top_k;
         else
             MOX_TRY(set_order(&run, done, order, &count, error));
-        mox_run_tp_own_columns(&run);
+        MOX_TRY(mox_run_tp_own_columns(&run, error));
         MOX_TRY(mox_run_scatter(&run, order, count, cols, dtype, results, error));
         results += count * cols * mox_dtype_bytes(dtype);
         done += count;
@@ -240,7 +240,9 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     const mox_ranks *x = run->plan->ranks;
     if (run->tokens == 0)
         return MOXIE_OK;
-    const void *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
+    const void *rows = at(run, x->space.returned);
+    if (x->tp_size > 1)
+        MOX_TRY(mox_run_tp_join(run, &rows, error));
     const bool rounded = run->plan->config.round_results != 0;
     mox_combine_args args = mox_run_combine_args(run, rounded ? NULL : rows, at(run, x->space.position));
     args.y16 = rounded ? rows : NULL;
@@ -278,6 +280,12 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
     MOX_TRY(mox_ranks_place_outputs(run, chunk, error));
     mox_run_drop_outputs(run, chunk);
     return MOXIE_OK;
+}
+
+/* The phase of an exchange: where phases are timed on a device, one of its own. */
+static mox_phase enter_exchange(const mox_run *run, mox_phase phase)
+{
+    return mox_run_enter(run, run->plan->ranks->timed ? phase : MOX_PHASE_EXCHANGE);
 }
 
 /* ---- the chain --------------------------------------------------------------------------------------- */
@@ -319,8 +327,10 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     moxie_comm_rows rows;
     mox_comm_request request;
     mox_ranks_use(x, number);
+    (void)enter_exchange(run, MOX_PHASE_DISPATCH);
     MOX_TRY(finish_dispatch(run, &x->sides[number % 2], error));
     MOX_TRY(compute(run, error));
+    (void)enter_exchange(run, MOX_PHASE_RETURN);
     MOX_TRY(start_return(run, &rows, &request, error));
     run->first = chunk.first;
     run->tokens = chunk.tokens;
@@ -388,7 +398,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
         status = mox_ranks_begin(run, &host, error);
     if (status != MOXIE_OK)
         return run->captured ? status : mox_run_ranks_refuse(run->plan, status);
-    mox_run_enter(run, MOX_PHASE_EXCHANGE); /* and back to it after each stage */
+    (void)enter_exchange(run, MOX_PHASE_DISPATCH); /* and back to it after each stage */
     x->calls += run->captured ? 0 : 1;
     x->sides[0].open = x->sides[1].open = 0;
     mox_run_degraded_begin(run->plan);

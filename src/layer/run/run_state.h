@@ -91,6 +91,8 @@ typedef struct mox_run {
 /* Counts the time from now on to `phase` (clock.h); returns the phase that ends. */
 static inline mox_phase mox_run_enter(const mox_run *run, mox_phase phase)
 {
+    if (run->plan->ranks != NULL && run->plan->ranks->timed)
+        (void)run->queue.table->stream_wait(run->queue.stream, NULL); /* the next call that fails says what is wrong */
     return mox_clock_enter(&run->plan->clocks[0], phase);
 }
 
