@@ -89,9 +89,8 @@ enum {
 /* The sizes of all argument structs: two builds must agree on these, too, besides the table itself. */
 #define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
 enum {
-    MOX_CUDA_ARGS_BYTES =
-        sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) +
-        sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args)
+    MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) +
+                          sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER

@@ -7,8 +7,8 @@
  * A group is in progress until all its messages have been matched. So an event that is recorded afterwards is done at
  * once, as the launch table of the tests has it. nccl_stub_counts() tells what was called.
  *
- * A group that is enqueued while a stream is captured (test_stream.h) becomes a part of the graph. Each launch submits it
- * again and waits for its messages, at most WAIT seconds.
+ * A group that is enqueued while a stream is captured (test_stream.h) becomes a part of the graph. Each launch submits
+ * it again and waits for its messages, at most WAIT seconds.
  */
 #include <pthread.h>
 #include <stdbool.h>

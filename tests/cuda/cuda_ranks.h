@@ -15,7 +15,7 @@ extern const char *const device_names[MAX_DEVICES]; /* as options.device */
 
 /* One scale for the rows of all ranks, which ranks on devices refuse. */
 bool has_batch_scale(const moxie_layer_config *config);
-/* A random layer of a kind below KINDS. The last kind has activations that a back end of the host quantizes otherwise. */
+/* A random layer of a kind below KINDS. The last kind may quantize activations in any way. */
 void make_layer(test_layer *layer, uint64_t seed, int kind);
 /* The output of one device alone; the caller frees it. */
 char *alone(test_layer *layer);

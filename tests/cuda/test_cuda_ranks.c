@@ -81,7 +81,8 @@ static const char *const formats[][2] = {
 };
 enum { FORMATS = sizeof formats / sizeof formats[0], WAYS = 8 };
 
-/* EP, TP, TP x EP with tokens of each rank's own, which is DP too; tokens that all ranks have. Then with a fixed capacity. */
+/* EP, TP, TP x EP with tokens of each rank's own, which is DP too; tokens that all ranks have. Then the same with a
+ * fixed capacity. */
 static void one_way(const test_layer *layer, int way, test_ranks_spec *spec)
 {
     const int32_t ranks = spec->ranks, tp[] = { 1, ranks, ranks % 2 == 0 ? 2 : 1, ranks % 2 == 0 ? 2 : 1 };

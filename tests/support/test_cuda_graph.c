@@ -21,8 +21,8 @@ typedef struct graph {
 
 static moxie_status (*record)(const char *name, moxie_error *error);
 static _Thread_local graph *capturing; /* ranks are threads, each with a stream of its own */
-static double now; /* milliseconds */
-static int alive; /* atomic */
+static double now;                     /* milliseconds */
+static int alive;                      /* atomic */
 
 void test_cuda_pass(double milliseconds)
 {

@@ -6,8 +6,8 @@
  *                             to device; the capacity is the line's tokens a rank
  *     other lines             the calls, STEPS after each other, until the stream has ended
  *
- * Each step has experts of its own, those that were read longest ago. The time of a step is a STEPSth of the slowest rank's
- * time. The parts are of one more step, with a wait at the end of each; so together they are longer than the step.
+ * Each step has experts of its own, those that were read longest ago. The time of a step is a STEPSth of the slowest
+ * rank's time. The parts are of other steps, with a wait at the end of each; so together they are longer than the step.
  */
 #include "bench_ranks.h"
 
@@ -51,8 +51,7 @@ static moxie_status steps_make(bench *b, int64_t tokens, steps *s, moxie_error *
     uint64_t last_read[MOXIE_MAX_EXPERTS] = { 0 };
     memset(s, 0, sizeof *s);
     s->output = cli_alloc((size_t)(tokens * c->hidden) * sizeof(float) + 1);
-    const moxie_status status =
-        cli_input_random(c, tokens, b->args->seed, CLI_STATES_NORMAL, &s->input[0], error);
+    const moxie_status status = cli_input_random(c, tokens, b->args->seed, CLI_STATES_NORMAL, &s->input[0], error);
     for (int i = 0; status == MOXIE_OK && i < STEPS; i++) {
         bench_routing_draw(&b->routing, tokens, last_read);
         for (int64_t e = 0; e < b->routing.touched; e++)
@@ -110,8 +109,8 @@ static groups group(const cli_parts *parts)
     const struct {
         const char *name;
         double *sum;
-    } own[] = { { "route", &g.route },       { "dispatch", &g.dispatch }, { "exchange", &g.gather },
-                { "wait", &g.gather },       { "return", &g.back },       { "combine", &g.combine } };
+    } own[] = { { "route", &g.route }, { "dispatch", &g.dispatch }, { "exchange", &g.gather },
+                { "wait", &g.gather }, { "return", &g.back },       { "combine", &g.combine } };
     for (int32_t i = 0; i < parts->count; i++) {
         double *sum = &g.products;
         for (size_t j = 0; j < sizeof own / sizeof own[0]; j++)
@@ -135,8 +134,8 @@ static bool in_graph(const bench *b, const line *l)
 
 static void print_text(const bench *b, const line *lines)
 {
-    static const char *const headings[] = { ">tokens",   ">a rank", "timed as",  ">step ms",  ">fastest", ">route",
-                                            ">dispatch", ">gather", ">products", ">return",   ">combine", ">sent MB" };
+    static const char *const headings[] = { ">tokens",   ">a rank", "timed as",  ">step ms", ">fastest", ">route",
+                                            ">dispatch", ">gather", ">products", ">return",  ">combine", ">sent MB" };
     const moxie_layer_config *c = &b->model.config;
     cli_table table;
     char ms[32];
@@ -161,7 +160,8 @@ static void print_text(const bench *b, const line *lines)
     }
     cli_table_print(&table);
     cli_table_free(&table);
-    printf("step: the slowest rank's, %d after each other; a median. Parts: of calls with a wait at the end of each, means "
+    printf("step: the slowest rank's, %d after each other; a median. Parts: of calls with a wait at the end of each, "
+           "means "
            "over the ranks; together they are longer. dispatch has what ranks agree on before, which a graph has not. "
            "gather: tensor parallel ranks'.\n",
            STEPS);
@@ -174,8 +174,8 @@ static json_t *line_json(const bench *b, const line *l)
                     (json_int_t)l->tokens, "tokens_a_rank", (json_int_t)l->each, "timed_as",
                     in_graph(b, l) ? "graph" : "calls", "fixed_capacity", (int)l->fixed, "step_ms", l->median * 1e3,
                     "step_min_ms", l->fastest * 1e3, "route_ms", g.route * 1e3, "dispatch_ms", g.dispatch * 1e3,
-                    "gather_ms", g.gather * 1e3, "products_ms", g.products * 1e3, "return_ms", g.back * 1e3, "combine_ms",
-                    g.combine * 1e3, "sent_bytes", l->parts.sent_bytes);
+                    "gather_ms", g.gather * 1e3, "products_ms", g.products * 1e3, "return_ms", g.back * 1e3,
+                    "combine_ms", g.combine * 1e3, "sent_bytes", l->parts.sent_bytes);
 }
 
 static void print_json(const bench *b, const line *lines)
@@ -184,8 +184,8 @@ static void print_json(const bench *b, const line *lines)
     for (int i = 0; i < b->n_lines; i++)
         cli_json_append(array, line_json(b, &lines[i]));
     cli_json_merge(object,
-                   cli_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:i, s:I, s:o}", "kind", "ranks_on_gpus", "backend",
-                            "cuda", "scheme", b->format, "routing", cli_utf8(b->routing.name), "ranks",
+                   cli_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:i, s:I, s:o}", "kind", "ranks_on_gpus",
+                            "backend", "cuda", "scheme", b->format, "routing", cli_utf8(b->routing.name), "ranks",
                             (int)b->ranks.ranks, "tp", b->args->local.tp > 0 ? (int)b->args->local.tp : 1, "tokens_as",
                             cli_tokens_as(b->args->local.tokens_as), "comm", comm_name(b), "steps", STEPS, "seed",
                             (json_int_t)b->args->seed, "lines", array));

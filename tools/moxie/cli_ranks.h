@@ -92,7 +92,7 @@ typedef struct cli_ranks {
     bool broken, mpi;    /* mpi: MPI was started */
     cli_rank *rank;      /* [here] */
     const cli_batch *batch;
-    const void *steps; /* of cli_ranks_time() */
+    const void *steps;               /* of cli_ranks_time() */
     cli_ranks_pool *pool;            /* that all ranks share; NULL: each has an executor of its own */
     moxie_executor *shared_executor; /* the pool's, where it is not the layer's */
     int64_t max_tokens;
@@ -127,7 +127,8 @@ moxie_status cli_ranks_each(cli_ranks *all, moxie_status (*work)(cli_rank *rank,
 
 /* The arguments of the rank's part of the batch (cli_ranks_run.c). */
 moxie_status cli_rank_args(cli_rank *rank, const cli_batch *batch, moxie_run_args *args, moxie_error *error);
-/* The phases of this rank's runs so far: nanoseconds, then the bytes that it sent. Returns how many phases there are. */
+/* The phases of this rank's runs so far: nanoseconds, then the bytes that it sent. Returns how many phases there are.
+ */
 int32_t cli_rank_phases(const cli_rank *rank, int64_t values[CLI_MAX_PHASES + 1]);
 /* The means over all ranks of what was counted since `before`. Collective; the first rank of the process gets them. */
 moxie_status cli_rank_parts(const cli_rank *rank, const int64_t *before, cli_parts *out, moxie_error *error);

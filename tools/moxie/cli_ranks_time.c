@@ -41,8 +41,7 @@ static moxie_status slowest(const cli_rank *r, const timed_steps *steps, own_run
 {
     for (int32_t i = 0; i < steps->launches; i++)
         own->ns[i] = (int64_t)(own->seconds[i] * 1e9);
-    const moxie_status status =
-        moxie_comm_allreduce(r->comm, own->ns, steps->launches, MOXIE_COMM_MAX_I64, error);
+    const moxie_status status = moxie_comm_allreduce(r->comm, own->ns, steps->launches, MOXIE_COMM_MAX_I64, error);
     for (int32_t i = 0; status == MOXIE_OK && r == r->all->rank && i < steps->launches; i++)
         steps->seconds[i] = 1e-9 * (double)own->ns[i];
     return status;

@@ -7,8 +7,8 @@
  *     a thread   4 neighbouring columns (1 when sizes or pointers are unaligned): LOADS rows are loaded together, then
  *                added in slot order
  *
- * Layers with identity experts run a second instance, IDENTITY, where a choice may be the token's own hidden state. With
- * ROUNDED rows are rounded to 16 bits before they are weighted, or have come so from other ranks.
+ * Layers with identity experts run a second instance, IDENTITY, where a choice may be the token's own hidden state.
+ * With ROUNDED rows are rounded to 16 bits before they are weighted, or have come so from other ranks.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -85,8 +85,7 @@ template <bool IDENTITY> __device__ choice find_choice(const mox_combine_args &a
     return { row >= 0 ? row * args.hidden : -1, args.weights != nullptr ? args.weights[j] : 1.0f, 0 };
 }
 
-template <int COLUMNS>
-__device__ void load_rounded(const mox_combine_args &args, int64_t at, float (&to)[COLUMNS])
+template <int COLUMNS> __device__ void load_rounded(const mox_combine_args &args, int64_t at, float (&to)[COLUMNS])
 {
     for (int i = 0; i < COLUMNS; i++)
         to[i] = args.y16 != nullptr ? mox_device_load(args.round_y, args.y16, at + i)

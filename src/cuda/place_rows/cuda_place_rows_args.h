@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_place_rows_args.h - where tokens go in an exchange of fixed capacity (layer/run/exchange.h), found on the device,
- * so that the host need not wait for the choices of experts:
+ * cuda_place_rows_args.h - where tokens go in an exchange of fixed capacity (layer/run/exchange.h), found on the
+ * device, so that the host need not wait for the choices of experts:
  *
  *     ids [T, K]   capacity 3, 2 groups          rows of group 0            rows of group 1        position
  *         t0        group 0, group 1             0: t0, ids 5 -             3: t0, ids - 9         0  7
@@ -20,7 +20,7 @@
 #include <moxie/moxie.h>
 
 typedef struct mox_cuda_place_rows_args {
-    const int32_t *ids; /* [T, K] */
+    const int32_t *ids;   /* [T, K] */
     const float *weights; /* [T, K] or NULL */
     int64_t tokens, top_k, experts, capacity;
     int32_t ranks; /* 0: all tokens are the source's own; else source s has tokens [s T / ranks, (s + 1) T / ranks) */

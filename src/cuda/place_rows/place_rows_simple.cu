@@ -17,8 +17,7 @@ namespace
 constexpr int WARPS = 8, LANES = 32, THREADS = WARPS * LANES;
 
 /* The tokens of a source, and what a block does with them. */
-struct work
-{
+struct work {
     int64_t first, tokens; /* of the source */
     int64_t first_row;
     int32_t home, group;
@@ -44,9 +43,8 @@ __device__ work find_work(const mox_cuda_place_rows_args &args)
 __device__ int32_t group_of(const mox_cuda_place_rows_args &args, const work &w, int64_t token, int64_t j)
 {
     const int32_t id = args.ids[token * args.top_k + j];
-    return id >= 0 && id < args.experts
-               ? mox_replica_group(args.first_replica, args.replica, w.home, id, token + j)
-               : -1;
+    return id >= 0 && id < args.experts ? mox_replica_group(args.first_replica, args.replica, w.home, id, token + j)
+                                        : -1;
 }
 
 __device__ bool has_choice(const mox_cuda_place_rows_args &args, const work &w, int64_t token)

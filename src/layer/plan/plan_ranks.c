@@ -102,8 +102,7 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
     x->tp_numbers = mox_arena_calloc(&x->arena, 4 * (uint64_t)x->count, sizeof *x->tp_numbers);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL &&
-           x->tp_numbers != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL && x->tp_numbers != NULL;
 }
 
 static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)

@@ -61,10 +61,10 @@ static moxie_status check_part(const moxie_plan *plan, mox_projection p, moxie_e
     mox_expert_gemm_problem problem = mox_plan_problem(plan, MOX_ROUTED, p);
     mox_rejection why = { "", "" };
     problem.gathered = true;
-    MOX_FAIL_IF(!plan->backend->admits(&target, MOX_FAMILY_expert_gemm, kernel, &problem, &why), MOXIE_ERR_UNSUPPORTED,
-                error, "kernel %s multiplies %s, but not the rows of tensor parallel rank %d of %d: it %s; use another tp_size",
-                kernel->name, p == MOX_W13 ? "w13" : "w2", (int)plan->config.tp_rank, (int)plan->config.tp_size,
-                why.reason);
+    MOX_FAIL_IF(
+        !plan->backend->admits(&target, MOX_FAMILY_expert_gemm, kernel, &problem, &why), MOXIE_ERR_UNSUPPORTED, error,
+        "kernel %s multiplies %s, but not the rows of tensor parallel rank %d of %d: it %s; use another tp_size",
+        kernel->name, p == MOX_W13 ? "w13" : "w2", (int)plan->config.tp_rank, (int)plan->config.tp_size, why.reason);
     return MOXIE_OK;
 }
 
@@ -78,12 +78,13 @@ moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error)
     MOX_TRY(check_part(plan, MOX_W13, error));
     MOX_TRY(check_part(plan, MOX_W2, error));
     /* The kernel of W2 reads where W13's has put the tokens. */
-    MOX_FAIL_IF(routed->shape.rows13 == 0 && plan->backend->product_scratch(&target, routed->kernels.product[MOX_W2],
-                                                                            &second, plan->config.experts, 1, 1) > 0,
-                MOXIE_ERR_UNSUPPORTED, error,
-                "w13 has too few rows for %d tensor parallel ranks: rank %d has none, and kernel %s of w2 needs one; use a "
-                "smaller tp_size",
-                (int)plan->config.tp_size, (int)plan->config.tp_rank, routed->kernels.product[MOX_W2]->name);
+    MOX_FAIL_IF(
+        routed->shape.rows13 == 0 && plan->backend->product_scratch(&target, routed->kernels.product[MOX_W2], &second,
+                                                                    plan->config.experts, 1, 1) > 0,
+        MOXIE_ERR_UNSUPPORTED, error,
+        "w13 has too few rows for %d tensor parallel ranks: rank %d has none, and kernel %s of w2 needs one; use a "
+        "smaller tp_size",
+        (int)plan->config.tp_size, (int)plan->config.tp_rank, routed->kernels.product[MOX_W2]->name);
     return MOXIE_OK;
 }
 

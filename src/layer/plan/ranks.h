@@ -111,8 +111,8 @@ typedef struct mox_ranks {
     bool places;
     int32_t *tables;           /* on the device: first_replica [E + 1], replica */
     int64_t tables_generation; /* of the map that they are of */
-    mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
-    bool timed;              /* the present run waits for the device at the end of each phase, so that its time is known */
+    mox_cuda_event last_run;   /* recorded when a run has enqueued its last operation */
+    bool timed; /* the present run waits for the device at the end of each phase, so that its time is known */
     moxie_degraded degraded;
     int64_t lost_slots, lost_tokens; /* of the last run */
     mox_arena arena;

@@ -116,7 +116,8 @@ static moxie_status timed_walk(mox_run *run, mox_run_call call, float *rows, mox
     return MOXIE_OK;
 }
 
-/* The others of a run over ranks learn that this one's arguments are wrong. While a graph is captured nobody listens. */
+/* The others of a run over ranks learn that this one's arguments are wrong. While a graph is captured nobody listens.
+ */
 static moxie_status refuse(const moxie_plan *plan, mox_run_call call, mox_cuda_stream stream, moxie_status status)
 {
     int32_t captured = 0;

@@ -255,7 +255,8 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     const uint32_t fuses = b->fuses(kernel);
     const mox_glu_args glu = activation(run, pass);
     mox_expert_gemm_args args = product(run, pass, p, fuses);
-    if (args.n_out == 0 || args.max_pairs == 0) /* a tensor parallel rank without rows of this matrix, or without tokens */
+    if (args.n_out == 0 ||
+        args.max_pairs == 0) /* a tensor parallel rank without rows of this matrix, or without tokens */
         return MOXIE_OK;
     if (fuses != 0) {
         args.glu = &glu;

@@ -67,9 +67,9 @@ typedef struct mox_run {
     const struct mox_run *host; /* of a run over ranks: as the host sees it (ranks_device.h) */
     mox_queue queue;
     moxie_run_args args;
-    char *space;            /* the workspace */
-    bool captured;          /* the stream is captured in a graph: the host neither waits nor tells other ranks anything */
-    bool coded;             /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
+    char *space;   /* the workspace */
+    bool captured; /* the stream is captured in a graph: the host neither waits nor tells other ranks anything */
+    bool coded;    /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
     const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
     /* whole batch, after routing */
     const float *router_x; /* the router's input after its norm; NULL: it has none */

@@ -13,7 +13,8 @@
  *
  *     barrier -> clock | run 0, run 1, ..., wait for the stream | clock
  *
- * Run 0 is then made PARTS times more with a wait at the end of each phase, and the plan's phases are those of such a run.
+ * Run 0 is then made PARTS times more with a wait at the end of each phase, and the plan's phases are those of such a
+ * run.
  */
 #include "layer/run/time_cuda.h"
 
@@ -41,10 +42,11 @@ static moxie_status begin_runs(const moxie_cuda_timed_run *timed, int32_t count,
                     MOXIE_ERR_ARGUMENT, error,
                     "plan %d has another comm than plan 0: runs that are timed together share a comm, or have none",
                     (int)i);
-        MOX_FAIL_IF(needs_host(runs[i].plan) != needs_host(runs[0].plan), MOXIE_ERR_ARGUMENT, error,
-                    "the host takes part in the run of only one of plans 0 and %d, so no graph can hold both: give both "
-                    "an exchange_capacity, or none",
-                    (int)i);
+        MOX_FAIL_IF(
+            needs_host(runs[i].plan) != needs_host(runs[0].plan), MOXIE_ERR_ARGUMENT, error,
+            "the host takes part in the run of only one of plans 0 and %d, so no graph can hold both: give both "
+            "an exchange_capacity, or none",
+            (int)i);
         MOX_FAIL_IF(mox_device_is_host(device) || device->ordinal != runs[0].plan->device.ordinal, MOXIE_ERR_ARGUMENT,
                     error, "plan %d is for another GPU than plan 0: runs that are timed together must share a device",
                     (int)i);
@@ -132,11 +134,13 @@ static moxie_status time_parts(const mox_mirror *m, const mox_mirrored_run *run,
     if (run->plan->ranks == NULL)
         return MOXIE_OK;
     set_clocks(run->plan, 0);
+    run->plan->ranks->sent_bytes = 0;
     run->plan->ranks->timed = true;
     for (int i = 0; i < PARTS && status == MOXIE_OK; i++)
         status = mox_mirror_enqueue(m, run, NULL, error);
     run->plan->ranks->timed = false;
     set_clocks(run->plan, PARTS);
+    run->plan->ranks->sent_bytes /= PARTS;
     return status;
 }
 
