@@ -20,7 +20,7 @@ static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream 
     assert_true(a->to_cols >= a->cols);
     for (int64_t i = 0; i < a->rows; i++) {
         const int64_t row = a->row != NULL ? a->row[i] : i, cols = row < 0 ? 0 : a->cols;
-        const char *from = (const char *)a->from + row * a->from_stride;
+        const char *from = cols > 0 ? (const char *)a->from + row * a->from_stride : NULL;
         char *to = (char *)a->to + i * a->to_stride;
         for (int64_t c = 0; c < cols; c++) {
             const float value = mox_load(a->from_dtype, from + c * from_bytes);
