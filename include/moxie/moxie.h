@@ -775,8 +775,8 @@ MOXIE_API const moxie_plan_step *moxie_plan_step_at(const moxie_plan *plan, int3
  * plan was made. The phases of a worker add up to the time of the runs. */
 typedef struct moxie_plan_phase {
     uint32_t struct_size;
-    const char *name; /* "route", "permute", "gather", "w13", "activation", "w2", "combine", "exchange", "wait", "idle";
-                       * static */
+    const char *name; /* "route", "permute", "gather", "w13", "activation", "w2", "combine", "exchange", "wait", "idle",
+                       * "dispatch", "return"; static */
     double seconds;
     uint64_t sent_bytes; /* "exchange" of worker 0: bytes to other ranks; else 0 */
 } moxie_plan_phase;
@@ -787,7 +787,8 @@ typedef struct moxie_plan_phase {
  *
  * Worker 0 also times the stages that are not fused, whoever works on them; the other workers are "idle" then. Where
  * both products are fused, "w13" includes the activation. "exchange" is work on rows for and from other ranks, "wait"
- * the time in which nothing came from them. On a device the times are of enqueueing. Not while the plan runs. */
+ * the time in which nothing came from them. On a device the times are of enqueueing; but after moxie_cuda_time_runs()
+ * of a plan with a comm they are a run's, and "dispatch" and "return" are apart. Not while the plan runs. */
 MOXIE_API int moxie_plan_phase_at(const moxie_plan *plan, int32_t worker, int32_t index, moxie_plan_phase *out);
 
 /* The plan that a configuration would get. It needs no weights and no routing table, and cannot run. Thread-safe. */

@@ -41,7 +41,8 @@ typedef struct moxie_comm_rows {
     uint64_t row_bytes; /* of each row, 1 or more; row i begins at byte i * row_bytes */
     const int64_t *send_rows, *send_at, *recv_rows, *recv_at;
     /* on_device 1: `send` and `recv` are memory of the transport's device. The transfer begins when what is enqueued on
-     * `stream` (a cudaStream_t) so far has ended, and what is enqueued there after the request is done begins later. */
+     * `stream` (a cudaStream_t) so far has ended, and what is enqueued there after the request is done begins later.
+     * 2: the same, and `stream` is being captured in a graph. The request is done when the transfer is part of it. */
     void *stream;
     uint32_t on_device;
     uint32_t reserved[1]; /* zero */

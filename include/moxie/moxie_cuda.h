@@ -112,8 +112,16 @@ typedef struct moxie_cuda_timed_run {
 /* Times runs[count] the way an engine runs layers: one after the other in one graph. The graph is launched once to warm
  * up, then `repeats` times. seconds[i], i in [0, repeats), is the time of launch i, all runs together, between events
  * on the GPU. All plans must be of one device. Inputs are copied there first; a host pointer that several runs share
- * becomes one buffer. The outputs of the last launch are copied back. It allocates and waits. MOXIE_ERR_ARGUMENT when
- * `count` or `repeats` is below 1; on failure `seconds` may be partly written. One-thread-at-a-time per plan. */
+ * becomes one buffer. The outputs of the last launch are copied back. It allocates and waits.
+ *
+ * Plans with a comm: all ranks call it together, with the same numbers. A graph can hold their runs where
+ * options.exchange_capacity is set and rows travel from device to device (moxie_comm_nccl_create). Else seconds[i] is
+ * the time of the calls until the stream has ended, by the host's clock, after a barrier. Then run 0 is made a few
+ * times more with a wait at the end of each phase, and moxie_plan_phase_at() tells the phases of such a run: together
+ * they are longer than a run without waits.
+ *
+ * MOXIE_ERR_ARGUMENT when `count` or `repeats` is below 1; on failure `seconds` may be partly written.
+ * One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t count, int32_t repeats,
                                             double *seconds, moxie_error *error);
 

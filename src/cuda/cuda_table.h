@@ -26,6 +26,7 @@
 #include "cpu/glu/glu_args.h"
 #include "cuda/limits/cuda_limits_args.h"
 #include "cpu/lora/lora_args.h"
+#include "cuda/place_rows/cuda_place_rows_args.h"
 #include "cpu/permute/permute_args.h"
 #include "cpu/quant_act/quant_act_args.h"
 #include "cpu/row_norm/row_norm_args.h"
@@ -93,8 +94,8 @@ enum {
 /* The sizes of all argument structs: two builds must agree on these, too, besides the table itself. */
 #define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
 enum {
-    MOX_CUDA_ARGS_BYTES =
-        sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) + sizeof(mox_cuda_copy_rows_args)
+    MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) +
+                          sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER
@@ -136,6 +137,8 @@ typedef struct mox_cuda_table {
     moxie_status (*capture_end)(mox_cuda_stream stream, void **graph, moxie_error *error); /* ready to launch */
     moxie_status (*graph_launch)(void *graph, mox_cuda_stream stream, moxie_error *error);
     void (*graph_destroy)(void *graph);
+    /* *out: whether the stream is being captured. */
+    moxie_status (*capturing)(mox_cuda_stream stream, int32_t *out, moxie_error *error);
     moxie_status (*timer_create)(void **out, moxie_error *error); /* two events with timing */
     void (*timer_destroy)(void *timer);
     moxie_status (*timer_start)(void *timer, mox_cuda_stream stream, moxie_error *error);
@@ -144,6 +147,7 @@ typedef struct mox_cuda_table {
 
     /* ---- rows for other ranks ------------------------------------------------------------------- */
     moxie_status (*copy_rows)(const mox_cuda_copy_rows_args *args, mox_cuda_stream stream, moxie_error *error);
+    moxie_status (*place_rows)(const mox_cuda_place_rows_args *args, mox_cuda_stream stream, moxie_error *error);
 
     /* ---- launchers, one per kernel -------------------------------------------------------------- */
 #define MOX_CUDA_LAUNCHER(family, args_type) mox_cuda_##family##_launch *family[MOX_CUDA_ROWS_##family];
@@ -170,6 +174,8 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #include "cuda/topk/cuda_topk.def"
 #undef MOX_CUDA_ROW
 moxie_status mox_cuda_copy_rows_launch(const mox_cuda_copy_rows_args *args, mox_cuda_stream stream, moxie_error *error);
+moxie_status mox_cuda_place_rows_launch(const mox_cuda_place_rows_args *args, mox_cuda_stream stream,
+                                        moxie_error *error);
 
 #ifdef __cplusplus
 }

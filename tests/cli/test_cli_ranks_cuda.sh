@@ -21,13 +21,19 @@ same --ranks 1 --comm nccl
 same --ranks 4 --comm nccl
 same --ranks 3 --comm nccl --tokens-as replicated --ep-map round_robin
 same --ranks 4 --comm nccl --tokens-as scattered
+same --ranks 4 --tp 2 --comm nccl
+same --ranks 2 --tp 2
+same --ranks 3 --comm nccl --exchange-capacity 4
 expect 0 "right: the bytes are equal" "$moxie" diff "$tmp/shared" --a cuda --ranks 2 --comm nccl
 expect 0 "right: the bytes are equal" "$moxie" diff "$tmp/shared" --a cuda --ranks 3
 expect 0 "nccl, ranks are CUDA devices" "$moxie" info
 
+# Steps on GPUs: those of a fixed capacity in a graph.
+expect 0 "^ *2 +1 +graph .*" "$moxie" bench "$tmp/model" --backend cuda --ranks 2 --comm nccl --tokens 2,8 --exchange-capacity 1 --repeats 2
+expect 0 '"timed_as": "calls"' "$moxie" bench "$tmp/model" --backend cuda --ranks 2 --tp 2 --tokens 3 --repeats 2 --json
+
 # What is refused.
 expect 4 "CUDA device 4 was asked for; this machine has 4" "$moxie" run "$tmp/model" --backend cuda --ranks 5 --comm nccl
-expect 4 "tensor parallel ranks" "$moxie" run "$tmp/model" --backend cuda --ranks 2 --tp 2
 expect 2 "goes with --ranks N" "$moxie" run "$tmp/model" --backend cuda --comm nccl
 expect 2 "comm mpi is for .moxie run" "$moxie" diff "$tmp/model" --comm mpi
 expect 4 "MOXIE_NCCL_LIBRARY is /nowhere" env MOXIE_NCCL_LIBRARY=/nowhere "$moxie" run "$tmp/model" --backend cuda --ranks 2 --comm nccl

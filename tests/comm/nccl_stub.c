@@ -6,15 +6,21 @@
  *
  * A group is in progress until all its messages have been matched. So an event that is recorded afterwards is done at
  * once, as the launch table of the tests has it. nccl_stub_counts() tells what was called.
+ *
+ * A group that is enqueued while a stream is captured (test_stream.h) becomes a part of the graph. Each launch submits
+ * it again and waits for its messages, at most WAIT seconds.
  */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "test_stream.h"
 
 enum { SUCCESS, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
-enum { RANKS = 64, MESSAGES = 2 * RANKS };
+enum { RANKS = 64, MESSAGES = 2 * RANKS, WAIT = 20 };
 
 typedef struct unique_id {
     char bytes[128];
@@ -36,10 +42,19 @@ typedef struct message {
 
 struct world;
 
+/* A group of a graph. */
+typedef struct kept {
+    struct communicator *of;
+    int n;
+    message group[MESSAGES];
+    struct kept *next;
+} kept;
+
 typedef struct communicator {
     struct world *world;
     int rank, n;
     message group[MESSAGES];
+    kept *kept;
     bool finalizing, failed;
 } communicator;
 
@@ -58,6 +73,7 @@ static int64_t groups, messages, bytes, aborts;
 static _Thread_local message building[MESSAGES];
 static _Thread_local int built;
 static _Thread_local communicator *builder;
+static _Thread_local const test_stream *built_on;
 
 int ncclGetVersion(int *version);
 int ncclGetUniqueId(unique_id *id);
@@ -144,6 +160,11 @@ static void leave(communicator *c)
 {
     world *w = c->world;
     w->of[c->rank] = NULL;
+    while (c->kept != NULL) {
+        kept *k = c->kept;
+        c->kept = k->next;
+        free(k);
+    }
     free(c);
     for (int r = 0; r < w->ranks; r++)
         if (w->of[r] != NULL)
@@ -230,28 +251,70 @@ int ncclGroupStart(void)
 {
     built = 0;
     builder = NULL;
+    built_on = NULL;
     return SUCCESS;
 }
 
-static int add(message m, int type, communicator *c)
+static int add(message m, int type, communicator *c, const void *stream)
 {
     if (type != 0 || built == MESSAGES || m.peer < 0 || m.peer >= c->world->ranks || (builder != NULL && builder != c))
         return INVALID_ARGUMENT;
     builder = c;
+    built_on = stream;
     building[built++] = m;
     return SUCCESS;
 }
 
 int ncclSend(const void *from, size_t count, int type, int peer, communicator *c, void *stream)
 {
-    (void)stream;
-    return add((message) { .from = from, .bytes = count, .peer = peer }, type, c);
+    return add((message) { .from = from, .bytes = count, .peer = peer }, type, c, stream);
 }
 
 int ncclRecv(void *to, size_t count, int type, int peer, communicator *c, void *stream)
 {
-    (void)stream;
-    return add((message) { .to = to, .bytes = count, .peer = peer }, type, c);
+    return add((message) { .to = to, .bytes = count, .peer = peer }, type, c, stream);
+}
+
+/* False: another group is in progress. */
+static bool submit(communicator *c, const message *group, int n)
+{
+    pthread_mutex_lock(&lock);
+    const bool busy = in_progress(c);
+    if (!busy) {
+        memcpy(c->group, group, (size_t)n * sizeof *group);
+        c->n = n;
+        groups++;
+        messages += n;
+    }
+    pthread_mutex_unlock(&lock);
+    return !busy;
+}
+
+/* The part of a graph: args is a pointer to what was kept. */
+static moxie_status submit_and_wait(const void *args, moxie_error *error)
+{
+    const kept *k = *(const kept *const *)args;
+    const time_t begin = time(NULL);
+    int state = IN_PROGRESS;
+    bool submitted = false;
+    while (state == IN_PROGRESS && time(NULL) - begin < WAIT) {
+        submitted = submitted || submit(k->of, k->group, k->n);
+        ncclCommGetAsyncError(k->of, &state);
+        state = submitted ? state : IN_PROGRESS;
+        nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+    }
+    if (error != NULL && state != SUCCESS)
+        error->code = MOXIE_ERR_TIMEOUT;
+    return state == SUCCESS ? MOXIE_OK : MOXIE_ERR_TIMEOUT;
+}
+
+static int keep(communicator *c)
+{
+    kept *k = calloc(1, sizeof *k);
+    *k = (kept) { .of = c, .n = built, .next = c->kept };
+    memcpy(k->group, building, (size_t)built * sizeof building[0]);
+    c->kept = k;
+    return built_on->enqueue(submit_and_wait, &k, sizeof k, NULL) == MOXIE_OK ? SUCCESS : INVALID_USAGE;
 }
 
 int ncclGroupEnd(void)
@@ -259,14 +322,7 @@ int ncclGroupEnd(void)
     communicator *c = builder;
     if (c == NULL)
         return SUCCESS;
-    pthread_mutex_lock(&lock);
-    const bool busy = in_progress(c);
-    if (!busy) {
-        memcpy(c->group, building, (size_t)built * sizeof building[0]);
-        c->n = built;
-        groups++;
-        messages += built;
-    }
-    pthread_mutex_unlock(&lock);
-    return busy ? INVALID_USAGE : IN_PROGRESS;
+    if (built_on != NULL && !built_on->may_wait())
+        return keep(c);
+    return submit(c, building, built) ? IN_PROGRESS : INVALID_USAGE;
 }

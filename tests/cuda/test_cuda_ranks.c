@@ -5,118 +5,24 @@
  *
  *     nccl       one rank over NCCL (all rows go to itself), then as many ranks as devices: bytes of one GPU alone
  *     local      ranks that share devices, rows through pinned memory: the same
+ *     formats    the same in ten formats as EP, TP, TP x EP and with tokens that all ranks have, over NCCL and local
+ *     graph      fixed capacity over NCCL: what a captured graph computes
+ *     crowded    more tokens than a fixed capacity has room for: refused on all ranks, and the next run succeeds
  *     mixed      ranks on the host and on devices: each result is its back end's, each sum its token's rank's
  *     absent     a rank that leaves is named, within the deadline
  *     killed     of processes over NCCL, one is killed; the others end within the deadline
  *
  * MOXIE_TEST_SEED repeats a layer.
  */
-#include "device_support.h"
-#include "quant/quant.h"
-#include "test_ranks.h"
+#include "cuda_ranks.h"
+#include "layer/plan/plan.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_DEVICES = 8 };
-
 static const mox_cuda_table *table;
-static int32_t devices;
-static const char *const names[MAX_DEVICES] = { "0", "1", "2", "3", "4", "5", "6", "7" };
-
-/* ---- layers -------------------------------------------------------------------------------------------- */
-
-static const test_layer_limits kinds[] = {
-    { .tokens = 33, .largest = 200, .plain_acts = true, .plain_routing = true, .no_parallel = true },
-    { .tokens = 65, .largest = 600, .plain_acts = true, .plain_routing = true, .no_parallel = true, .mma = true },
-    { .tokens = 65, .largest = 600, .plain_acts = true, .plain_routing = true, .no_parallel = true, .decoded = true },
-    { .tokens = 40, .largest = 400, .plain_routing = true, .no_parallel = true },
-};
-enum { KINDS = sizeof kinds / sizeof kinds[0] };
-
-/* One scale for the rows of all ranks, which ranks on devices refuse. */
-static bool has_batch_scale(const moxie_layer_config *c)
-{
-    const bool shared = mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2);
-    return mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2) ||
-           (c->shared.intermediate > 0 && shared);
-}
-
-static void make_layer(test_layer *layer, uint64_t seed, int kind)
-{
-    test_rng rng = { seed };
-    test_layer_make(layer, &rng, &kinds[kind]);
-    if (!has_batch_scale(&layer->config))
-        return;
-    test_layer_free(layer);
-    make_layer(layer, seed + 1000003, kind);
-}
-
-/* The output of one device alone. */
-static char *alone(test_layer *layer)
-{
-    moxie_options options = device_options(layer->args.tokens + 1);
-    test_layer_plan(layer, &options);
-    return test_layer_output(layer, layer->plan);
-}
-
-/* ---- ranks --------------------------------------------------------------------------------------------- */
-
-static void on_devices(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
-{
-    (void)config, (void)args;
-    options->backend = MOXIE_BACKEND_CUDA;
-    options->device = names[rank % devices];
-}
-
-/* Odd ranks on devices, even ones on the host. */
-static void on_both(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
-{
-    if (rank % 2 == 1)
-        on_devices(rank, config, options, args);
-}
-
-static moxie_comm *over_nccl(moxie_comm *local, moxie_error *error)
-{
-    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
-    moxie_comm *comm = NULL;
-    nccl.over = local;
-    nccl.device = names[moxie_comm_rank(local) % devices];
-    options.deadline_ms = 20000;
-    return moxie_comm_nccl_create(&nccl, &options, &comm, error) == MOXIE_OK ? comm : NULL;
-}
-
-static test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_slot_map *map)
-{
-    test_rng rng = { seed * 7 + 1 };
-    test_ranks_spec spec = { .ranks = ranks,
-                             .ep_map = (int32_t)(seed % 2),
-                             .layout = (moxie_token_layout)(seed % 3),
-                             .chunk = seed % 2 == 0 ? 0 : test_range(&rng, 1, 9),
-                             .runs = seed % 4 == 0 ? 2 : 1,
-                             .change = on_devices,
-                             .options = MOXIE_OPTIONS_INIT };
-    test_ranks_cut(&spec, &rng, layer->args.tokens);
-    *map = test_ranks_map(layer, &rng, ranks);
-    if (seed % 3 == 1)
-        spec.map = map;
-    return spec;
-}
-
-static void run_ranks(const test_layer *layer, test_ranks_spec *spec, char *output)
-{
-    test_rank_result results[TEST_MAX_RANKS];
-    memset(output, 0xee, test_layer_output_bytes(layer));
-    if (test_ranks_run(layer, spec, output, results) == MOXIE_OK)
-        return;
-    print_error("%s, %d ranks, layout %d\n", layer->text, (int)spec->ranks, (int)spec->layout);
-    for (int32_t r = 0; r < spec->ranks; r++)
-        print_error("  rank %d: %s: %s\n", (int)r, moxie_status_name(results[r].status), results[r].error.text);
-    fail();
-}
 
 static void same_bytes(uint64_t seed, int kind, int32_t ranks, moxie_comm *(*over)(moxie_comm *, moxie_error *))
 {
@@ -136,16 +42,6 @@ static void same_bytes(uint64_t seed, int kind, int32_t ranks, moxie_comm *(*ove
 }
 
 /* ---- nccl ---------------------------------------------------------------------------------------------- */
-
-static bool has_nccl(void)
-{
-    char id[MOXIE_NCCL_ID_BYTES];
-    moxie_error error = { 0 };
-    if (moxie_comm_nccl_id(id, &error) == MOXIE_OK)
-        return true;
-    print_message("without NCCL: %s\n", error.text);
-    return false;
-}
 
 static void one_rank_over_nccl(void **state)
 {
@@ -168,16 +64,169 @@ static void many_ranks_over_nccl(void **state)
             same_bytes(test_seed(26100) + i, (int)(i % KINDS), ranks, over_nccl);
 }
 
+/* ---- formats ------------------------------------------------------------------------------------------- */
+
+/* Weights and activations, by their names in test_problem.c. */
+static const char *const formats[][2] = {
+    { "bf16", "none" },
+    { "fp8 block 128x128", "fp8 1x128" },
+    { "fp8 per channel", "fp8 token" },
+    { "fp8 per tensor", "fp8 tensor static" },
+    { "mxfp4", "none" },
+    { "mxfp8", "mxfp8" },
+    { "nvfp4 multiply", "nvfp4 multiply" },
+    { "int4 words g32", "none" },
+    { "gptq", "none" },
+    { "int8 per channel", "int8 token" },
+};
+enum { FORMATS = sizeof formats / sizeof formats[0], WAYS = 8 };
+
+/* EP, TP, TP x EP with tokens of each rank's own, which is DP too; tokens that all ranks have. Then the same with a
+ * fixed capacity. */
+static void one_way(const test_layer *layer, int way, test_ranks_spec *spec)
+{
+    const int32_t ranks = spec->ranks, tp[] = { 1, ranks, ranks % 2 == 0 ? 2 : 1, ranks % 2 == 0 ? 2 : 1 };
+    spec->map = NULL;
+    spec->runs = 1;
+    spec->tp = tp[way % 4];
+    spec->layout = way % 4 == 3 ? MOXIE_TOKENS_REPLICATED : MOXIE_TOKENS_SHARDED;
+    spec->options.exchange_capacity = way < 4 ? 0 : test_ranks_own(spec, layer->args.tokens);
+}
+
+/* Without a GPU, where products are slow, a third of the ways for each format. */
+static void in_every_way(int format, int32_t ranks, moxie_comm *(*over)(moxie_comm *, moxie_error *))
+{
+    const test_layer_limits limits = { .tokens = 17,
+                                       .largest = 500,
+                                       .plain_acts = true,
+                                       .plain_routing = true,
+                                       .no_parallel = true,
+                                       .weight = test_weight_quant_named(formats[format][0]),
+                                       .act = test_act_quant_named(formats[format][1]) };
+    const int step = getenv("MOXIE_PLAIN_DEVICES") != NULL ? 3 : 1;
+    test_rng rng = { test_seed(26500) + (uint64_t)format };
+    test_layer layer;
+    moxie_slot_map map;
+    do
+        test_layer_make(&layer, &rng, &limits);
+    while (has_batch_scale(&layer.config) && (test_layer_free(&layer), true));
+    char *want = alone(&layer), *got = malloc(test_layer_output_bytes(&layer) + 1);
+    for (int way = (format + ranks) % step; way < WAYS; way += step) {
+        test_ranks_spec spec = any_spec(&layer, 26500, ranks, &map);
+        one_way(&layer, way, &spec);
+        spec.over = over;
+        run_ranks(&layer, &spec, got);
+        if (memcmp(want, got, test_layer_output_bytes(&layer)) != 0)
+            fail_msg("%s: way %d of %d ranks gives other bytes than one GPU", layer.text, way, (int)ranks);
+    }
+    free(want);
+    free(got);
+    test_layer_free(&layer);
+}
+
+static void ten_formats_over_nccl(void **state)
+{
+    (void)state;
+    if (!has_nccl())
+        skip();
+    for (int format = 0; format < FORMATS; format++)
+        for (int32_t ranks = devices > 1 ? 2 : 1; ranks <= devices; ranks = ranks < devices ? devices : devices + 1)
+            in_every_way(format, ranks, over_nccl);
+}
+
+static void ten_formats_on_local_ranks(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++)
+        in_every_way(format, 4, NULL);
+}
+
+/* ---- graph --------------------------------------------------------------------------------------------- */
+
+/* Two runs in one graph. Only the graph makes the second one, whose output the test sees. */
+static moxie_status run_as_graph(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    const size_t bytes = (size_t)((args->tokens + 1) * plan->config.hidden) * sizeof(float);
+    moxie_run_args first = *args;
+    double seconds[3] = { -1, -1, -1 };
+    first.output = calloc(1, bytes);
+    const moxie_cuda_timed_run runs[] = { { .plan = plan, .args = &first }, { .plan = plan, .args = args } };
+    const moxie_status status = moxie_cuda_time_runs(runs, 2, 3, seconds, error);
+    free(first.output);
+    return status != MOXIE_OK || seconds[2] >= 0 ? status : MOXIE_ERR_IO;
+}
+
+static void graphs_of_fixed_capacity(void **state)
+{
+    (void)state;
+    if (!has_nccl())
+        skip();
+    for (uint64_t i = 0; i < 6; i++)
+        for (int32_t ranks = 1; ranks <= devices; ranks *= 2) {
+            test_layer layer;
+            moxie_slot_map map;
+            make_layer(&layer, test_seed(26600) + i, (int)(i % KINDS));
+            char *want = alone(&layer), *got = malloc(test_layer_output_bytes(&layer) + 1);
+            test_ranks_spec spec = any_spec(&layer, 26600 + i, ranks, &map);
+            spec.over = over_nccl;
+            spec.run = run_as_graph;
+            spec.runs = 1;
+            spec.options.exchange_capacity = test_ranks_own(&spec, layer.args.tokens);
+            run_ranks(&layer, &spec, got);
+            if (memcmp(want, got, test_layer_output_bytes(&layer)) != 0)
+                fail_msg("%s: a graph on %d ranks gives other bytes than one GPU", layer.text, (int)ranks);
+            free(want);
+            free(got);
+            test_layer_free(&layer);
+        }
+}
+
+/* ---- crowded ------------------------------------------------------------------------------------------- */
+
+static void a_crowded_rank_is_refused(void **state)
+{
+    (void)state;
+    for (int nccl = 0; nccl < 2; nccl++) {
+        test_layer layer;
+        moxie_slot_map map;
+        test_rank_result results[TEST_MAX_RANKS];
+        if (nccl && (devices < 2 || !has_nccl()))
+            continue;
+        make_layer(&layer, 26401, 0);
+        test_ranks_spec spec = any_spec(&layer, 3, 2, &map);
+        spec.over = nccl ? over_nccl : NULL;
+        spec.layout = MOXIE_TOKENS_SHARDED;
+        spec.first[1] = layer.args.tokens;
+        spec.map = NULL;
+        spec.tp = 0;
+        spec.options.exchange_capacity = layer.args.tokens - 1;
+        char *output = malloc(test_layer_output_bytes(&layer) + 1);
+        assert_int_not_equal(test_ranks_run(&layer, &spec, output, results), MOXIE_OK);
+        assert_int_equal(results[0].status, MOXIE_ERR_ARGUMENT);
+        assert_int_equal(results[1].status, MOXIE_ERR_MISMATCH);
+        assert_non_null(strstr(results[1].error.text, "rank 0"));
+        free(output);
+        test_layer_free(&layer);
+    }
+}
+
 /* ---- local --------------------------------------------------------------------------------------------- */
 
 static void local_ranks_on_devices(void **state)
 {
     (void)state;
-    for (uint64_t i = 0; i < 12; i++)
+    for (uint64_t i = 0; i < 15; i++)
         same_bytes(test_seed(26200) + i, (int)(i % KINDS), 1 + (int32_t)(i % 4), NULL);
 }
 
 /* ---- mixed --------------------------------------------------------------------------------------------- */
+
+/* Odd ranks on devices, even ones on the host. */
+static void on_both(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    if (rank % 2 == 1)
+        on_devices(rank, config, options, args);
+}
 
 /* A layer and its plan for one rank alone. */
 typedef struct lone_plan {
@@ -293,6 +342,7 @@ static void ranks_on_the_host_and_on_devices(void **state)
         test_ranks_spec spec = any_spec(&layer, 3 * i, 2 + (int32_t)(i % 3), &map);
         spec.layout = MOXIE_TOKENS_SHARDED;
         spec.map = NULL;
+        spec.tp = 0;
         spec.change = on_both;
         lone_make(&backend[0], &layer, &host);
         lone_make(&backend[1], &layer, &device);
@@ -322,6 +372,7 @@ static void an_absent_rank(moxie_comm *(*over)(moxie_comm *, moxie_error *), int
     make_layer(&layer, 26401, 0);
     test_ranks_spec spec = any_spec(&layer, 3, ranks, &map);
     spec.over = over;
+    spec.tp = 0;
     spec.absent = ranks;
     spec.deadline_ms = 2000;
     spec.change = mixed ? on_both : on_devices;
@@ -371,7 +422,7 @@ static int run_until_failure(const char *rank, const char *ranks, const char *fi
     char *output = malloc(test_layer_output_bytes(&layer) + 1);
     nccl.ranks = atoi(ranks);
     nccl.rank = atoi(rank);
-    nccl.device = names[nccl.rank % devices];
+    nccl.device = device_names[nccl.rank % devices];
     nccl.file = file;
     options.deadline_ms = KILLED_DEADLINE;
     spec.runs = 1;
@@ -466,7 +517,11 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_over_nccl),
         cmocka_unit_test(many_ranks_over_nccl),
+        cmocka_unit_test(ten_formats_over_nccl),
         cmocka_unit_test(local_ranks_on_devices),
+        cmocka_unit_test(ten_formats_on_local_ranks),
+        cmocka_unit_test(graphs_of_fixed_capacity),
+        cmocka_unit_test(a_crowded_rank_is_refused),
         cmocka_unit_test(ranks_on_the_host_and_on_devices),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_rank_that_leaves_nccl_is_named),

@@ -39,10 +39,11 @@ static moxie_options options_with(moxie_comm *comm)
 }
 
 /* Layer, plan and one run; all of it destroyed again. */
-static moxie_status whole(test_layer *layer, moxie_error *error)
+static moxie_status whole(test_layer *layer, int64_t capacity, moxie_error *error)
 {
     moxie_comm *comm = one_local();
-    const moxie_options options = options_with(comm);
+    moxie_options options = options_with(comm);
+    options.exchange_capacity = capacity;
     moxie_status status = test_layer_try(layer, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_run(layer->plan, &layer->args, error);
@@ -52,16 +53,15 @@ static moxie_status whole(test_layer *layer, moxie_error *error)
 }
 
 /* Every call of the table fails once: the error comes back, and nothing stays allocated (test_cuda_end). */
-static void any_failure_comes_back(void **state)
+static void any_failure_comes_back_with(int64_t capacity)
 {
-    (void)state;
     bool reached = true;
     for (int n = 1; reached; n++) {
         test_layer layer;
         moxie_error error = { 0 };
         make(&layer, test_seed(26500));
         test_cuda_fail_at(n);
-        const moxie_status status = whole(&layer, &error);
+        const moxie_status status = whole(&layer, capacity, &error);
         reached = test_cuda_fail_at(0);
         assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
         assert_true(reached ? strstr(error.text, "told to fail") != NULL : n > 20);
@@ -69,15 +69,22 @@ static void any_failure_comes_back(void **state)
     }
 }
 
-/* moxie_cuda_plan_run with memory of its caller. */
-static void a_run_allocates_nothing(void **state)
+static void any_failure_comes_back(void **state)
 {
     (void)state;
+    any_failure_comes_back_with(0);
+    any_failure_comes_back_with(limits.tokens);
+}
+
+/* moxie_cuda_plan_run with memory of its caller. */
+static void a_run_allocates_nothing_with(int64_t capacity)
+{
     test_layer layer;
     moxie_error error;
     make(&layer, test_seed(26501));
     moxie_comm *comm = one_local();
-    const moxie_options options = options_with(comm);
+    moxie_options options = options_with(comm);
+    options.exchange_capacity = capacity;
     test_layer_plan(&layer, &options);
     moxie_run_args args = layer.args;
     args.workspace = aligned_alloc(256, (args.workspace_bytes + 511) / 256 * 256);
@@ -99,6 +106,13 @@ static bool says(const moxie_plan *plan, const char *words)
         if (strstr(moxie_plan_step_at(plan, i)->reason, words) != NULL)
             return true;
     return false;
+}
+
+static void a_run_allocates_nothing(void **state)
+{
+    (void)state;
+    a_run_allocates_nothing_with(0);
+    a_run_allocates_nothing_with(limits.tokens);
 }
 
 static void a_plan_says_how_rows_travel(void **state)
@@ -134,7 +148,6 @@ static void what_is_refused(void **state)
     char id[MOXIE_NCCL_ID_BYTES];
     moxie_comm *comm = NULL;
     moxie_error error;
-    double seconds;
     test_cuda_set_devices(2);
     make(&layer, test_seed(26503));
     assert_ok(moxie_comm_nccl_id(id, &error), &error);
@@ -148,14 +161,48 @@ static void what_is_refused(void **state)
     test_layer_discard(&layer);
     moxie_comm_destroy(comm);
 
-    comm = one_local();
-    options.comm = comm;
+    test_layer_free(&layer);
+    test_cuda_set_devices(1);
+}
+
+/* A graph cannot hold a run in which the host takes part. Its capture is refused, and breaks nothing: the runs are timed
+ * as calls then, and their phases known. */
+static void a_graph_needs_no_host(void **state)
+{
+    (void)state;
+    test_layer layer;
+    const mox_cuda_table *table;
+    moxie_error error;
+    void *stream, *graph;
+    double seconds[2] = { -1, -1 };
+    make(&layer, test_seed(26505));
+    moxie_comm *comm = one_local();
+    moxie_options options = options_with(comm);
+    options.exchange_capacity = limits.tokens;
     test_layer_plan(&layer, &options);
+    moxie_run_args args = layer.args;
+    args.workspace = aligned_alloc(256, (args.workspace_bytes + 511) / 256 * 256);
+    assert_ok(mox_cuda_open(&table, &error), &error);
+    assert_ok(table->stream_create(&stream, &error), &error);
+    assert_ok(table->capture_begin(stream, &error), &error);
+    assert_int_equal(moxie_cuda_plan_run(layer.plan, &args, stream, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "being captured"));
+    args.output = NULL;
+    assert_int_equal(moxie_cuda_plan_run(layer.plan, &args, stream, &error), MOXIE_ERR_ARGUMENT);
+    assert_ok(table->capture_end(stream, &graph, &error), &error);
+    table->graph_destroy(graph);
+    table->stream_destroy(stream);
+
     const moxie_cuda_timed_run timed = { .plan = layer.plan, .args = &layer.args };
-    assert_int_equal(moxie_cuda_time_runs(&timed, 1, 1, &seconds, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_ok(moxie_cuda_time_runs(&timed, 1, 2, seconds, &error), &error);
+    assert_true(seconds[0] > 0 && seconds[1] > 0);
+    moxie_plan_phase phase = MOXIE_PLAN_PHASE_INIT;
+    for (int32_t i = 0; moxie_plan_phase_at(layer.plan, 0, i, &phase); i++)
+        if (strcmp(phase.name, "dispatch") == 0 || strcmp(phase.name, "return") == 0 || strcmp(phase.name, "w2") == 0)
+            assert_true(phase.seconds > 0);
+    free(args.workspace);
     test_layer_free(&layer);
     moxie_comm_destroy(comm);
-    test_cuda_set_devices(1);
 }
 
 /* A rank whose arguments are wrong is told so, and the next run works. */
@@ -189,6 +236,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_run_allocates_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_plan_says_how_rows_travel, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(what_is_refused, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_graph_needs_no_host, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,9 +20,9 @@ typedef struct graph {
 } graph;
 
 static moxie_status (*record)(const char *name, moxie_error *error);
-static graph *capturing;
-static double now; /* milliseconds */
-static int alive;
+static _Thread_local graph *capturing; /* ranks are threads, each with a stream of its own */
+static double now;                     /* milliseconds */
+static int alive;                      /* atomic */
 
 void test_cuda_pass(double milliseconds)
 {
@@ -73,7 +73,7 @@ static moxie_status capture_end(mox_cuda_stream stream, void **out, moxie_error 
         free(captured);
         return status;
     }
-    alive++;
+    __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     *out = captured;
     return MOXIE_OK;
 }
@@ -90,8 +90,15 @@ static moxie_status graph_launch(void *object, mox_cuda_stream stream, moxie_err
 
 static void graph_destroy(void *object)
 {
-    alive -= object != NULL;
+    __atomic_sub_fetch(&alive, object != NULL, __ATOMIC_RELAXED);
     free(object);
+}
+
+static moxie_status is_capturing(mox_cuda_stream stream, int32_t *out, moxie_error *error)
+{
+    (void)stream, (void)error;
+    *out = capturing != NULL;
+    return MOXIE_OK;
 }
 
 /* ---- time ---------------------------------------------------------------------------------------------- */
@@ -101,13 +108,13 @@ static moxie_status timer_create(void **out, moxie_error *error)
     MOX_TRY(record("timer", error));
     *out = calloc(1, sizeof(double));
     assert_non_null(*out);
-    alive++;
+    __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     return MOXIE_OK;
 }
 
 static void timer_destroy(void *timer)
 {
-    alive -= timer != NULL;
+    __atomic_sub_fetch(&alive, timer != NULL, __ATOMIC_RELAXED);
     free(timer);
 }
 
@@ -195,6 +202,7 @@ void test_cuda_graph_fill(mox_cuda_table *table, moxie_status (*tell)(const char
     table->capture_end = capture_end;
     table->graph_launch = graph_launch;
     table->graph_destroy = graph_destroy;
+    table->capturing = is_capturing;
     table->timer_create = timer_create;
     table->timer_destroy = timer_destroy;
     table->timer_start = timer_start;

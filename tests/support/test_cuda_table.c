@@ -15,7 +15,9 @@
 #include "route/route_rules.h"
 #include "test_cuda_graph.h"
 #include "test_cuda_lora.h"
+#include "test_cuda_rows_table.h"
 #include "test_cuda_sm90.h"
+#include "test_stream.h"
 #include "test_support.h"
 
 static mox_cuda_features device;
@@ -124,27 +126,42 @@ static void release(void *memory)
     __atomic_sub_fetch(&alive, 1, __ATOMIC_RELAXED);
 }
 
+/* A copy, or a fill where `from` is NULL. */
+typedef struct transfer {
+    void *to;
+    const void *from;
+    int32_t byte;
+    uint64_t bytes;
+} transfer;
+
+static moxie_status transfer_work(const void *args, moxie_error *error)
+{
+    const transfer *t = args;
+    MOX_TRY(record(t->from != NULL ? "copy" : "fill", error));
+    if (t->bytes > 0 && t->from != NULL)
+        memcpy(t->to, t->from, (size_t)t->bytes);
+    else if (t->bytes > 0)
+        memset(t->to, t->byte, (size_t)t->bytes);
+    return MOXIE_OK;
+}
+
 static moxie_status copy(void *to, const void *from, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
 {
+    const transfer args = { .to = to, .from = bytes > 0 ? from : "", .bytes = bytes };
     (void)stream;
-    MOX_TRY(record("copy", error));
-    if (bytes > 0)
-        memcpy(to, from, (size_t)bytes);
-    return MOXIE_OK;
+    return test_cuda_enqueue(transfer_work, &args, sizeof args, error);
 }
 
 static moxie_status fill(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream stream, moxie_error *error)
 {
+    const transfer args = { .to = to, .byte = byte, .bytes = bytes };
     (void)stream;
-    MOX_TRY(record("fill", error));
-    if (bytes > 0)
-        memset(to, byte, (size_t)bytes);
-    return MOXIE_OK;
+    return test_cuda_enqueue(transfer_work, &args, sizeof args, error);
 }
 
 static moxie_status create(void **out, moxie_error *error)
 {
-    static char object;
+    static test_stream object = { test_cuda_may_wait, test_cuda_enqueue };
     MOX_TRY(record("create", error));
     __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     *out = &object;
@@ -412,6 +429,17 @@ static moxie_status lora(const mox_lora_args *a, mox_cuda_stream stream, moxie_e
     return test_cuda_lora(a, error);
 }
 
+/* One number of an expert's result, rounded where the layer rounds results. */
+static float result_of(const mox_combine_args *a, int64_t at)
+{
+    float value = a->y16 != NULL ? mox_load(a->round_y, (const uint16_t *)a->y16 + at) : a->y[at];
+    uint16_t code;
+    if (a->round_y == MOXIE_DTYPE_NONE || a->y16 != NULL)
+        return value;
+    mox_narrow(a->round_y, &value, &code, 1);
+    return mox_load(a->round_y, &code);
+}
+
 static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
@@ -424,7 +452,7 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                                     : a->ids[j] >= 0 && a->ids[j] < a->experts ? j
                                                                                : -1;
                 if (row >= 0)
-                    sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * a->y[row * a->hidden + i];
+                    sum = sum + (a->weights != NULL ? a->weights[j] : 1.0f) * result_of(a, row * a->hidden + i);
                 else if (mox_combine_is_identity(a, j))
                     sum = sum + a->identity_weights[j] *
                                     mox_load(a->out_dtype, (const char *)a->identity +
@@ -434,29 +462,6 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
                 sum = sum + mox_combine_shared_weight(a, t) * a->shared[t * a->hidden + i];
             mox_narrow(a->out_dtype, &sum, (char *)a->out + (t * a->hidden + i) * mox_dtype_bytes(a->out_dtype), 1);
         }
-    return MOXIE_OK;
-}
-
-/* ---- rows for other ranks ------------------------------------------------------------------------------ */
-
-static moxie_status copy_rows(const mox_cuda_copy_rows_args *a, mox_cuda_stream stream, moxie_error *error)
-{
-    (void)stream;
-    MOX_TRY(record("copy_rows", error));
-    const int64_t from_bytes = mox_dtype_bytes(a->from_dtype), to_bytes = mox_dtype_bytes(a->to_dtype);
-    assert_true(a->to_cols >= a->cols);
-    for (int64_t i = 0; i < a->rows; i++) {
-        const char *from = (const char *)a->from + (a->row != NULL ? a->row[i] : i) * a->from_stride;
-        char *to = (char *)a->to + i * a->to_stride;
-        for (int64_t c = 0; c < a->cols; c++) {
-            const float value = mox_load(a->from_dtype, from + c * from_bytes);
-            if (a->from_dtype == a->to_dtype)
-                memcpy(to + c * to_bytes, from + c * from_bytes, (size_t)to_bytes);
-            else
-                mox_narrow(a->to_dtype, &value, to + c * to_bytes, 1);
-        }
-        memset(to + a->cols * to_bytes, 0, (size_t)((a->to_cols - a->cols) * to_bytes));
-    }
     return MOXIE_OK;
 }
 
@@ -500,7 +505,6 @@ static mox_cuda_table table = {
     .event_record = event_record,
     .event_wait = wait_for,
     .event_done = event_done,
-    .copy_rows = copy_rows,
 };
 
 void test_cuda_set_device(const char *preset)
@@ -528,6 +532,7 @@ int test_cuda_begin(void **state)
 #undef MOX_CUDA_LAUNCHER
     table.glu[MOX_CUDA_AT_glu_split_sm90] = glu_split_enqueue;
     test_cuda_graph_fill(&table, record);
+    test_cuda_rows_fill(&table, record);
     test_cuda_set_device("sm_80");
     test_cuda_clear();
     test_cuda_fail_at(0);

@@ -82,7 +82,7 @@ static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_a
         const uint64_t before = mox_alloc_count();
         if (spec->runs > 1)
             moxie_comm_barrier(t->comm, NULL);
-        status = moxie_plan_run(plan, args, error);
+        status = (spec->run != NULL ? spec->run : moxie_plan_run)(plan, args, error);
         if (spec->runs > 1)
             moxie_comm_barrier(t->comm, NULL);
         if (i > 0)

@@ -15,6 +15,7 @@
  *     bench_simulate.c   many ranks on paper (bench_simulate.h)
  *     bench_ranks.c      ranks beside one, and what it prints of
  *     bench_ranks_report.c   them (bench_ranks.h)
+ *     bench_ranks_cuda.c steps of ranks on GPUs
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run

@@ -35,8 +35,8 @@ void bench_ranks_check(struct argp_state *state, const bench_arguments *args)
 {
     if (!cli_ranks_asked(&args->local))
         return;
-    if (args->layer.backend == MOXIE_BACKEND_CUDA)
-        argp_error(state, "ranks run on processors: leave --backend cuda out");
+    if (args->layer.backend == MOXIE_BACKEND_CUDA && args->ranks.count > 0)
+        argp_error(state, "the model is checked by ranks on processors: leave --backend cuda out");
     if (args->local.comm == CLI_COMM_MPI && args->ranks.count > 0)
         argp_error(state, "--simulate-ranks is checked by ranks of this process: leave --comm mpi out");
     if (args->plot || (args->limits_file && args->ranks.count == 0))

@@ -34,6 +34,9 @@ moxie_status bench_ranks_time(bench *b, const moxie_layer_config *config, bench_
 /* --ranks without --simulate-ranks: prints a table or JSON. */
 moxie_status bench_ranks(bench *b, moxie_error *error);
 
+/* The same on GPUs (bench_ranks_cuda.c). */
+moxie_status bench_ranks_on_cuda(bench *b, moxie_error *error);
+
 /* ---- bench_ranks_report.c ---- */
 
 bench_ranks_groups bench_ranks_group(const bench_ranks_line *line);

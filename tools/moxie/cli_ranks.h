@@ -5,6 +5,7 @@
  *     cli_ranks.c        options; which experts and rows a rank has       --ranks, --tp, --ep-map, --tokens-as, --comm
  *     cli_ranks_comm.c   a comm and a thread for each rank; what failed
  *     cli_ranks_run.c    layers, plans and runs of all ranks
+ *     cli_ranks_time.c   runs of all ranks, timed on GPUs
  *     cli_ranks_pool.c   threads that all ranks share, where there is not one for each
  *     explain_ranks.c, diff_ranks.c, bench_ranks.c    what commands make of it
  *
@@ -92,6 +93,7 @@ typedef struct cli_ranks {
     bool broken, mpi;    /* mpi: MPI was started */
     cli_rank *rank;      /* [here] */
     const cli_batch *batch;
+    const void *steps;               /* of cli_ranks_time() */
     cli_ranks_pool *pool;            /* that all ranks share; NULL: each has an executor of its own */
     moxie_executor *shared_executor; /* the pool's, where it is not the layer's */
     int64_t max_tokens;
@@ -125,6 +127,14 @@ moxie_status cli_rank_begin_nccl(cli_rank *rank, moxie_error *error);
 moxie_status cli_ranks_each(cli_ranks *all, moxie_status (*work)(cli_rank *rank, moxie_error *error),
                             moxie_error *error);
 
+/* The arguments of the rank's part of the batch (cli_ranks_run.c). */
+moxie_status cli_rank_args(cli_rank *rank, const cli_batch *batch, moxie_run_args *args, moxie_error *error);
+/* The phases of this rank's runs so far: nanoseconds, then the bytes that it sent. Returns how many phases there are.
+ */
+int32_t cli_rank_phases(const cli_rank *rank, int64_t values[CLI_MAX_PHASES + 1]);
+/* The means over all ranks of what was counted since `before`. Collective; the first rank of the process gets them. */
+moxie_status cli_rank_parts(const cli_rank *rank, const int64_t *before, cli_parts *out, moxie_error *error);
+
 /* Makes the comms; first of all calls. cli_ranks_end() in any case. */
 moxie_status cli_ranks_begin(const cli_ranks_options *options, cli_ranks *out, moxie_error *error);
 /* The status of all processes: `status` and its error, or another one's. Local ranks: `status`. */
@@ -132,10 +142,16 @@ moxie_status cli_ranks_agree(cli_ranks *ranks, moxie_status status, moxie_error 
 /* Makes the layers and plans of an opened layer; options and layer must live until the end. */
 moxie_status cli_ranks_prepare(cli_ranks *ranks, const cli_layer_options *options, const cli_layer *source,
                                int64_t max_tokens, moxie_error *error);
+/* Makes the plans of prepared layers anew, for other batches. */
+moxie_status cli_ranks_plan_anew(cli_ranks *ranks, int64_t max_tokens, int64_t capacity, moxie_error *error);
 /* Replaces *value by the largest of all processes. */
 moxie_status cli_ranks_largest(cli_ranks *ranks, int64_t *value, moxie_error *error);
 /* Runs the batch. With MPI, the leader gets the results of all. */
 moxie_status cli_ranks_run(cli_ranks *ranks, const cli_batch *batch, moxie_error *error);
+/* Times `runs` steps of all ranks, each on a batch of its own, `launches` times on GPUs (moxie_cuda_time_runs). Of the
+ * leader's: seconds[launches], all steps together, of the slowest rank; and the parts of a step. */
+moxie_status cli_ranks_time(cli_ranks *ranks, const cli_batch *batches, int32_t runs, int32_t launches, double *seconds,
+                            cli_parts *parts, moxie_error *error);
 /* The same on a prepared layer, one rank. */
 moxie_status cli_layer_run(const cli_layer *layer, const cli_batch *batch, moxie_error *error);
 /* Frees what cli_ranks_prepare() made; then another layer may be prepared. */

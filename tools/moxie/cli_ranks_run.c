@@ -48,20 +48,34 @@ static moxie_status make_layer(cli_rank *r, moxie_error *error)
     return cli_rank_agree(r, status, error);
 }
 
-static moxie_status make_rank(cli_rank *r, moxie_error *error)
+static moxie_status make_plan(cli_rank *r, moxie_error *error)
 {
-    moxie_status status = cli_rank_agree(r, cli_rank_begin_nccl(r, error), error);
-    if (status == MOXIE_OK)
-        status = make_layer(r, error);
-    if (status != MOXIE_OK)
-        return status;
     const moxie_options o = options_of(r, NULL);
-    status = moxie_plan_create(r->layer, &o, &r->plan, error);
+    moxie_plan_destroy(r->plan);
+    free(r->workspace);
+    r->plan = NULL;
+    r->workspace = NULL;
+    moxie_status status = moxie_plan_create(r->layer, &o, &r->plan, error);
     const uint64_t bytes = status == MOXIE_OK ? moxie_plan_workspace_bytes(r->plan) : 0;
     if (status == MOXIE_OK && !(r->workspace = aligned_alloc(64, (bytes + 127) / 64 * 64)))
         status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a workspace of %llu bytes",
                            (unsigned long long)bytes);
     return cli_rank_agree(r, status, error);
+}
+
+static moxie_status make_rank(cli_rank *r, moxie_error *error)
+{
+    moxie_status status = cli_rank_agree(r, cli_rank_begin_nccl(r, error), error);
+    if (status == MOXIE_OK)
+        status = make_layer(r, error);
+    return status == MOXIE_OK ? make_plan(r, error) : status;
+}
+
+moxie_status cli_ranks_plan_anew(cli_ranks *ranks, int64_t max_tokens, int64_t capacity, moxie_error *error)
+{
+    ranks->max_tokens = max_tokens;
+    ranks->options.capacity = capacity;
+    return cli_ranks_each(ranks, make_plan, error);
 }
 
 /* One pool for all ranks, of the executor of the layer beside them if that has as many threads: those of a second one
@@ -144,10 +158,9 @@ static void cut(const moxie_layer_config *c, int64_t first, int64_t end, moxie_r
 }
 
 /* Where all ranks have all tokens, the first one of the process gives the routing, and the outputs if it has them. */
-static moxie_status fill_args(cli_rank *r, moxie_run_args *a, moxie_error *error)
+moxie_status cli_rank_args(cli_rank *r, const cli_batch *batch, moxie_run_args *a, moxie_error *error)
 {
     const cli_ranks *all = r->all;
-    const cli_batch *batch = all->batch;
     const moxie_layer_config *c = &all->source->config;
     const int64_t tokens = batch->input->tokens, first = r->rank * tokens / all->ranks;
     const size_t row = (size_t)c->hidden * bytes_of(c->dtype);
@@ -227,9 +240,7 @@ static moxie_status gather(const cli_rank *r, moxie_error *error)
     return status;
 }
 
-/* The phases of this rank's runs so far: nanoseconds, then the bytes that it sent. Returns how many phases there are.
- */
-static int32_t count_phases(const cli_rank *r, int64_t values[CLI_MAX_PHASES + 1])
+int32_t cli_rank_phases(const cli_rank *r, int64_t values[CLI_MAX_PHASES + 1])
 {
     moxie_plan_phase phase = MOXIE_PLAN_PHASE_INIT;
     int32_t n = 0;
@@ -242,11 +253,10 @@ static int32_t count_phases(const cli_rank *r, int64_t values[CLI_MAX_PHASES + 1
     return n;
 }
 
-/* The means over all ranks of what was counted since `before`. */
-static moxie_status mean_parts(const cli_rank *r, const int64_t *before, cli_parts *out, moxie_error *error)
+moxie_status cli_rank_parts(const cli_rank *r, const int64_t *before, cli_parts *out, moxie_error *error)
 {
     int64_t values[CLI_MAX_PHASES + 1];
-    const int32_t n = count_phases(r, values);
+    const int32_t n = cli_rank_phases(r, values);
     for (int32_t i = 0; i <= n; i++)
         values[i] -= before[i];
     const moxie_status status = moxie_comm_allreduce(r->comm, values, n + 1, MOXIE_COMM_SUM_I64, error);
@@ -267,9 +277,9 @@ static moxie_status run_rank(cli_rank *r, moxie_error *error)
     const cli_batch *batch = r->all->batch;
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
     int64_t before[CLI_MAX_PHASES + 1];
-    moxie_status status = cli_rank_agree(r, fill_args(r, &args, error), error);
+    moxie_status status = cli_rank_agree(r, cli_rank_args(r, batch, &args, error), error);
     for (int32_t i = 0; i < batch->runs && status == MOXIE_OK; i++) {
-        count_phases(r, before);
+        cli_rank_phases(r, before);
         status = moxie_comm_barrier(r->comm, error);
         const double start = cli_seconds();
         if (status == MOXIE_OK)
@@ -278,7 +288,7 @@ static moxie_status run_rank(cli_rank *r, moxie_error *error)
         if (batch->seconds && r == r->all->rank)
             batch->seconds[i] = cli_seconds() - start;
         if (batch->parts && status == MOXIE_OK)
-            status = mean_parts(r, before, &batch->parts[i], error);
+            status = cli_rank_parts(r, before, &batch->parts[i], error);
     }
     return status == MOXIE_OK && r->all->mpi ? gather(r, error) : status;
 }

@@ -325,7 +325,9 @@ static moxie_status run_ranks(bench *b, moxie_error *error)
     status = cli_ranks_agree(&b->ranks, status, error);
     if (status != MOXIE_OK)
         return status;
-    return simulates ? bench_simulate(b, error) : bench_ranks(b, error);
+    if (simulates)
+        return bench_simulate(b, error);
+    return b->args->layer.backend == MOXIE_BACKEND_CUDA ? bench_ranks_on_cuda(b, error) : bench_ranks(b, error);
 }
 
 static moxie_status run_lines(bench *b, moxie_error *error)

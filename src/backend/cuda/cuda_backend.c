@@ -46,6 +46,14 @@ static bool admits_quant_act(const mox_kernel *kernel, const mox_quant_act_probl
     return ((const mox_cuda_quant_act_kernel *)kernel)->admit(&problem, why);
 }
 
+static bool admits_expert_gemm(const mox_cuda_expert_gemm_kernel *kernel, const mox_expert_gemm_problem *p,
+                               const mox_cuda_features *device, mox_rejection *why)
+{
+    if (p->gathered && kernel->fuses != 0)
+        return mox_reject(why, "", "also computes the activation, which tensor parallel ranks gather");
+    return kernel->admit(p, device, why);
+}
+
 static bool admits_problem(const mox_target *target, mox_family family, const mox_kernel *kernel, const void *problem,
                            mox_rejection *why)
 {
@@ -56,7 +64,7 @@ static bool admits_problem(const mox_target *target, mox_family family, const mo
     }
     case MOX_FAMILY_quant_act: return admits_quant_act(kernel, problem, why);
     case MOX_FAMILY_expert_gemm:
-        return ((const mox_cuda_expert_gemm_kernel *)kernel)->admit(problem, target->device, why);
+        return admits_expert_gemm((const mox_cuda_expert_gemm_kernel *)kernel, problem, target->device, why);
     case MOX_FAMILY_glu: {
         const mox_glu_problem *p = problem;
         return ((const mox_cuda_glu_kernel *)kernel)->admit(p->activation, p->as_fused, why);

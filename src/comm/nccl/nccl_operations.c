@@ -23,7 +23,7 @@ static moxie_status begin(mox_nccl_transport *t, mox_comm_kind kind, mox_nccl_op
             continue;
         o->kind = kind;
         o->number = ++t->operations;
-        o->on_device = o->on_stream = false;
+        o->on_device = o->on_stream = o->captured = false;
         o->target = NULL;
         o->values = 0;
         o->stream = t->stream;
@@ -142,6 +142,7 @@ static moxie_status exchange_rows(mox_nccl_transport *t, mox_comm_kind kind, con
     if (rows->on_device == 0)
         return send_staged(t, o, request, error);
     o->on_device = true;
+    o->captured = rows->on_device == 2;
     o->stream = rows->stream;
     return mox_nccl_submit(t, o, request, error);
 }
@@ -292,7 +293,10 @@ static moxie_status nccl_progress(void *self, int64_t request, int32_t *done, mo
     MOX_TRY(mox_nccl_settle(t, &settled, error));
     if (!o->on_stream)
         return MOXIE_OK;
-    MOX_TRY(t->device.event_done(o->event, done, error));
+    if (o->captured)
+        *done = 1;
+    else
+        MOX_TRY(t->device.event_done(o->event, done, error));
     if (*done == 0)
         return MOXIE_OK;
     o->used = false;

@@ -66,7 +66,8 @@ static moxie_status follow(mox_nccl_transport *t, mox_nccl_operation *o, moxie_e
     if (!o->on_device)
         MOX_TRY(t->device.copy(o->pinned + o->send_bytes, o->device + o->send_bytes, o->bytes - o->send_bytes,
                                o->stream, error));
-    MOX_TRY(t->device.event_record(o->event, o->stream, error));
+    if (!o->captured)
+        MOX_TRY(t->device.event_record(o->event, o->stream, error));
     o->on_stream = true;
     return MOXIE_OK;
 }

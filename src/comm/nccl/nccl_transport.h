@@ -9,6 +9,8 @@
  *         staging of one operation:   | message to send | ... | message that comes | ... |
  *         a message:                  | operation, kind, bytes | the bytes |
  *
+ * While a stream is captured in a graph, the group becomes a part of it, and no event can tell when it has ended.
+ *
  * The communicator does not block: MOX_NCCL_IN_PROGRESS means that the group is not on its stream yet. Only when it is,
  * the next one may be submitted. Then an event says when the device has finished.
  *
@@ -45,6 +47,7 @@ typedef struct mox_nccl_piece {
 typedef struct mox_nccl_operation {
     bool used, on_stream; /* on_stream: no longer in progress at NCCL; the event is recorded */
     bool on_device;       /* rows on the device: no staging */
+    bool captured;        /* its stream is captured in a graph: it is done when it is on the stream; no event */
     mox_comm_kind kind;
     uint64_t number; /* from 1 */
     void *event, *stream;

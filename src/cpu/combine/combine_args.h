@@ -19,8 +19,8 @@ typedef struct mox_combine_args {
     int64_t experts;
     const float *weights;       /* [T,K]; NULL: all ones (the weights multiplied the input) */
     const float *y;             /* [*, H] */
-    moxie_dtype round_y;        /* host: BF16 or F16, to which y is rounded first; NONE: it is not */
-    const void *y16;            /* host: [*, H] of round_y, read in place of y; or NULL */
+    moxie_dtype round_y;        /* BF16 or F16, to which y is rounded first; NONE: it is not */
+    const void *y16;            /* [*, H] of round_y, read in place of y; or NULL */
     const float *shared;        /* [T,H] or NULL */
     const float *shared_weight; /* [T] or NULL: 1 */
     float shared_scale;         /* multiplies shared_weight; 0: 1 */

@@ -69,6 +69,9 @@ typedef struct mox_expert_gemm_problem {
     moxie_dtype dtype; /* of activations that are not quantized: F32, F16, BF16 */
     /* How W2's activations are quantized, for kernels of W13 that do that, too. NULL: such kernels reject. */
     const moxie_quant *next;
+    /* Tensor parallel ranks have a part of the rows each, and gather what lies between the products: device kernels of
+     * W13 that go on behind the product reject. */
+    bool gathered;
 } mox_expert_gemm_problem;
 
 /* K of the product. */

@@ -8,6 +8,7 @@
  *                added in slot order
  *
  * Layers with identity experts run a second instance, IDENTITY, where a choice may be the token's own hidden state.
+ * With ROUNDED rows are rounded to 16 bits before they are weighted, or have come so from other ranks.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -84,18 +85,28 @@ template <bool IDENTITY> __device__ choice find_choice(const mox_combine_args &a
     return { row >= 0 ? row * args.hidden : -1, args.weights != nullptr ? args.weights[j] : 1.0f, 0 };
 }
 
-template <int COLUMNS, bool IDENTITY>
+template <int COLUMNS> __device__ void load_rounded(const mox_combine_args &args, int64_t at, float (&to)[COLUMNS])
+{
+    for (int i = 0; i < COLUMNS; i++)
+        to[i] = args.y16 != nullptr ? mox_device_load(args.round_y, args.y16, at + i)
+                                    : mox_device_round_to(args.round_y, __ldcs(args.y + at + i));
+}
+
+template <int COLUMNS, bool IDENTITY, bool ROUNDED>
 __device__ void load_row(const mox_combine_args &args, const choice &c, int64_t column, float (&to)[COLUMNS])
 {
     if (!IDENTITY || !c.of_x) {
-        load<COLUMNS>(args.y + c.at + column, to);
+        if constexpr (ROUNDED)
+            load_rounded<COLUMNS>(args, c.at + column, to);
+        else
+            load<COLUMNS>(args.y + c.at + column, to);
         return;
     }
     for (int i = 0; i < COLUMNS; i++)
         to[i] = mox_device_load(args.out_dtype, args.identity, c.at + column + i);
 }
 
-template <int COLUMNS, bool IDENTITY>
+template <int COLUMNS, bool IDENTITY, bool ROUNDED>
 __device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column, float (&sum)[COLUMNS])
 {
     for (int first = 0; first < args.top_k; first += LOADS) {
@@ -107,7 +118,7 @@ __device__ void add_rows(const mox_combine_args &args, const choice *choices, in
 #pragma unroll
         for (int k = 0; k < LOADS; k++)
             if (own[k].at >= 0)
-                load_row<COLUMNS, IDENTITY>(args, own[k], column, y[k]);
+                load_row<COLUMNS, IDENTITY, ROUNDED>(args, own[k], column, y[k]);
 #pragma unroll
         for (int k = 0; k < LOADS; k++)
 #pragma unroll
@@ -116,7 +127,7 @@ __device__ void add_rows(const mox_combine_args &args, const choice *choices, in
     }
 }
 
-template <int COLUMNS, bool IDENTITY>
+template <int COLUMNS, bool IDENTITY, bool ROUNDED>
 __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ mox_combine_args args)
 {
     extern __shared__ choice choices[];
@@ -133,7 +144,7 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant_
         float sum[COLUMNS] = {}, own[COLUMNS] = {};
         if (args.shared != nullptr)
             load<COLUMNS>(args.shared + token * args.hidden + column, own);
-        add_rows<COLUMNS, IDENTITY>(args, choices, column, sum);
+        add_rows<COLUMNS, IDENTITY, ROUNDED>(args, choices, column, sum);
         if (args.shared != nullptr)
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++)
@@ -154,6 +165,15 @@ bool is_vectorizable(const mox_combine_args *args)
            is_aligned(args->out, args->out_dtype == MOXIE_F32 ? 16 : 8);
 }
 
+using kernel_function = void (*)(mox_combine_args);
+
+template <int COLUMNS> kernel_function find_kernel(bool identity, bool rounded)
+{
+    if (rounded)
+        return identity ? combine_kernel<COLUMNS, true, true> : combine_kernel<COLUMNS, false, true>;
+    return identity ? combine_kernel<COLUMNS, true, false> : combine_kernel<COLUMNS, false, false>;
+}
+
 } // namespace
 
 moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cuda_stream stream, moxie_error *error)
@@ -165,9 +185,8 @@ moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cu
     const int64_t enough = (ENOUGH_BLOCKS + args->tokens - 1) / args->tokens;
     const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>(parts < enough ? parts : enough));
     const size_t shared = static_cast<size_t>(padded(args->top_k)) * sizeof(choice);
-    const bool identity = args->identity != nullptr;
-    const auto kernel = four ? (identity ? combine_kernel<4, true> : combine_kernel<4, false>)
-                             : (identity ? combine_kernel<1, true> : combine_kernel<1, false>);
+    const bool identity = args->identity != nullptr, rounded = args->round_y != MOXIE_DTYPE_NONE;
+    const kernel_function kernel = four ? find_kernel<4>(identity, rounded) : find_kernel<1>(identity, rounded);
     return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, shared, stream, *args), "combine simple",
                            error);
 }

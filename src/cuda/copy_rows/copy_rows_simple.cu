@@ -33,10 +33,10 @@ __device__ float number(moxie_dtype dtype, const char *from, int64_t i)
     return dtype == MOXIE_F16 ? mox_f16_decode(code) : mox_bf16_decode(code);
 }
 
-__device__ void convert(const mox_cuda_copy_rows_args &args, const char *from, char *to)
+__device__ void convert(const mox_cuda_copy_rows_args &args, const char *from, char *to, int64_t cols)
 {
     for (int64_t i = threadIdx.x; i < args.to_cols; i += THREADS)
-        mox_device_store(args.to_dtype, to, i, i < args.cols ? number(args.from_dtype, from, i) : 0.0f);
+        mox_device_store(args.to_dtype, to, i, i < cols ? number(args.from_dtype, from, i) : 0.0f);
 }
 
 template <copy_kind KIND>
@@ -45,18 +45,18 @@ __global__ void __launch_bounds__(THREADS) copy_rows(const __grid_constant__ mox
     mox_grid_release();
     mox_grid_wait();
     for (int64_t i = blockIdx.x; i < args.rows; i += gridDim.x) {
-        const int64_t source = args.row != nullptr ? args.row[i] : i;
+        const int64_t source = args.row != nullptr ? args.row[i] : i, cols = source < 0 ? 0 : args.cols;
         const char *from = static_cast<const char *>(args.from) + source * args.from_stride;
         char *to = static_cast<char *>(args.to) + i * args.to_stride;
         if constexpr (KIND == WIDE) {
             const int64_t each = args.from_dtype == MOXIE_F32 ? 4 : 8;
-            copy_words<uint4>(from, to, args.cols / each, args.to_cols / each);
+            copy_words<uint4>(from, to, cols / each, args.to_cols / each);
         } else if constexpr (KIND == BITS32) {
-            copy_words<uint32_t>(from, to, args.cols, args.to_cols);
+            copy_words<uint32_t>(from, to, cols, args.to_cols);
         } else if constexpr (KIND == BITS16) {
-            copy_words<uint16_t>(from, to, args.cols, args.to_cols);
+            copy_words<uint16_t>(from, to, cols, args.to_cols);
         } else {
-            convert(args, from, to);
+            convert(args, from, to, cols);
         }
     }
 }

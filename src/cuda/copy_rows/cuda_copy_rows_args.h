@@ -3,7 +3,7 @@
  * cuda_copy_rows_args.h - copies rows within a device, for the exchanges between ranks:
  *
  *     to[i, c] = from[row[i], c]   c < cols, converted to to_dtype
- *     to[i, c] = 0                 cols <= c < to_cols
+ *     to[i, c] = 0                 cols <= c < to_cols, or row[i] < 0
  *
  * It gathers what goes to other ranks, and puts columns of several ranks beside each other. It is no kernel family:
  * there is nothing to choose. Types are f32, f16 and bf16. Equal types copy bits, so any rows of 2 or 4 byte words may

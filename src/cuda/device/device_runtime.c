@@ -218,6 +218,14 @@ static void graph_destroy(void *graph)
         cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
+static moxie_status capturing(mox_cuda_stream stream, int32_t *out, moxie_error *error)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    MOX_TRY(mox_cuda_status(cudaStreamIsCapturing((cudaStream_t)stream, &state), "looking at a stream", error));
+    *out = state == cudaStreamCaptureStatusActive;
+    return MOXIE_OK;
+}
+
 /* ---- time ------------------------------------------------------------------------------------------- */
 
 /* A timer is two events of the runtime. Timers come from a small pool. */
@@ -299,11 +307,13 @@ static const mox_cuda_table table = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_destroy = graph_destroy,
+    .capturing = capturing,
     .timer_create = timer_create,
     .timer_destroy = timer_destroy,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
     .copy_rows = mox_cuda_copy_rows_launch,
+    .place_rows = mox_cuda_place_rows_launch,
     .row_norm = {
 #include "cuda/row_norm/cuda_row_norm.def"
     },

@@ -64,7 +64,7 @@ typedef struct mox_workspace {
     /* adapters: on the host of each pair (run_adapters.c); u of both products; scratch of lora */
     uint64_t adapter_of, lora_u13, lora_u2, lora_scratch;
     /* tensor parallel: this rank's columns of act and of y, what travels, and numbers of rows (run_tp.c) */
-    uint64_t tp_act, tp_y, tp_send, tp_recv, tp_rows;
+    uint64_t tp_act, tp_y, tp_send, tp_recv, tp_send_bytes, tp_recv_bytes;
 } mox_workspace;
 
 /* The plan of one kind of expert; arrays of two are by mox_projection. */

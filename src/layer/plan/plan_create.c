@@ -224,6 +224,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
     if (status == MOXIE_OK)
+        status = mox_tp_check(plan, error);
+    if (status == MOXIE_OK)
         status = mox_plan_ranks_pin(plan, error);
     if (status == MOXIE_OK)
         status = mox_tp_add_step(plan, error);

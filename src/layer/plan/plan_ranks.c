@@ -74,6 +74,20 @@ void mox_plan_ranks_follow(const moxie_plan *plan)
     (void)place(&plan->layer->config, x, NULL); /* a map never fails */
 }
 
+moxie_status mox_plan_ranks_update_tables(const moxie_plan *plan, moxie_error *error)
+{
+    mox_ranks *x = plan->ranks;
+    const int64_t experts = plan->config.experts;
+    if (x->tables_generation == x->generation)
+        return MOXIE_OK;
+    MOX_TRY(mox_device_copy(&plan->device, x->tables, x->first_replica,
+                            (uint64_t)(experts + 1) * sizeof *x->first_replica, error));
+    MOX_TRY(mox_device_copy(&plan->device, x->tables + experts + 1, x->replica,
+                            (uint64_t)x->first_replica[experts] * sizeof *x->replica, error));
+    x->tables_generation = x->generation;
+    return MOXIE_OK;
+}
+
 /* Replicas of a map that a mover changes: at most one for each slot. */
 static uint64_t max_replicas(const moxie_layer_config *c)
 {
@@ -85,9 +99,10 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
     x->replica = mox_arena_calloc(&x->arena, max_replicas(c) + 1, sizeof *x->replica);
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
+    x->tp_numbers = mox_arena_calloc(&x->arena, 4 * (uint64_t)x->count, sizeof *x->tp_numbers);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL && x->tp_numbers != NULL;
 }
 
 static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)
@@ -114,7 +129,6 @@ static moxie_status check_layer(const moxie_plan *plan, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Whether rows of the plan's device travel through pinned memory. */
 /* One scale covers the rows of all ranks. */
 static bool has_batch_scale(const moxie_layer_config *c)
 {
@@ -123,20 +137,12 @@ static bool has_batch_scale(const moxie_layer_config *c)
             (mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2)));
 }
 
+/* Whether rows of the plan's device travel through pinned memory, and who places them. */
 static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error *error)
 {
     const int32_t device = mox_comm_rows_device(x->comm);
     if (!plan->backend->on_device)
         return MOXIE_OK;
-    MOX_FAIL_IF(x->tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
-                "a plan of the %s back end cannot gather activations of tensor parallel ranks yet: use the cpu back "
-                "end, or tp_size 1",
-                plan->backend->name);
-    MOX_FAIL_IF(
-        x->capacity > 0, MOXIE_ERR_UNSUPPORTED, error,
-        "options.exchange_capacity is %lld, but a plan of the %s back end exchanges counts: use the cpu back end, "
-        "or exchange_capacity 0",
-        (long long)x->capacity, plan->backend->name);
     MOX_FAIL_IF(
         x->degraded != MOXIE_DEGRADED_NONE, MOXIE_ERR_UNSUPPORTED, error,
         "options.degraded is %d, but a plan of the %s back end cannot go on without a rank yet: use the cpu back "
@@ -152,6 +158,7 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
                 "the plan",
                 (int)plan->device.ordinal, (int)device);
     x->staged = device < 0;
+    x->places = x->capacity > 0;
     return MOXIE_OK;
 }
 
@@ -218,6 +225,10 @@ void mox_plan_ranks_destroy(const moxie_plan *plan)
         table->release_pinned(x->pinned);
     if (x->last_run != NULL)
         table->event_destroy(x->last_run);
+    if (x->tables != NULL)
+        mox_device_release(&plan->device, x->tables);
+    if (x->places && !x->staged && x->refusal != NULL)
+        mox_device_release(&plan->device, x->refusal);
     mox_arena_free(&x->arena);
     mox_free(x);
 }
@@ -299,8 +310,10 @@ moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *erro
         return MOXIE_OK;
     const uint64_t present = mox_exchange_dispatch_bytes(c, mox_ranks_dispatch(x));
     const uint64_t plain = mox_exchange_dispatch_bytes(c, (mox_dispatch) { .adapters = x->adapted });
-    const uint64_t row = present > plain ? present : plain;
-    x->refusal = mox_arena_calloc(&x->arena, (uint64_t)(x->capacity * (1 + x->count)), row);
+    const uint64_t row = present > plain ? present : plain, rows = (uint64_t)(x->capacity * (1 + x->count));
+    if (x->places && !x->staged)
+        return mox_device_allocate(&plan->device, rows * row, "the rows of a refused run", &x->refusal, error);
+    x->refusal = mox_arena_calloc(&x->arena, rows, row);
     MOX_FAIL_IF(x->refusal == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for an exchange of %lld tokens of each rank: lower options.exchange_capacity",
                 (long long)x->capacity);
@@ -419,6 +432,17 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
     mox_ranks_use(x, 0);
 }
 
+static moxie_status allocate_tables(const moxie_plan *plan, moxie_error *error)
+{
+    mox_ranks *x = plan->ranks;
+    void *tables = NULL;
+    const uint64_t numbers = (uint64_t)plan->config.experts + 1 + max_replicas(&plan->config);
+    MOX_TRY(mox_device_allocate(&plan->device, numbers * sizeof *x->tables, "who holds which expert", &tables, error));
+    x->tables = tables;
+    x->tables_generation = x->generation - 1;
+    return mox_plan_ranks_update_tables(plan, error);
+}
+
 moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
 {
     mox_ranks *x = plan->ranks;
@@ -431,6 +455,12 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
     x->pinned_weights = carve(&c, plan->max_tokens, plan->config.top_k, sizeof(float));
     if (x->staged && x->layout == MOXIE_TOKENS_REPLICATED)
         x->pinned_outputs = carve(&c, x->max_rows, plan->config.hidden, mox_dtype_bytes(plan->config.dtype));
+    if (x->staged && plan->tp_cut != MOX_TP_WHOLE) {
+        x->pinned_sent = mox_carve_offset(&c, plan->space.tp_send_bytes, 1);
+        x->pinned_came = mox_carve_offset(&c, plan->space.tp_recv_bytes, 1);
+    }
+    if (x->places)
+        MOX_TRY(allocate_tables(plan, error));
     MOX_TRY(plan->device.table->use(plan->device.ordinal, error));
     MOX_TRY(plan->device.table->event_create(&x->last_run, error));
     MOX_TRY(plan->device.table->allocate_pinned(c.used, &pinned, error));
@@ -460,6 +490,8 @@ static const char *way_of(const moxie_plan *plan)
 {
     if (!plan->backend->on_device)
         return "";
+    if (plan->ranks->places && !plan->ranks->staged)
+        return ", from device to device, which places the rows; a graph can hold the run";
     return plan->ranks->staged
                ? ", through pinned memory of the host, which waits for the device before each exchange"
                : ", from device to device; the host waits for the choices of experts, and until rows came";

@@ -17,6 +17,8 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
 void mox_plan_ranks_destroy(const moxie_plan *plan);
 /* Before a run: takes over the layer's map where a mover has changed it. Allocates nothing. */
 void mox_plan_ranks_follow(const moxie_plan *plan);
+/* Before a run that places rows on the device: brings a changed map there, and waits. */
+moxie_status mox_plan_ranks_update_tables(const moxie_plan *plan, moxie_error *error);
 /* All but struct_size. */
 void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out);
 

@@ -2,13 +2,14 @@
  *
  * plan_tp.c - the buffers of tensor parallel plans (plan_tp.h).
  *
- *     workspace | act [pairs, I_r] | y [pairs, H_r] | pieces to send | pieces of all ranks of the group | row numbers |
+ *     workspace | act [pairs, I_r] | y [pairs, H_r] | pieces to send | pieces of all ranks of the group |
  */
 #include "layer/plan/plan_tp.h"
 
 #include <stdio.h>
 
 #include "base/sizes.h"
+#include "layer/plan/plan_product.h"
 
 mox_tp_rows mox_tp_columns(const moxie_plan *plan, mox_projection projection, int32_t rank)
 {
@@ -47,9 +48,45 @@ void mox_tp_carve(mox_carver *carver, moxie_plan *plan)
     if (!sums)
         s->tp_act = mox_carve_offset(carver, pairs, (uint64_t)mox_tp_columns(plan, MOX_W13, own).count * sizeof(float));
     s->tp_y = mox_carve_offset(carver, pairs, (uint64_t)mox_tp_columns(plan, MOX_W2, own).count * sizeof(float));
-    s->tp_send = mox_carve_offset(carver, pairs, (uint64_t)(sums ? all_y : mox_max_i64(act, y)));
-    s->tp_recv = mox_carve_offset(carver, pairs, (uint64_t)mox_max_i64(sums ? size * y : all_acts, all_y));
-    s->tp_rows = mox_carve_offset(carver, (uint64_t)(4 * size * mox_config_ep_ranks(&plan->config)), sizeof(int64_t));
+    s->tp_send_bytes = pairs * (uint64_t)(sums ? all_y : mox_max_i64(act, y));
+    s->tp_recv_bytes = pairs * (uint64_t)mox_max_i64(sums ? size * y : all_acts, all_y);
+    s->tp_send = mox_carve_offset(carver, s->tp_send_bytes, 1);
+    s->tp_recv = mox_carve_offset(carver, s->tp_recv_bytes, 1);
+}
+
+/* Kernels are chosen for whole matrices, so that bits are those of one rank. */
+static moxie_status check_part(const moxie_plan *plan, mox_projection p, moxie_error *error)
+{
+    const mox_target target = { .device = &plan->device.features, .mode = plan->mode };
+    const mox_kernel *kernel = plan->kernels.experts[MOX_ROUTED].product[p];
+    mox_expert_gemm_problem problem = mox_plan_problem(plan, MOX_ROUTED, p);
+    mox_rejection why = { "", "" };
+    problem.gathered = true;
+    MOX_FAIL_IF(
+        !plan->backend->admits(&target, MOX_FAMILY_expert_gemm, kernel, &problem, &why), MOXIE_ERR_UNSUPPORTED, error,
+        "kernel %s multiplies %s, but not the rows of tensor parallel rank %d of %d: it %s; use another tp_size",
+        kernel->name, p == MOX_W13 ? "w13" : "w2", (int)plan->config.tp_rank, (int)plan->config.tp_size, why.reason);
+    return MOXIE_OK;
+}
+
+moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error)
+{
+    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
+    const mox_expert_gemm_problem second = mox_plan_problem(plan, MOX_ROUTED, MOX_W2);
+    const mox_target target = { .device = &plan->device.features, .mode = plan->mode };
+    if (!plan->backend->on_device || plan->tp_cut != MOX_TP_ROWS)
+        return MOXIE_OK;
+    MOX_TRY(check_part(plan, MOX_W13, error));
+    MOX_TRY(check_part(plan, MOX_W2, error));
+    /* The kernel of W2 reads where W13's has put the tokens. */
+    MOX_FAIL_IF(
+        routed->shape.rows13 == 0 && plan->backend->product_scratch(&target, routed->kernels.product[MOX_W2], &second,
+                                                                    plan->config.experts, 1, 1) > 0,
+        MOXIE_ERR_UNSUPPORTED, error,
+        "w13 has too few rows for %d tensor parallel ranks: rank %d has none, and kernel %s of w2 needs one; use a "
+        "smaller tp_size",
+        (int)plan->config.tp_size, (int)plan->config.tp_rank, routed->kernels.product[MOX_W2]->name);
+    return MOXIE_OK;
 }
 
 moxie_status mox_tp_add_step(moxie_plan *plan, moxie_error *error)

@@ -16,6 +16,9 @@
 /* Makes room in the workspace for a pass. */
 void mox_tp_carve(mox_carver *carver, moxie_plan *plan);
 
+/* Whether the device's kernels multiply the rows that this rank has. */
+moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error);
+
 /* Appends a step that says how W2 is cut, if it is. */
 moxie_status mox_tp_add_step(moxie_plan *plan, moxie_error *error);
 

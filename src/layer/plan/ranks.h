@@ -85,6 +85,7 @@ typedef struct mox_ranks {
     int32_t *first_replica; /* [E + 1] */
     int32_t *replica;       /* groups that hold expert e: replica[first_replica[e] ..], rising */
     int64_t *col;           /* [tp_size + 1] first column of y on each rank of a group */
+    int64_t *tp_numbers;    /* [4 count] of an exchange in a tensor parallel group */
     int64_t unit;           /* columns that divide the widths of all ranks */
     int64_t chunk_tokens;   /* of one rank */
     int64_t capacity;       /* 0, or chunk_tokens: no counts are exchanged */
@@ -107,7 +108,13 @@ typedef struct mox_ranks {
     uint64_t bytes;
     char *pinned;
     uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
-    mox_cuda_event last_run;                             /* recorded when a run has enqueued its last operation */
+    uint64_t pinned_sent, pinned_came;                   /* of what tensor parallel ranks gather */
+    /* Fixed capacity on a device: the device decides which row goes where (run/ranks_place.h). */
+    bool places;
+    int32_t *tables;           /* on the device: first_replica [E + 1], replica */
+    int64_t tables_generation; /* of the map that they are of */
+    mox_cuda_event last_run;   /* recorded when a run has enqueued its last operation */
+    bool timed; /* the present run waits for the device at the end of each phase, so that its time is known */
     moxie_degraded degraded;
     int64_t lost_slots, lost_tokens; /* of the last run */
     mox_arena arena;

@@ -227,12 +227,14 @@ typedef struct expert_request {
     const char *role[2], *role_glu;
     bool on_input; /* routing weights multiply the input of W13 */
     bool adapters; /* tokens may have adapters */
+    bool gathered; /* ranks gather the activations between the products */
 } expert_request;
 
 static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expert_request *r, const mox_layout *fixed,
                                    mox_expert_kernels *out)
 {
-    gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype, &r->a2 },
+    gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype, &r->a2,
+                                        r->gathered },
                                       { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype } },
                          .role = { r->role[0], r->role[1] },
                          .expert_kind = kind,
@@ -290,11 +292,18 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
     const bool shared = mox_config_computes_shared(c, s->has_comm);
     /* A rank's rows have the kernels of the whole matrix, so that bits are those of one rank. */
     const mox_tp_cut cut = s->cut == MOX_TP_SUMS ? MOX_TP_SUMS : MOX_TP_WHOLE;
-    const expert_request routed_request = { mox_tp_shape(c, cut),     c->a13,         c->a2, { "w13", "w2" }, "",
-                                            c->routing.on_input != 0, s->has_adapters };
-    const expert_request shared_request = {
-        mox_config_shared_shape(c), c->shared.a13, c->shared.a2, { "shared w13", "shared w2" }, "shared", false, false
+    const expert_request routed_request = {
+        mox_tp_shape(c, cut), c->a13, c->a2, { "w13", "w2" }, "", c->routing.on_input != 0, s->has_adapters,
+        s->cut == MOX_TP_ROWS
     };
+    const expert_request shared_request = { mox_config_shared_shape(c),
+                                            c->shared.a13,
+                                            c->shared.a2,
+                                            { "shared w13", "shared w2" },
+                                            "shared",
+                                            false,
+                                            false,
+                                            false };
     if (c->router_norm.kind != MOXIE_ROW_NORM_NONE)
         MOX_TRY(choose(s, MOX_FAMILY_row_norm, "router", NULL, "", &out->router_norm));
     if (c->router_width > 0)
@@ -328,10 +337,6 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };
-    MOX_FAIL_IF(config->round_results && s.backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
-                "round_results is 1, and the %s back end keeps experts' results in f32: use the cpu back end, or set "
-                "round_results to 0",
-                s.backend->name);
     MOX_TRY(mox_isa_from_name(options->isa, &s.target.isa, error));
     MOX_TRY(choose_all(&s, layouts, &all));
     *out = all;

@@ -8,6 +8,7 @@
 #include "base/sizes.h"
 #include "layer/run/exchange_codes.h"
 #include "layer/run/run_adapters.h"
+#include "route/replica.h"
 
 /* ---- who owns which token ---------------------------------------------------------------------------- */
 
@@ -45,14 +46,13 @@ int64_t mox_exchange_chunks(const mox_run *run)
 
 static int32_t group_of(const mox_ranks *x, int32_t home, int64_t expert, int64_t turn)
 {
+    const int32_t group = mox_replica_group(x->first_replica, x->replica, home, (int32_t)expert, turn);
     const int32_t first = x->first_replica[expert], count = x->first_replica[expert + 1] - first;
-    for (int32_t i = 0; i < count; i++)
-        if (x->replica[first + i] == home)
-            return home;
-    for (int32_t i = 0; x->degraded != MOXIE_DEGRADED_NONE && x->layout == MOXIE_TOKENS_SHARDED && i < count; i++)
+    const bool others = x->degraded != MOXIE_DEGRADED_NONE && x->layout == MOXIE_TOKENS_SHARDED && group != home;
+    for (int32_t i = 0; others && i < count; i++)
         if (!mox_comm_is_lost(x->comm, x->replica[first + (turn + i) % count]))
             return x->replica[first + (turn + i) % count];
-    return x->replica[first + turn % count];
+    return group;
 }
 
 /* groups[j]: who computes choice j of token t, which rank `source` owns; -1: it is skipped, or a zero expert's. */
@@ -192,8 +192,8 @@ static int64_t place_rows(const mox_ranks *x)
     return row;
 }
 
-/* The same with a fixed capacity: every group has room for all own tokens. */
-static int64_t place_fixed(const mox_ranks *x, int64_t top_k)
+/* Every group has room for all own tokens. */
+int64_t mox_exchange_place_fixed(const mox_ranks *x, int64_t top_k)
 {
     const mox_ranks_counts *n = &x->counts;
     for (int32_t r = 0; r < x->count; r++) {
@@ -244,7 +244,7 @@ void mox_exchange_send(const mox_run *run, const mox_chunk *chunk)
     const row_buffers b = buffers(run, true);
     if (x->capacity == 0)
         count_rows(run, chunk);
-    const int64_t rows = x->capacity > 0 ? place_fixed(x, run->plan->config.top_k) : place_rows(x);
+    const int64_t rows = x->capacity > 0 ? mox_exchange_place_fixed(x, run->plan->config.top_k) : place_rows(x);
     for (int64_t t = chunk->first; t < chunk->first + chunk->tokens; t++)
         send_token(run, chunk, &b, t);
     if (x->layout != MOXIE_TOKENS_SHARDED)

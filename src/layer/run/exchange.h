@@ -36,6 +36,9 @@ int64_t mox_exchange_own_tokens(const mox_run *run);
 /* The chunks that this rank's own tokens need, at least one. */
 int64_t mox_exchange_chunks(const mox_run *run);
 
+/* With a fixed capacity: for each rank the numbers of rows and pairs, and where they begin. Returns how many rows to
+ * send. */
+int64_t mox_exchange_place_fixed(const mox_ranks *x, int64_t top_k);
 /* For own tokens: position, and for each rank the numbers of rows and pairs. Where tokens are sharded, also the rows
  * themselves in the send buffers. */
 void mox_exchange_send(const mox_run *run, const mox_chunk *chunk);

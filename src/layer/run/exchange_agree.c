@@ -55,7 +55,8 @@ static void fill(const mox_run *run, int64_t chunk)
 {
     const mox_ranks *x = run->plan->ranks;
     const bool same = x->layout != MOXIE_TOKENS_SHARDED;
-    const int64_t choices = same && chunk == 0 ? hash_of_choices(run) : 0;
+    const bool known = !x->places || x->staged; /* else the ids are on the device alone */
+    const int64_t choices = same && known && chunk == 0 ? hash_of_choices(run) : 0;
     for (int32_t r = 0; r < x->count; r++) {
         int64_t *m = message(x->counts.send, r);
         m[MOX_MESSAGE_STATUS] = MOXIE_OK;
@@ -154,7 +155,7 @@ moxie_status mox_exchange_agree(const mox_run *run, int64_t chunk, int64_t *chun
     return status == MOXIE_OK ? MOXIE_OK : break_off(x, status, error);
 }
 
-moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request, moxie_error *error)
+void mox_exchange_expect_fixed(const mox_run *run)
 {
     const mox_ranks *x = run->plan->ranks;
     for (int32_t r = 0; r < x->count; r++) {
@@ -162,6 +163,11 @@ moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request
         x->counts.from_rows[r] = x->capacity;
         x->counts.from_pairs[r] = x->capacity * run->plan->config.top_k;
     }
+}
+
+moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
     fill(run, 0);
     return mox_comm_start_counts(x->comm, x->counts.send, x->counts.recv, MOX_MESSAGE_FIELDS, request, error);
 }

@@ -16,8 +16,9 @@ void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status);
 /* Whether the rows that came are for experts of this rank, and as many choices as were announced. */
 moxie_status mox_exchange_check_rows(const mox_run *run, moxie_error *error);
 
-/* With a fixed capacity, in place of mox_exchange_agree: starts to send the message, which announces no counts, and
- * sets the numbers of rows that come. */
+/* With a fixed capacity, in place of mox_exchange_agree: sets the numbers of rows that come; starts to send the
+ * message, which announces no counts. */
+void mox_exchange_expect_fixed(const mox_run *run);
 moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request, moxie_error *error);
 /* The message has come: MOXIE_ERR_MISMATCH as above. */
 moxie_status mox_exchange_compare(const mox_run *run, moxie_error *error);

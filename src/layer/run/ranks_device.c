@@ -31,6 +31,12 @@ static moxie_status bring(const mox_run *run, uint64_t offset, uint64_t bytes, m
     return copy(run, run->space + offset, run->plan->ranks->pinned + offset, bytes, error);
 }
 
+/* The other way. */
+static moxie_status fetch(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error)
+{
+    return copy(run, run->plan->ranks->pinned + offset, run->space + offset, bytes, error);
+}
+
 static moxie_status wait_for(const mox_run *run, moxie_error *error)
 {
     return run->queue.table->stream_wait(run->queue.stream, error);
@@ -56,7 +62,11 @@ moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error)
     host->ids = (const int32_t *)(x->pinned + x->pinned_ids);
     host->weights = (const float *)(x->pinned + x->pinned_weights);
     host->host = run->host = host;
+    if (x->places && !x->staged) /* pinned memory has nothing of the run */
+        return MOXIE_OK;
     MOX_TRY(run->queue.table->event_wait(x->last_run, error));
+    if (x->places && x->layout == MOXIE_TOKENS_SHARDED)
+        return MOXIE_OK;
     if (run->args.tokens > 0) {
         MOX_TRY(copy(run, x->pinned + x->pinned_ids, run->ids, choices * sizeof(int32_t), error));
         if (run->plan->config.routing.on_input)
@@ -67,7 +77,7 @@ moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error)
 
 moxie_status mox_ranks_end(const mox_run *run, moxie_error *error)
 {
-    if (!on_device(run))
+    if (!on_device(run) || (run->plan->ranks->places && !staged(run)))
         return MOXIE_OK;
     return run->queue.table->event_record(run->plan->ranks->last_run, run->queue.stream, error);
 }
@@ -79,11 +89,27 @@ const mox_run *mox_ranks_rows_of(const mox_run *run)
 
 void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows)
 {
-    rows->on_device = on_device(run) && !staged(run);
-    rows->stream = rows->on_device ? run->queue.stream : NULL;
+    rows->on_device = !on_device(run) || staged(run) ? 0 : run->captured ? 2 : 1;
+    rows->stream = rows->on_device != 0 ? run->queue.stream : NULL;
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------------------ */
+
+moxie_status mox_ranks_copy_hidden(const mox_run *run, uint64_t to, int64_t rows, moxie_error *error)
+{
+    const moxie_layer_config *c = &run->plan->config;
+    const mox_cuda_copy_rows_args args = { .rows = rows,
+                                           .cols = c->hidden,
+                                           .to_cols = c->hidden,
+                                           .row = (const int64_t *)(run->space + run->plan->ranks->space.token),
+                                           .from = run->args.hidden,
+                                           .to = run->space + to,
+                                           .from_stride = (int64_t)hidden_bytes(run, 1),
+                                           .to_stride = (int64_t)hidden_bytes(run, 1),
+                                           .from_dtype = c->dtype,
+                                           .to_dtype = c->dtype };
+    return run->queue.table->copy_rows(&args, run->queue.stream, error);
+}
 
 moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error)
 {
@@ -97,18 +123,22 @@ moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t toke
         return MOXIE_OK;
     MOX_TRY(bring(run, x->space.position, (uint64_t)(tokens * c->top_k) * sizeof(int64_t), error));
     MOX_TRY(bring(run, x->space.token, (uint64_t)rows * sizeof(int64_t), error));
-    const mox_cuda_copy_rows_args args = { .rows = rows,
-                                           .cols = c->hidden,
-                                           .to_cols = c->hidden,
-                                           .row = (const int64_t *)(run->space + x->space.token),
-                                           .from = run->args.hidden,
-                                           .to = run->space + to,
-                                           .from_stride = (int64_t)hidden_bytes(run, 1),
-                                           .to_stride = (int64_t)hidden_bytes(run, 1),
-                                           .from_dtype = c->dtype,
-                                           .to_dtype = c->dtype };
-    MOX_TRY(run->queue.table->copy_rows(&args, run->queue.stream, error));
-    return send && staged(run) ? copy(run, x->pinned + to, run->space + to, hidden_bytes(run, rows), error) : MOXIE_OK;
+    MOX_TRY(mox_ranks_copy_hidden(run, to, rows, error));
+    return send && staged(run) ? fetch(run, to, hidden_bytes(run, rows), error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t rows = x->groups * x->capacity;
+    const uint64_t choices = (uint64_t)(rows * run->plan->config.top_k);
+    if (!staged(run))
+        return MOXIE_OK;
+    MOX_TRY(fetch(run, x->space.send_x, hidden_bytes(run, rows), error));
+    MOX_TRY(fetch(run, x->space.send_ids, choices * sizeof(int32_t), error));
+    if (run->plan->config.routing.on_input)
+        MOX_TRY(fetch(run, x->space.send_weights, choices * sizeof(float), error));
+    return wait_for(run, error);
 }
 
 moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error)
@@ -122,7 +152,7 @@ moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error)
     const int32_t last = x->count - 1;
     const int64_t rows = x->counts.from[last] + x->counts.from_rows[last];
     const uint64_t choices = (uint64_t)(rows * run->plan->config.top_k);
-    if (!on_device(run))
+    if (!on_device(run) || (x->places && (!x->staged || x->layout != MOXIE_TOKENS_SHARDED)))
         return MOXIE_OK;
     if (x->layout == MOXIE_TOKENS_SHARDED)
         MOX_TRY(mox_ranks_upload(run, x->space.recv_x, hidden_bytes(run, rows), error));
@@ -132,6 +162,27 @@ moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error)
 }
 
 /* ---- experts ------------------------------------------------------------------------------------------- */
+
+static bool is_here(const moxie_plan *plan, int32_t id)
+{
+    return id >= 0 && id < plan->config.experts && plan->layer->slot_of[id] >= 0;
+}
+
+int64_t mox_ranks_pairs(const mox_run *run)
+{
+    const moxie_plan *plan = run->plan;
+    const mox_ranks *x = plan->ranks;
+    const int64_t k = plan->config.top_k;
+    int64_t pairs = 0;
+    if (!on_device(run))
+        return run->permutation.offsets[plan->layer->slots];
+    if (run->own == NULL || x->places) /* the host does not know the ids */
+        return run->tokens * k;
+    const int32_t *ids = (const int32_t *)(x->pinned + x->space.recv_ids) + run->first * k;
+    for (int64_t p = 0; p < run->tokens * k; p++)
+        pairs += is_here(plan, ids[p]);
+    return pairs;
+}
 
 /* The pairs of the pass that this rank computes, which the host knows, say where in `position` the device finds the
  * rows of y. */
@@ -145,7 +196,7 @@ moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, m
     const uint64_t at = x->space.local + (uint64_t)done * sizeof *local;
     *count = 0;
     for (int64_t p = 0; p < run->tokens * k; p++)
-        if (ids[p] >= 0 && ids[p] < plan->config.experts && plan->layer->slot_of[ids[p]] >= 0)
+        if (is_here(plan, ids[p]))
             local[(*count)++] = p;
     MOX_TRY(bring(run, at, (uint64_t)*count * sizeof *local, error));
     const mox_cuda_copy_rows_args args = { .rows = *count,
@@ -161,9 +212,27 @@ moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, m
     return run->queue.table->copy_rows(&args, run->queue.stream, error);
 }
 
+/* place_rows has found them. */
+static moxie_status copy_offsets(const mox_run *run, int64_t *offsets, moxie_error *error)
+{
+    const int64_t words = 2 * (int64_t)(sizeof *offsets / sizeof(float)), bytes = words * (int64_t)sizeof(float);
+    const mox_cuda_copy_rows_args args = { .rows = 1,
+                                           .cols = words,
+                                           .to_cols = words,
+                                           .from = run->space + run->plan->ranks->space.shared_offsets,
+                                           .to = offsets,
+                                           .from_stride = bytes,
+                                           .to_stride = bytes,
+                                           .from_dtype = MOXIE_F32,
+                                           .to_dtype = MOXIE_F32 };
+    return run->queue.table->copy_rows(&args, run->queue.stream, error);
+}
+
 moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
+    if (x->places)
+        return copy_offsets(run, offsets, error);
     int64_t *values = on_device(run) ? (int64_t *)(x->pinned + x->space.shared_offsets) : offsets;
     values[0] = 0;
     values[1] = run->tokens;
@@ -176,13 +245,31 @@ moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t by
 {
     if (!staged(run))
         return MOXIE_OK;
-    MOX_TRY(copy(run, run->plan->ranks->pinned + offset, run->space + offset, bytes, error));
+    MOX_TRY(fetch(run, offset, bytes, error));
     return wait_for(run, error);
 }
 
 moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error)
 {
     return staged(run) ? bring(run, offset, bytes, error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_lend_pieces(const mox_run *run, uint64_t bytes, moxie_comm_rows *rows, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    mox_ranks_mark(run, rows);
+    if (!staged(run))
+        return MOXIE_OK;
+    MOX_TRY(copy(run, x->pinned + x->pinned_sent, rows->send, bytes, error));
+    rows->send = x->pinned + x->pinned_sent;
+    rows->recv = x->pinned + x->pinned_came;
+    return wait_for(run, error);
+}
+
+moxie_status mox_ranks_bring_pieces(const mox_run *run, uint64_t bytes, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    return staged(run) ? copy(run, MOX_RUN_AT(run, char, tp_recv), x->pinned + x->pinned_came, bytes, error) : MOXIE_OK;
 }
 
 void *mox_ranks_outputs(const mox_run *run, int64_t *in_at, const int64_t *in)

@@ -34,6 +34,10 @@ void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows);
 
 /* Puts the hidden states of the chunk's rows into send_x, or recv_x where all ranks have all tokens. */
 moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error);
+/* The rows of hidden states that space.token says, to the ranks' buffer at `to`. */
+moxie_status mox_ranks_copy_hidden(const mox_run *run, uint64_t to, int64_t rows, moxie_error *error);
+/* Brings rows, ids and weights that the device has placed to the host before they are sent, and waits. */
+moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error);
 /* Waits until what was gathered or downloaded is there. */
 moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error);
 /* After a dispatch: brings rows, ids and weights to the device. */
@@ -48,6 +52,14 @@ moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxi
  * came. */
 moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
 moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
+
+/* Pairs of the pass in a tensor parallel group, or on a device at least as many: the same number on all its ranks. */
+int64_t mox_ranks_pairs(const mox_run *run);
+/* Before ranks of a group gather: rows->send are `bytes` of the device's memory. Marks them; or brings them to pinned
+ * memory, waits, and lets rows->send and recv be there. */
+moxie_status mox_ranks_lend_pieces(const mox_run *run, uint64_t bytes, moxie_comm_rows *rows, moxie_error *error);
+/* Afterwards: brings what came to the device. */
+moxie_status mox_ranks_bring_pieces(const mox_run *run, uint64_t bytes, moxie_error *error);
 
 /* Where outputs that come from other ranks arrive: args.output, or pinned memory; then `in_at` are places there, and
  * mox_ranks_place_outputs copies them to args.output, rank r's to row first[r]. */

@@ -105,12 +105,27 @@ static moxie_status timed_walk(mox_run *run, mox_run_call call, float *rows, mox
     const uint64_t sent = comm != NULL ? mox_comm_sent_bytes(comm) : 0;
     mox_clock_start(plan->clocks, plan->executor.workers, MOX_PHASE_ROUTE);
     MOX_TRY(walk(run, call, rows, error));
+    if (comm != NULL && plan->ranks->timed)
+        MOX_TRY(run->queue.table->stream_wait(run->queue.stream, error));
     mox_clock_stop(plan->clocks, plan->executor.workers);
     if (comm == NULL)
         return MOXIE_OK;
-    mox_clock_move(plan->clocks, MOX_PHASE_EXCHANGE, MOX_PHASE_WAIT, mox_comm_waited(comm) - waited);
+    if (!plan->ranks->timed)
+        mox_clock_move(plan->clocks, MOX_PHASE_EXCHANGE, MOX_PHASE_WAIT, mox_comm_waited(comm) - waited);
     plan->ranks->sent_bytes += mox_comm_sent_bytes(comm) - sent;
     return MOXIE_OK;
+}
+
+/* The others of a run over ranks learn that this one's arguments are wrong. While a graph is captured nobody listens.
+ */
+static moxie_status refuse(const moxie_plan *plan, mox_run_call call, mox_cuda_stream stream, moxie_status status)
+{
+    int32_t captured = 0;
+    if (plan->ranks == NULL || call != MOX_RUN_WHOLE)
+        return status;
+    if (plan->backend->on_device && plan->device.table->capturing(stream, &captured, NULL) == MOXIE_OK && captured)
+        return status;
+    return mox_run_ranks_refuse(plan, status);
 }
 
 moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const moxie_run_args *args, float *rows,
@@ -121,7 +136,7 @@ moxie_status mox_run_enqueue(const moxie_plan *plan, mox_run_call call, const mo
     if (status == MOXIE_OK && plan->backend->on_device)
         status = use_device(&run, error);
     if (status != MOXIE_OK)
-        return plan->ranks != NULL && call == MOX_RUN_WHOLE ? mox_run_ranks_refuse(plan, status) : status;
+        return refuse(plan, call, stream, status);
     run.queue = (mox_queue) { &plan->executor, plan->device.table, &plan->device.features, stream };
     run.probe = probe;
     return timed_walk(&run, call, rows, error);

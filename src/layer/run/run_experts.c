@@ -16,6 +16,7 @@
 
 #include "base/sizes.h"
 #include "layer/plan/plan_product.h"
+#include "layer/run/ranks_device.h"
 #include "layer/run/run_adapters.h"
 #include "layer/run/run_tp.h"
 #include "layer/weights/layer_arrays.h"
@@ -254,7 +255,8 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
     const uint32_t fuses = b->fuses(kernel);
     const mox_glu_args glu = activation(run, pass);
     mox_expert_gemm_args args = product(run, pass, p, fuses);
-    if (args.n_out == 0) /* a tensor parallel rank without rows of this matrix */
+    if (args.n_out == 0 ||
+        args.max_pairs == 0) /* a tensor parallel rank without rows of this matrix, or without tokens */
         return MOXIE_OK;
     if (fuses != 0) {
         args.glu = &glu;
@@ -285,7 +287,7 @@ static moxie_status adapt(const mox_run *run, const mox_expert_pass *pass, mox_p
 static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_error *error)
 {
     float *const act = pass->act, *const y = pass->y;
-    const int64_t pairs = pass->offsets[pass->slots];
+    const int64_t pairs = mox_ranks_pairs(run);
     pass->act = MOX_RUN_AT(run, float, tp_act);
     pass->y = MOX_RUN_AT(run, float, tp_y);
     MOX_TRY(quantize13(run, pass, error));

@@ -9,6 +9,7 @@
 #include "layer/run/exchange_agree.h"
 #include "layer/run/exchange_codes.h"
 #include "layer/run/ranks_device.h"
+#include "layer/run/ranks_place.h"
 #include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
@@ -61,12 +62,13 @@ static moxie_status start_dispatch(const mox_run *run, mox_ranks_side *side, mox
 {
     const moxie_plan *plan = run->plan;
     const mox_ranks_space *s = &plan->ranks->space;
-    const mox_run *rows = mox_ranks_rows_of(run);
+    const bool placed = plan->ranks->places;
+    const mox_run *rows = mox_ranks_rows_of(run), *numbers = placed ? rows : run->host, *there = placed ? run : NULL;
     const dispatched arrays[MOX_DISPATCHED] = {
         { at(rows, s->send_x), at(rows, s->recv_x), row_bytes(plan, 0), run },
-        { at(run->host, s->send_ids), at(run->host, s->recv_ids), row_bytes(plan, 1), NULL },
-        { at(run->host, s->send_weights), at(run->host, s->recv_weights), row_bytes(plan, 2), NULL },
-        { at(run->host, s->send_adapters), at(run->host, s->recv_adapters), row_bytes(plan, 3), NULL },
+        { at(numbers, s->send_ids), at(numbers, s->recv_ids), row_bytes(plan, 1), there },
+        { at(numbers, s->send_weights), at(numbers, s->recv_weights), row_bytes(plan, 2), there },
+        { at(numbers, s->send_adapters), at(numbers, s->recv_adapters), row_bytes(plan, 3), there },
     };
     return start_arrays(plan, arrays, side, error);
 }
@@ -90,18 +92,22 @@ static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, mo
 }
 
 /* The message and the rows of a fixed capacity, both at once. A rank that refuses its run takes part in both, so a
- * failure here breaks nothing. */
+ * failure here breaks nothing. A graph has no message. */
 static moxie_status dispatch_fixed(const mox_run *run, mox_ranks_side *side, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
-    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
-    MOX_TRY(mox_exchange_announce(run, &side->announced, error));
+    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED, on_host = !x->places || x->staged;
+    mox_exchange_expect_fixed(run);
+    if (!run->captured)
+        MOX_TRY(mox_exchange_announce(run->host, &side->announced, error));
     if (sharded)
         MOX_TRY(start_dispatch(run, side, error));
-    MOX_TRY(mox_comm_wait(x->comm, side->announced, error));
+    if (!run->captured)
+        MOX_TRY(mox_comm_wait(x->comm, side->announced, error));
     MOX_TRY(wait_for_arrays(run->plan, side, error));
-    MOX_TRY(mox_exchange_compare(run, error));
-    return sharded ? mox_exchange_check_rows(run, error) : MOXIE_OK;
+    if (!run->captured)
+        MOX_TRY(mox_exchange_compare(run, error));
+    return sharded && on_host ? mox_exchange_check_rows(run->host, error) : MOXIE_OK;
 }
 
 /* The rows of a run that is refused: any, from and to memory of the plan. */
@@ -111,12 +117,13 @@ static void dispatch_refusal(const moxie_plan *plan)
     char *next = x->refusal;
     dispatched arrays[MOX_DISPATCHED];
     mox_ranks_side *side = &x->sides[0];
+    const mox_run any = { .plan = plan }; /* on the device's default stream */
     if (next == NULL)
         return;
     mox_ranks_use(x, 0);
     for (int i = 0; i < MOX_DISPATCHED; i++) {
         const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
-        arrays[i] = (dispatched) { next, next + block, bytes, NULL };
+        arrays[i] = (dispatched) { next, next + block, bytes, &any };
         next += block * (1 + (uint64_t)x->count);
     }
     for (int32_t r = 0; r < x->count; r++) {
@@ -170,7 +177,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
             count = run.tokens * plan->config.top_k;
         else
             MOX_TRY(set_order(&run, done, order, &count, error));
-        mox_run_tp_own_columns(&run);
+        MOX_TRY(mox_run_tp_own_columns(&run, error));
         MOX_TRY(mox_run_scatter(&run, order, count, cols, dtype, results, error));
         results += count * cols * mox_dtype_bytes(dtype);
         done += count;
@@ -238,7 +245,9 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     const mox_ranks *x = run->plan->ranks;
     if (run->tokens == 0)
         return MOXIE_OK;
-    const void *rows = x->tp_size > 1 ? mox_run_tp_join(run) : at(run, x->space.returned);
+    const void *rows = at(run, x->space.returned);
+    if (x->tp_size > 1)
+        MOX_TRY(mox_run_tp_join(run, &rows, error));
     const bool rounded = run->plan->config.round_results != 0;
     mox_combine_args args = mox_run_combine_args(run, rounded ? NULL : rows, at(run, x->space.position));
     args.y16 = rounded ? rows : NULL;
@@ -278,13 +287,19 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
     return MOXIE_OK;
 }
 
+/* The phase of an exchange: where phases are timed on a device, one of its own. */
+static mox_phase enter_exchange(const mox_run *run, mox_phase phase)
+{
+    return mox_run_enter(run, run->plan->ranks->timed ? phase : MOX_PHASE_EXCHANGE);
+}
+
 /* ---- the chain --------------------------------------------------------------------------------------- */
 
-/* A rank whose device fails tells the others, who wait for its numbers or rows. */
-static moxie_status or_break(const mox_ranks *x, moxie_status status, const moxie_error *reason)
+/* A rank whose device fails tells the others, who wait for its numbers or rows. For a graph nobody waits. */
+static moxie_status or_break(const mox_run *run, moxie_status status, const moxie_error *reason)
 {
-    if (status != MOXIE_OK)
-        mox_comm_break(x->comm, reason);
+    if (status != MOXIE_OK && !run->captured)
+        mox_comm_break(run->plan->ranks->comm, reason);
     return status;
 }
 
@@ -295,14 +310,17 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
     const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
     mox_ranks_use(x, number);
-    mox_exchange_send(run->host, &chunk);
-    if (!sharded)
+    if (x->places)
+        MOX_TRY(or_break(run, mox_ranks_place(run, error), error));
+    else
+        mox_exchange_send(run->host, &chunk);
+    if (!sharded && !x->places)
         mox_exchange_take(run->host, number);
     if (x->capacity > 0)
         return dispatch_fixed(run, &x->sides[number % 2], error);
-    MOX_TRY(or_break(x, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
+    MOX_TRY(or_break(run, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
-    MOX_TRY(or_break(x, mox_ranks_wait(run, error), error));
+    MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
@@ -314,8 +332,10 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     moxie_comm_rows rows;
     mox_comm_request request;
     mox_ranks_use(x, number);
+    (void)enter_exchange(run, MOX_PHASE_DISPATCH);
     MOX_TRY(finish_dispatch(run, &x->sides[number % 2], error));
     MOX_TRY(compute(run, error));
+    (void)enter_exchange(run, MOX_PHASE_RETURN);
     MOX_TRY(start_return(run, &rows, &request, error));
     run->first = chunk.first;
     run->tokens = chunk.tokens;
@@ -374,15 +394,17 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     moxie_error reason = { .code = MOXIE_OK };
     mox_run host;
     int64_t chunks = 1;
-    moxie_status status = route(run, error);
+    mox_plan_ranks_follow(run->plan);
+    moxie_status status = mox_ranks_look_at_stream(run, error);
+    if (status == MOXIE_OK)
+        status = route(run, error);
     run->own = run;
     if (status == MOXIE_OK)
         status = mox_ranks_begin(run, &host, error);
     if (status != MOXIE_OK)
-        return mox_run_ranks_refuse(run->plan, status);
-    mox_run_enter(run, MOX_PHASE_EXCHANGE); /* and back to it after each stage */
-    mox_plan_ranks_follow(run->plan);
-    x->calls++;
+        return run->captured ? status : mox_run_ranks_refuse(run->plan, status);
+    (void)enter_exchange(run, MOX_PHASE_DISPATCH); /* and back to it after each stage */
+    x->calls += run->captured ? 0 : 1;
     x->sides[0].open = x->sides[1].open = 0;
     mox_run_degraded_begin(run->plan);
     status = begin_chunk(run, 0, &chunks, &reason);
@@ -390,8 +412,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
         status = run_chunks(run, chunks, &reason);
         if (status == MOXIE_OK)
             status = mox_ranks_end(run, &reason);
-        if (status != MOXIE_OK) /* other ranks wait for this one, and rows may be under way to the workspace */
-            mox_comm_break(x->comm, &reason);
+        (void)or_break(run, status, &reason); /* others wait for this one, and rows may be under way to the workspace */
     }
     mox_run_degraded_end(run->plan);
     if (status != MOXIE_OK && error != NULL)

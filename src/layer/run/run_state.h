@@ -67,8 +67,9 @@ typedef struct mox_run {
     const struct mox_run *host; /* of a run over ranks: as the host sees it (ranks_device.h) */
     mox_queue queue;
     moxie_run_args args;
-    char *space;            /* the workspace */
-    bool coded;             /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
+    char *space;   /* the workspace */
+    bool captured; /* the stream is captured in a graph: the host neither waits nor tells other ranks anything */
+    bool coded;    /* args.hidden has rows of codes that other ranks made (quant/act_row.h) */
     const mox_probe *probe; /* NULL unless the run is traced; then the workspace has traced_bytes */
     /* whole batch, after routing */
     const float *router_x; /* the router's input after its norm; NULL: it has none */
@@ -90,6 +91,8 @@ typedef struct mox_run {
 /* Counts the time from now on to `phase` (clock.h); returns the phase that ends. */
 static inline mox_phase mox_run_enter(const mox_run *run, mox_phase phase)
 {
+    if (run->plan->ranks != NULL && run->plan->ranks->timed)
+        (void)run->queue.table->stream_wait(run->queue.stream, NULL); /* the next call that fails says what is wrong */
     return mox_clock_enter(&run->plan->clocks[0], phase);
 }
 

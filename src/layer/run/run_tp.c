@@ -8,6 +8,8 @@
  * An act that is not quantized travels in the type of the hidden states: W2 reads act rounded to it, and rounding twice
  * is rounding once. Quantizers and adapters read f32, so then it travels as f32; so does y. An all-to-all with no rows
  * for ranks of other groups does the work of a gather in each group.
+ *
+ * On a device copy_rows (cuda_table.h) packs and unpacks; ranks_device.h says how pieces travel from there.
  */
 #include "layer/run/run_tp.h"
 
@@ -18,6 +20,7 @@
 #include "comm/comm.h"
 #include "format/format.h"
 #include "layer/plan/plan_tp.h"
+#include "layer/run/ranks_device.h"
 
 typedef struct gather {
     const moxie_plan *plan;
@@ -66,6 +69,61 @@ static void unpack_pair(void *context, int64_t pair, int32_t worker)
     }
 }
 
+/* ---- all pairs ------------------------------------------------------------------------------------ */
+
+static bool on_device(const mox_run *run)
+{
+    return run->plan->backend->on_device;
+}
+
+static moxie_status copy_rows(const mox_run *run, const mox_cuda_copy_rows_args *args, moxie_error *error)
+{
+    return run->queue.table->copy_rows(args, run->queue.stream, error);
+}
+
+static moxie_status pack(const mox_run *run, const gather *g, moxie_error *error)
+{
+    const int64_t width = mox_tp_pieces(g->own.count) * MOX_TP_UNIT;
+    if (g->own.count == 0)
+        return MOXIE_OK;
+    if (!on_device(run)) {
+        mox_parallel(run->queue.executor, g->pairs, pack_pair, (void *)(uintptr_t)g);
+        return MOXIE_OK;
+    }
+    const mox_cuda_copy_rows_args args = { .rows = g->pairs,
+                                           .cols = g->own.count,
+                                           .to_cols = width,
+                                           .from = g->mine,
+                                           .to = g->send,
+                                           .from_stride = g->own.count * (int64_t)sizeof(float),
+                                           .to_stride = width * mox_dtype_bytes(g->dtype),
+                                           .from_dtype = MOXIE_F32,
+                                           .to_dtype = g->dtype };
+    return copy_rows(run, &args, error);
+}
+
+static moxie_status unpack(const mox_run *run, const gather *g, moxie_error *error)
+{
+    if (!on_device(run)) {
+        mox_parallel(run->queue.executor, g->pairs, unpack_pair, (void *)(uintptr_t)g);
+        return MOXIE_OK;
+    }
+    for (int32_t r = 0; r < mox_config_tp_ranks(&g->plan->config); r++) {
+        const mox_tp_rows part = mox_tp_columns(g->plan, g->projection, r);
+        const mox_cuda_copy_rows_args args = { .rows = g->pairs,
+                                               .cols = part.count,
+                                               .to_cols = part.count,
+                                               .from = g->recv + g->recv_at[r] * g->piece_bytes,
+                                               .to = g->out + part.first,
+                                               .from_stride = mox_tp_pieces(part.count) * g->piece_bytes,
+                                               .to_stride = g->cols * (int64_t)sizeof(float),
+                                               .from_dtype = g->dtype,
+                                               .to_dtype = MOXIE_F32 };
+        MOX_TRY(copy_rows(run, &args, error));
+    }
+    return MOXIE_OK;
+}
+
 /* ---- the exchange --------------------------------------------------------------------------------- */
 
 /* How many pieces go to and come from each rank of the comm; `space` has 4 numbers a rank. */
@@ -91,6 +149,21 @@ static moxie_comm_rows plan_rows(const gather *g, int64_t *space)
                                .recv_at = recv_at };
 }
 
+/* Sends pieces to all ranks of the group, and waits for theirs. */
+static moxie_status exchange(const mox_run *run, const gather *g, moxie_comm_rows *rows, moxie_error *error)
+{
+    const int32_t first = g->plan->config.ep_rank * mox_config_tp_ranks(&g->plan->config);
+    const uint64_t sent = (uint64_t)(rows->send_rows[first] * g->piece_bytes);
+    mox_comm_request request;
+    int64_t came = 0;
+    for (int32_t r = 0; r < mox_config_tp_ranks(&g->plan->config); r++)
+        came += rows->recv_rows[first + r];
+    MOX_TRY(mox_ranks_lend_pieces(run, sent, rows, error));
+    MOX_TRY(mox_comm_start_alltoallv(g->plan->ranks->comm, rows, &request, error));
+    MOX_TRY(mox_comm_wait(g->plan->ranks->comm, request, error));
+    return mox_ranks_bring_pieces(run, (uint64_t)(came * g->piece_bytes), error);
+}
+
 moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, int64_t pairs, const float *mine,
                                float *out, moxie_error *error)
 {
@@ -107,15 +180,12 @@ moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, in
                  .send = run->space + plan->space.tp_send,
                  .recv = run->space + plan->space.tp_recv };
     g.piece_bytes = MOX_TP_UNIT * mox_dtype_bytes(g.dtype);
-    const moxie_comm_rows rows = plan_rows(&g, MOX_RUN_AT(run, int64_t, tp_rows));
+    moxie_comm_rows rows = plan_rows(&g, plan->ranks->tp_numbers);
     g.recv_at = rows.recv_at + c->ep_rank * mox_config_tp_ranks(c);
-    mox_comm_request request;
     const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
-    if (g.own.count > 0)
-        mox_parallel(run->queue.executor, pairs, pack_pair, &g);
-    MOX_TRY(mox_comm_start_alltoallv(plan->ranks->comm, &rows, &request, error));
-    MOX_TRY(mox_comm_wait(plan->ranks->comm, request, error));
-    mox_parallel(run->queue.executor, pairs, unpack_pair, &g);
+    MOX_TRY(pack(run, &g, error));
+    MOX_TRY(exchange(run, &g, &rows, error));
+    MOX_TRY(unpack(run, &g, error));
     return mox_run_back(run, before, MOXIE_OK);
 }
 
@@ -215,7 +285,7 @@ moxie_status mox_run_tp_sum(mox_run *run, moxie_error *error)
                      .recv = MOX_RUN_AT(run, float, tp_recv),
                      .send = MOX_RUN_AT(run, float, tp_send),
                      .out = MOX_RUN_AT(run, float, tp_y) };
-    const moxie_comm_rows rows = plan_sums(&s, MOX_RUN_AT(run, int64_t, tp_rows));
+    const moxie_comm_rows rows = plan_sums(&s, plan->ranks->tp_numbers);
     const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
     mox_comm_request request;
     mox_parallel(run->queue.executor, s.pairs, send_pair, (void *)(uintptr_t)&s);
@@ -244,11 +314,31 @@ static void copy_columns(void *context, int64_t row, int32_t worker)
            c->from + (row * c->from_cols + c->first) * c->element, (size_t)(c->count * c->element));
 }
 
-void mox_run_tp_own_columns(mox_run *run)
+/* All rows of the copy. */
+static moxie_status copy_all(const mox_run *run, column_copy *c, int64_t rows, moxie_error *error)
+{
+    if (!on_device(run)) {
+        mox_parallel(run->queue.executor, rows, copy_columns, c);
+        return MOXIE_OK;
+    }
+    const moxie_dtype dtype = c->element == sizeof(float) ? MOXIE_F32 : MOXIE_BF16; /* any of 16 bits */
+    const mox_cuda_copy_rows_args args = { .rows = rows,
+                                           .cols = c->count,
+                                           .to_cols = c->count,
+                                           .from = c->from + c->first * c->element,
+                                           .to = c->to + c->to_first * c->element,
+                                           .from_stride = c->from_cols * c->element,
+                                           .to_stride = c->to_cols * c->element,
+                                           .from_dtype = dtype,
+                                           .to_dtype = dtype };
+    return copy_rows(run, &args, error);
+}
+
+moxie_status mox_run_tp_own_columns(mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     if (plan->tp_cut == MOX_TP_WHOLE)
-        return;
+        return MOXIE_OK;
     const mox_tp_rows own = mox_tp_columns(plan, MOX_W2, plan->config.tp_rank);
     float *mine = MOX_RUN_AT(run, float, tp_y);
     column_copy copy = { .from = (const char *)run->y,
@@ -258,13 +348,12 @@ void mox_run_tp_own_columns(mox_run *run)
                          .to_cols = own.count,
                          .first = own.first,
                          .count = own.count };
-    if (mox_run_tp_gathers_y(run))
-        mox_parallel(run->queue.executor, run->permutation.offsets[plan->layer->slots], copy_columns, &copy);
     run->y = mine;
+    return mox_run_tp_gathers_y(run) ? copy_all(run, &copy, mox_ranks_pairs(run), error) : MOXIE_OK;
 }
 
 /* The results of group g are in one block of columns for each of its ranks. */
-const void *mox_run_tp_join(const mox_run *run)
+moxie_status mox_run_tp_join(const mox_run *run, const void **out, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
     const int64_t hidden = run->plan->config.hidden;
@@ -281,7 +370,8 @@ const void *mox_run_tp_join(const mox_run *run)
                              .to_cols = hidden,
                              .to_first = col[0],
                              .count = col[1] - col[0] };
-        mox_parallel(run->queue.executor, pairs, copy_columns, &copy);
+        MOX_TRY(copy_all(run, &copy, pairs, error));
     }
-    return whole;
+    *out = whole;
+    return MOXIE_OK;
 }

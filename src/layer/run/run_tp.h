@@ -35,9 +35,9 @@ moxie_status mox_run_tp_passes(const mox_run *run, int64_t rows, int64_t *passes
 moxie_status mox_run_tp_sum(mox_run *run, moxie_error *error);
 
 /* Lets run->y be this rank's columns, [pairs, H_r]. Nothing without tensor parallel ranks. */
-void mox_run_tp_own_columns(mox_run *run);
+moxie_status mox_run_tp_own_columns(mox_run *run, moxie_error *error);
 
 /* Puts the columns that came back from all ranks of each group beside each other: [pairs of own tokens, H]. */
-const void *mox_run_tp_join(const mox_run *run);
+moxie_status mox_run_tp_join(const mox_run *run, const void **out, moxie_error *error);
 
 #endif

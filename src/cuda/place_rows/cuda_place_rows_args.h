@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_place_rows_args.h - where tokens go in an exchange of fixed capacity (layer/run/exchange.h), found on the
+ * device, so that the host need not wait for the choices of experts:
+ *
+ *     ids [T, K]   capacity 3, 2 groups          rows of group 0            rows of group 1        position
+ *         t0        group 0, group 1             0: t0, ids 5 -             3: t0, ids - 9         0  7
+ *         t1        group 1, skipped             1: -                       4: t1, ids 8 -         8 -1
+ *                                                2: -                       5: -
+ *
+ * Tokens of one rank, a source, begin at most `capacity` rows of each group. The rows of source s (counted from
+ * first_source) for group g (counted from first_group) begin at row (s * groups + g) * capacity. Unused rows have token
+ * -1 and ids -1. The result of choice j of row i is number i * K + j.
+ *
+ * Like copy_rows it is no kernel family.
+ */
+#ifndef MOX_CUDA_CUDA_PLACE_ROWS_ARGS_H
+#define MOX_CUDA_CUDA_PLACE_ROWS_ARGS_H
+
+#include <moxie/moxie.h>
+
+typedef struct mox_cuda_place_rows_args {
+    const int32_t *ids;   /* [T, K] */
+    const float *weights; /* [T, K] or NULL */
+    int64_t tokens, top_k, experts, capacity;
+    int32_t ranks; /* 0: all tokens are the source's own; else source s has tokens [s T / ranks, (s + 1) T / ranks) */
+    int32_t first_source, sources, first_group, groups;
+    int32_t tp_size;              /* ranks of a group: the home of source s is s / tp_size */
+    const int32_t *first_replica; /* route/replica.h */
+    const int32_t *replica;
+    /* Results, each NULL where it is not wanted. */
+    int64_t *token;       /* [rows] number of the token in ids */
+    int32_t *row_ids;     /* [rows, K] ids of the row's choices, -1: not of this group */
+    float *row_weights;   /* [rows, K] of used rows */
+    int64_t *position;    /* [tokens of the source, K] number of each result, or -1; of one source and all groups */
+    int64_t *own_offsets; /* [2] 0, tokens of the first source */
+} mox_cuda_place_rows_args;
+
+#endif

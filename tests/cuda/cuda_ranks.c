@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_ranks.c - layers and ranks of test_cuda_ranks.c (cuda_ranks.h).
+ */
+#include "cuda_ranks.h"
+
+#include "quant/quant.h"
+
+int32_t devices;
+const char *const device_names[MAX_DEVICES] = { "0", "1", "2", "3", "4", "5", "6", "7" };
+
+/* ---- layers -------------------------------------------------------------------------------------------- */
+
+static const test_layer_limits kinds[] = {
+    { .tokens = 33, .largest = 200, .plain_acts = true, .plain_routing = true, .no_parallel = true },
+    { .tokens = 65, .largest = 600, .plain_acts = true, .plain_routing = true, .no_parallel = true, .mma = true },
+    { .tokens = 65, .largest = 600, .plain_acts = true, .plain_routing = true, .no_parallel = true, .decoded = true },
+    { .tokens = 33, .largest = 300, .plain_acts = true, .plain_routing = true, .no_parallel = true, .rounds = true },
+    { .tokens = 40, .largest = 400, .plain_routing = true, .no_parallel = true },
+};
+_Static_assert(sizeof kinds / sizeof kinds[0] == KINDS, "cuda_ranks.h says how many");
+
+/* One scale for the rows of all ranks, which ranks on devices refuse. */
+bool has_batch_scale(const moxie_layer_config *c)
+{
+    const bool shared = mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2);
+    return mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2) ||
+           (c->shared.intermediate > 0 && shared);
+}
+
+void make_layer(test_layer *layer, uint64_t seed, int kind)
+{
+    test_rng rng = { seed };
+    test_layer_make(layer, &rng, &kinds[kind]);
+    if (!has_batch_scale(&layer->config))
+        return;
+    test_layer_free(layer);
+    make_layer(layer, seed + 1000003, kind);
+}
+
+/* The output of one device alone. */
+char *alone(test_layer *layer)
+{
+    moxie_options options = device_options(layer->args.tokens + 1);
+    test_layer_plan(layer, &options);
+    return test_layer_output(layer, layer->plan);
+}
+
+/* ---- ranks --------------------------------------------------------------------------------------------- */
+
+void on_devices(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)args;
+    options->backend = MOXIE_BACKEND_CUDA;
+    options->device = device_names[rank % devices];
+}
+
+moxie_comm *over_nccl(moxie_comm *local, moxie_error *error)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    nccl.over = local;
+    nccl.device = device_names[moxie_comm_rank(local) % devices];
+    options.deadline_ms = 20000;
+    return moxie_comm_nccl_create(&nccl, &options, &comm, error) == MOXIE_OK ? comm : NULL;
+}
+
+test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_slot_map *map)
+{
+    test_rng rng = { seed * 7 + 1 };
+    test_ranks_spec spec = { .ranks = ranks,
+                             .ep_map = (int32_t)(seed % 2),
+                             .layout = (moxie_token_layout)(seed % 3),
+                             .chunk = seed % 2 == 0 ? 0 : test_range(&rng, 1, 9),
+                             .runs = seed % 4 == 0 ? 2 : 1,
+                             .change = on_devices,
+                             .options = MOXIE_OPTIONS_INIT };
+    test_ranks_cut(&spec, &rng, layer->args.tokens);
+    if (ranks % 2 == 0 && seed / 4 % 2 == 1) /* groups of two ranks, or all in one */
+        spec.tp = seed / 8 % 2 == 0 ? 2 : ranks;
+    if (seed / 2 % 2 == 1)
+        spec.options.exchange_capacity = test_ranks_own(&spec, layer->args.tokens);
+    *map = test_ranks_map(layer, &rng, spec.tp > 1 ? ranks / spec.tp : ranks);
+    if (seed % 3 == 1)
+        spec.map = map;
+    return spec;
+}
+
+void run_ranks(const test_layer *layer, test_ranks_spec *spec, char *output)
+{
+    test_rank_result results[TEST_MAX_RANKS];
+    memset(output, 0xee, test_layer_output_bytes(layer));
+    if (test_ranks_run(layer, spec, output, results) == MOXIE_OK)
+        return;
+    print_error("%s, %d ranks, layout %d\n", layer->text, (int)spec->ranks, (int)spec->layout);
+    for (int32_t r = 0; r < spec->ranks; r++)
+        print_error("  rank %d: %s: %s\n", (int)r, moxie_status_name(results[r].status), results[r].error.text);
+    fail();
+}
+
+bool has_nccl(void)
+{
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_error error = { 0 };
+    if (moxie_comm_nccl_id(id, &error) == MOXIE_OK)
+        return true;
+    print_message("without NCCL: %s\n", error.text);
+    return false;
+}

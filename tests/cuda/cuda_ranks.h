@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_ranks.h - the layers, ranks and comms of test_cuda_ranks.c.
+ */
+#ifndef CUDA_RANKS_H
+#define CUDA_RANKS_H
+
+#include "device_support.h"
+#include "test_ranks.h"
+
+enum { MAX_DEVICES = 8, KINDS = 5 };
+
+extern int32_t devices;
+extern const char *const device_names[MAX_DEVICES]; /* as options.device */
+
+/* One scale for the rows of all ranks, which ranks on devices refuse. */
+bool has_batch_scale(const moxie_layer_config *config);
+/* A random layer of a kind below KINDS. The last kind may quantize activations in any way. */
+void make_layer(test_layer *layer, uint64_t seed, int kind);
+/* The output of one device alone; the caller frees it. */
+char *alone(test_layer *layer);
+
+/* For test_ranks_spec.change: rank r on device r modulo their number. */
+void on_devices(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args);
+/* For test_ranks_spec.over. */
+moxie_comm *over_nccl(moxie_comm *local, moxie_error *error);
+bool has_nccl(void);
+/* Ranks on devices: placement, layout, groups, capacity by the seed. `map` must live as long. */
+test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_slot_map *map);
+/* Runs all ranks; a failure fails the test. */
+void run_ranks(const test_layer *layer, test_ranks_spec *spec, char *output);
+
+#endif
