@@ -3,13 +3,11 @@
  * test_safetensors.c - the header parser against every kind of wrong header, and against the size of real models.
  *
  * Headers are written out here and parsed from memory that ends at an inaccessible page, so that reading one byte too
- * far is a crash. Each malformed case has words that its error must contain.
+ * far is a crash. Each malformed case has words that its error must contain. test_safetensors_files.c opens files.
  */
 #include "test_support.h"
 
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ckpt/safetensors/file_dtype.h"
 #include "ckpt/safetensors/safetensors_header.h"
@@ -546,95 +544,19 @@ static void test_random_damage(void **state)
     test_guarded_free(file.data, file.size);
 }
 
-/* ---- files -------------------------------------------------------------------------------------------- */
-
-static void write_file(const char *path, const void *bytes, size_t n)
-{
-    FILE *stream = fopen(path, "wb");
-    assert_non_null(stream);
-    assert_int_equal(fwrite(bytes, 1, n, stream), n);
-    fclose(stream);
-}
-
-static void test_no_regular_file(void **state)
-{
-    (void)state;
-    char *dir = test_tmpdir(), path[600];
-    moxie_error error;
-    mox_tensor_set *set = NULL;
-    snprintf(path, sizeof path, "%s/x", dir);
-    assert_int_equal(mox_tensor_set_open_file(path, false, &set, &error), MOXIE_ERR_IO);
-    assert_string_equal(error.file, path);
-    assert_non_null(strstr(error.text, "No such file"));
-    assert_int_equal(mox_tensor_set_open_file(dir, false, &set, &error), MOXIE_ERR_IO);
-    assert_non_null(strstr(error.text, "directory"));
-    assert_int_equal(mox_tensor_set_open_file("/dev/zero", false, &set, &error), MOXIE_ERR_IO);
-    assert_non_null(strstr(error.text, "regular file"));
-    assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(mox_tensor_set_open_file(path, true, &set, &error), MOXIE_ERR_IO);
-    assert_non_null(strstr(error.text, "regular file"));
-    remove(path);
-    write_file(path, "", 0);
-    assert_int_equal(mox_tensor_set_open_file(path, false, &set, &error), MOXIE_ERR_FORMAT);
-    assert_null(set);
-    test_rmdir(dir);
-}
-
-/* Model caches store files as symbolic links; tensors lie at odd addresses there, too. */
-static void test_link_and_unaligned(void **state)
-{
-    (void)state;
-    char *dir = test_tmpdir(), blob[600], link[600];
-    static const char json[] =
-        "{\"a\":" ENTRY("U8", "1", 0, 1) ",\"b\":" ENTRY("F32", "1", 1, 5) ",\"c\":" ENTRY("C64", "1", 5, 13) "}";
-    const image file = make_image(json, strlen(json), 13);
-    snprintf(blob, sizeof blob, "%s/blob", dir);
-    snprintf(link, sizeof link, "%s/x.safetensors", dir);
-    write_file(blob, file.data, file.size);
-    assert_int_equal(symlink("blob", link), 0);
-    for (int no_mmap = 0; no_mmap < 2; no_mmap++) {
-        moxie_error error;
-        mox_tensor_set *set = NULL;
-        assert_ok(mox_tensor_set_open_file(link, no_mmap, &set, &error), &error);
-        assert_int_equal(mox_tensor_set_count(set), 3);
-        assert_int_equal(mox_tensor_set_files(set), 1);
-        assert_string_equal(mox_tensor_set_file_name(set, 0), link);
-        assert_int_equal(mox_tensor_set_bytes(set), 13);
-        assert_memory_equal(mox_tensor_set_find(set, "b")->view.data, "\2\3\4\5", 4);
-        assert_null(mox_tensor_set_find(set, "d"));
-        assert_int_equal(mox_file_tensor_check(set, mox_tensor_set_find(set, "b"), &error), MOXIE_OK);
-        assert_int_equal(mox_file_tensor_check(set, mox_tensor_set_find(set, "c"), &error), MOXIE_ERR_UNSUPPORTED);
-        assert_non_null(strstr(error.text, "\"c\" (C64)"));
-        mox_tensor_set_close(set);
-    }
-    test_guarded_free(file.data, file.size);
-    test_rmdir(dir);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_all_fields),
-        cmocka_unit_test(test_legal_oddities),
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_many_axes),
-        cmocka_unit_test(test_header_length),
-        cmocka_unit_test(test_every_truncation),
-        cmocka_unit_test(test_grammar),
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_duplicates),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_deep_nesting),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_overflows),
-        cmocka_unit_test(test_offsets),
-        cmocka_unit_test(test_amplification),
-        cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_200000_tensors),
+        cmocka_unit_test(test_reads_all_fields), cmocka_unit_test(test_legal_oddities),
+        cmocka_unit_test(test_dtypes),           cmocka_unit_test(test_many_axes),
+        cmocka_unit_test(test_header_length),    cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_grammar),          cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_duplicates),       cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_strings),          cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_integers),         cmocka_unit_test(test_overflows),
+        cmocka_unit_test(test_offsets),          cmocka_unit_test(test_amplification),
+        cmocka_unit_test(test_too_many),         cmocka_unit_test(test_200000_tensors),
         cmocka_unit_test(test_random_damage),
-        cmocka_unit_test(test_no_regular_file),
-        cmocka_unit_test(test_link_and_unaligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

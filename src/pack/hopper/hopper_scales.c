@@ -17,6 +17,7 @@
 #include "base/sizes.h"
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
+#include "pack/hopper/hopper_codes.h"
 #include "pack/panel/panel_move.h"
 
 enum { WINDOW = MOX_HOPPER_WINDOW, FP8_BIAS = 133, MIN_FP8_FIELD = 7 }; /* exponent fields, in layout hopper_fp8 */
@@ -33,90 +34,19 @@ enum {
 
 typedef mox_hopper_product product;
 
-/* A decoded code is 2^-unit times its value, as bf16. Values are multiples of 2^-fine. */
-typedef struct element {
-    moxie_dtype dtype;
-    bool integer;
-    int unit, fine;
-} element;
-
-static const element *element_of(const product *p)
-{
-    static const element elements[] = {
-        { MOXIE_F4_E2M1, false, 126, 1 }, { MOXIE_F8_E4M3, false, 120, 9 }, { MOXIE_F8_E5M2, false, 112, 16 },
-        { MOXIE_F6_E2M3, false, 126, 3 }, { MOXIE_F6_E3M2, false, 124, 4 }, { MOXIE_I4, true, 129, 0 },
-        { MOXIE_U4B8, true, 129, 0 },     { MOXIE_I8, true, 133, 0 },       { MOXIE_U8B128, true, 133, 0 },
-    };
-    for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
-        if (elements[i].dtype == p->quant->element)
-            return &elements[i];
-    return NULL;
-}
-
-static bool is_over_4_bits(const product *p)
-{
-    return mox_dtype_bits(p->quant->element) > 4;
-}
-
-/* MX formats: float elements with an f8_e8m0 scale for every 32 columns. */
-static bool is_mx(const product *p)
-{
-    return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32 && !element_of(p)->integer;
-}
-
-/* 8-bit codes with one scale per row. The scale is the row factor, and all multipliers are equal. */
-static bool is_by_row(const product *p)
-{
-    return mox_dtype_bits(p->quant->element) == 8 && !is_mx(p) && mox_group_cols(p->quant, p->cols) >= p->cols;
-}
-
-/* 8-bit floats with a scale for blocks of columns that no multiplier holds: kernels multiply sums by it. */
-bool mox_hopper_has_block_scales(const moxie_quant *q, int64_t cols)
-{
-    const bool floats = q->element == MOXIE_F8_E4M3 || q->element == MOXIE_F8_E5M2;
-    const bool scales = q->scale == MOXIE_F32 || q->scale == MOXIE_BF16 || q->scale == MOXIE_F8_E8M0;
-    const int32_t group = q->group_cols;
-    return floats && scales && q->global == MOXIE_GLOBAL_NONE && group >= MOX_HOPPER_CODE_COLS && group < cols &&
-           (group & (group - 1)) == 0;
-}
-
-bool mox_hopper_has_words(const moxie_quant *q, int64_t cols)
-{
-    const int bits = mox_dtype_bits(q->element);
-    if (mox_format_of(q->element) == NULL || mox_format_of(q->element)->kind != MOX_KIND_INTEGER)
-        return false;
-    if (bits == 4)
-        return q->has_zero && q->scale == MOXIE_BF16;
-    return mox_group_cols(q, cols) < cols && (q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero));
-}
-
-static bool has_words(const product *p)
-{
-    return !p->to_fp8 && mox_hopper_has_words(p->quant, p->cols);
-}
-
-static bool has_blocks(const product *p)
-{
-    return !p->to_fp8 && mox_hopper_has_block_scales(p->quant, p->cols);
-}
-
 /* ---- multipliers ---------------------------------------------------------------------------------------------- */
-
-static int32_t chunk_cols(const product *p)
-{
-    return p->to_fp8 ? MOX_HOPPER_FP8_COLS : MOX_HOPPER_CODE_COLS;
-}
 
 /* How many groups with a scale of their own lie in a chunk. */
 static int64_t own_groups(const product *p)
 {
     const int32_t group = p->quant->group_cols;
-    return group > 0 && group < chunk_cols(p) && !is_by_row(p) ? chunk_cols(p) / group : 1;
+    return group > 0 && group < mox_hopper_chunk_cols(p) && !mox_hopper_is_by_row(p) ? mox_hopper_chunk_cols(p) / group
+                                                                                     : 1;
 }
 
 int64_t mox_hopper_groups(const product *p)
 {
-    return is_over_4_bits(p) && !has_blocks(p) ? 2 : own_groups(p);
+    return mox_hopper_is_over_4_bits(p) && !mox_hopper_product_has_blocks(p) ? 2 : own_groups(p);
 }
 
 /* How 16-bit float scales of integers become multipliers. A decoded code is 2^-unit times its number. Multipliers have
@@ -136,7 +66,7 @@ static const float16_form *form_of(const product *p)
     static const float16_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
     static const float16_form f16 = { 10, 15, 31, 17, 15, -14, true };
     const bool bytes = mox_dtype_bits(q->element) == 8;
-    if (has_words(p))
+    if (mox_hopper_product_has_words(p))
         return q->scale == MOXIE_F16 ? &f16_of_words : &bf16_of_words;
     return q->scale == MOXIE_BF16 ? bytes ? &bf16_of_bytes : &bf16 : q->scale == MOXIE_F16 && !bytes ? &f16 : NULL;
 }
@@ -250,7 +180,7 @@ static int row_power(const product *p, const moxie_matrix *from, int64_t row, bo
         *exact = are_positive(&scales);
         return 0;
     }
-    const element *codes = element_of(p);
+    const mox_hopper_element *codes = mox_hopper_element_of(p);
     const extent e = form != NULL ? extent_of_floats(&scales, form) : extent_of_bytes(&scales);
     const int power = !e.any ? 0 : form != NULL ? e.max + form->unit - form->max : e.max + codes->unit - MAX_BF16_FIELD;
     const int used = power > 0 || (form != NULL && form->any_power) ? power : 0;
@@ -280,7 +210,7 @@ typedef struct scaling {
 static scaling scaling_of(const product *p, int power)
 {
     const float16_form *form = form_of(p);
-    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : element_of(p)->unit;
+    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : mox_hopper_element_of(p)->unit;
     return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
 
@@ -299,7 +229,7 @@ static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
  * exponent of what it falls short of 2^unit. */
 static uint32_t row_multiplier(const product *p, int *missing)
 {
-    const int field = element_of(p)->unit + E8M0_BIAS;
+    const int field = mox_hopper_element_of(p)->unit + E8M0_BIAS;
     *missing = field > MAX_BF16_FIELD ? field - MAX_BF16_FIELD : 0;
     return (uint32_t)(field - *missing);
 }
@@ -307,16 +237,17 @@ static uint32_t row_multiplier(const product *p, int *missing)
 /* Bytes of a multiplier, with the zero point behind it for f16. */
 size_t mox_hopper_scale_bytes(const product *p)
 {
-    if (is_by_row(p))
+    if (mox_hopper_is_by_row(p))
         return 1;
-    const bool words = p->quant->scale == MOXIE_F16 || has_blocks(p) || has_words(p);
+    const bool words =
+        p->quant->scale == MOXIE_F16 || mox_hopper_product_has_blocks(p) || mox_hopper_product_has_words(p);
     return words ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
 }
 
 /* Zero points are counted from -8 or -128, like codes. */
 static uint8_t zero_bias(const product *p)
 {
-    return is_over_4_bits(p) ? MOX_PANEL_ZERO_BIAS_8 : MOX_PANEL_ZERO_BIAS;
+    return mox_hopper_is_over_4_bits(p) ? MOX_PANEL_ZERO_BIAS_8 : MOX_PANEL_ZERO_BIAS;
 }
 
 /* The zero point as a word has it, and the inverse. */
@@ -325,12 +256,12 @@ static uint32_t stored_zero(const product *p, const moxie_matrix *from, int64_t 
     uint8_t zero = zero_bias(p);
     if (p->quant->has_zero)
         (void)mox_panel_zero_byte(from, r, g, &zero);
-    return is_over_4_bits(p) ? zero : ZERO_SIGN | (uint32_t)zero << ZERO_BIT;
+    return mox_hopper_is_over_4_bits(p) ? zero : ZERO_SIGN | (uint32_t)zero << ZERO_BIT;
 }
 
 static float zero_of(const product *p, uint32_t stored)
 {
-    return (float)(is_over_4_bits(p) ? stored : stored >> ZERO_BIT & 31) - (float)zero_bias(p);
+    return (float)(mox_hopper_is_over_4_bits(p) ? stored : stored >> ZERO_BIT & 31) - (float)zero_bias(p);
 }
 
 /* The f32 scales of row r of the grid, a block each. */
@@ -357,11 +288,11 @@ void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t r
     int missing;
     const int64_t r = row / mox_group_rows(p->quant, p->rows), own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
-    if (is_by_row(p)) {
+    if (mox_hopper_is_by_row(p)) {
         memset(to, (int)row_multiplier(p, &missing), (size_t)copies);
         return;
     }
-    if (has_blocks(p)) {
+    if (mox_hopper_product_has_blocks(p)) {
         put_blocks(&from->scale, r, to, apart);
         return;
     }
@@ -383,12 +314,12 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
     const int64_t own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
     int missing;
-    if (is_by_row(p)) {
+    if (mox_hopper_is_by_row(p)) {
         (void)row_multiplier(p, &missing);
         mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -missing));
         return;
     }
-    if (has_blocks(p)) {
+    if (mox_hopper_product_has_blocks(p)) {
         get_blocks(from, apart, r, &to->scale);
         return;
     }
@@ -426,11 +357,11 @@ float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_
 {
     bool exact;
     int missing;
-    if (is_by_row(p)) {
+    if (mox_hopper_is_by_row(p)) {
         (void)row_multiplier(p, &missing);
         return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), missing);
     }
-    if (has_blocks(p))
+    if (mox_hopper_product_has_blocks(p))
         return 1.0f;
     if (p->quant->scale == MOXIE_F8_E4M3)
         return ldexpf(global_of(p, from, row), global_shift(p->quant));
@@ -447,15 +378,15 @@ static bool is_nvfp4(const moxie_quant *q)
 static bool is_supported(const product *p)
 {
     const moxie_quant *q = p->quant;
-    const element *codes = element_of(p);
+    const mox_hopper_element *codes = mox_hopper_element_of(p);
     if (p->to_fp8)
         return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->global == MOXIE_GLOBAL_NONE &&
                !q->has_zero;
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
         return false;
-    if (q->has_zero && !has_words(p) && (q->scale != MOXIE_F16 || is_over_4_bits(p)))
+    if (q->has_zero && !mox_hopper_product_has_words(p) && (q->scale != MOXIE_F16 || mox_hopper_is_over_4_bits(p)))
         return false;
-    return is_by_row(p) || has_blocks(p) || is_nvfp4(q) ||
+    return mox_hopper_is_by_row(p) || mox_hopper_product_has_blocks(p) || is_nvfp4(q) ||
            (codes->integer ? form_of(p) != NULL : q->scale == MOXIE_F8_E8M0);
 }
 
@@ -464,15 +395,15 @@ static const char *other_groups(const product *p)
 {
     const moxie_quant *q = p->quant;
     const int64_t group = mox_group_cols(q, p->cols);
-    if (is_by_row(p) || has_blocks(p))
+    if (mox_hopper_is_by_row(p) || mox_hopper_product_has_blocks(p))
         return NULL;
-    if (!element_of(p)->integer)
+    if (!mox_hopper_element_of(p)->integer)
         return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL
                : is_nvfp4(q)                            ? "16"
                : mox_dtype_bits(q->element) == 8        ? "32, 64, 128, 256, ... or all"
                                                         : "32";
-    const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= chunk_cols(p));
-    const bool even = q->group_cols == 32 || (group >= chunk_cols(p) && (group & (group - 1)) == 0);
+    const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= mox_hopper_chunk_cols(p));
+    const bool even = q->group_cols == 32 || (group >= mox_hopper_chunk_cols(p) && (group & (group - 1)) == 0);
     return whole || even ? NULL : "32, 64, 128, ... or all";
 }
 
@@ -561,7 +492,7 @@ static bool accepts_blocks(const moxie_grid *scales, const char *name, char *rea
 
 static bool accepts_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
-    const bool by_row = is_by_row(p);
+    const bool by_row = mox_hopper_is_by_row(p);
     const moxie_grid *grid = by_row ? &from->scale : &from->global;
     const bool any = by_row || p->quant->global != MOXIE_GLOBAL_NONE;
     for (int64_t r = 0; any && r < grid->rows; r++) {
@@ -584,9 +515,9 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
         snprintf(reason, size, "row %lld of %s has a weight that is infinite or NaN", (long long)special, name);
         return false;
     }
-    if (has_blocks(p))
+    if (mox_hopper_product_has_blocks(p))
         return accepts_blocks(&from->scale, name, reason, size);
-    for (int64_t row = 0; row < p->rows && !is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
+    for (int64_t row = 0; row < p->rows && !mox_hopper_is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
         bool exact;
         (void)row_power(p, from, row, &exact);
         if (!exact) {
