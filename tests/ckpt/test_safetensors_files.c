@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_safetensors_files.c - safetensors files as the disk has them: symbolic links, tensors at odd addresses, and what is
- * no regular file. test_safetensors.c has the headers.
+ * test_safetensors_files.c - safetensors files as the disk has them: symbolic links, tensors at odd addresses, and what
+ * is no regular file. test_safetensors.c has the headers.
  */
 #include "test_support.h"
 

@@ -140,13 +140,10 @@ static void a_rank_without_comm(void **state)
     test_layer_free(&layer);
 }
 
-/* An expert without a static scale takes that of another one, which its rank does not know. */
-static void scales_of_other_ranks(void **state)
+/* A layer with a static scale for the activations of each expert, but for those of W13 of expert `without`. */
+static void begin_scaled(int64_t tokens, int without)
 {
-    (void)state;
-    test_rank_result results[TEST_MAX_RANKS];
-    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
-    const test_layer_limits limits = { .tokens = 13,
+    const test_layer_limits limits = { .tokens = tokens,
                                        .experts = EXPERTS,
                                        .top_k = 2,
                                        .no_parallel = true,
@@ -157,7 +154,16 @@ static void scales_of_other_ranks(void **state)
     test_layer_make(&layer, &rng, &limits);
     for (int e = 0; e < EXPERTS; e++)
         layer.experts[e].a13_scale = layer.experts[e].a2_scale = 0.25f + (float)e;
-    layer.experts[0].a13_scale = 0;
+    layer.experts[without].a13_scale = 0;
+}
+
+/* An expert without a static scale takes that of another one, which its rank does not know. */
+static void scales_of_other_ranks(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
+    begin_scaled(13, 0);
     run(&spec, results);
     for (int r = 0; r < RANKS; r++)
         assert_ok(results[r].status, &results[r].error);
@@ -227,18 +233,7 @@ static void scales_that_change_later(void **state)
     moxie_layer *made = NULL;
     moxie_options options = MOXIE_OPTIONS_INIT;
     moxie_error error;
-    const test_layer_limits limits = { .tokens = 3,
-                                       .experts = EXPERTS,
-                                       .top_k = 2,
-                                       .no_parallel = true,
-                                       .plain_routing = true,
-                                       .weight = test_weight_quant_named("fp8 per tensor"),
-                                       .act = test_act_quant_named("fp8 tensor static") };
-    test_rng rng = { 8 };
-    test_layer_make(&layer, &rng, &limits);
-    for (int e = 0; e < EXPERTS; e++)
-        layer.experts[e].a13_scale = layer.experts[e].a2_scale = 0.25f + (float)e;
-    layer.experts[EXPERTS - 1].a13_scale = 0;
+    begin_scaled(3, EXPERTS - 1);
     assert_ok(moxie_comm_local_create(2, NULL, comms, &error), &error);
     moxie_layer_config config = layer.config;
     config.ep_size = 2;
