@@ -231,7 +231,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("format, arguments, words", REFUSED)
-def test_refused(engine, format, arguments, words):
+def test_refused(engine, monkeypatch, format, arguments, words):
+    monkeypatch.setenv("MOXIE_VLLM", "0")
     with pytest.raises((moxie.Unsupported, NotImplementedError), match=words):
         make_layer(engine, CONFIGS[format], **arguments)
 
