@@ -17,6 +17,7 @@ from vllm.model_executor.custom_op import op_registry_oot
 from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 
+settings: dict = {"activations": "checkpoint", "options": {}}  #: what register() was given; vllm_experts reads it
 #: values of quant_method in config.json; vllm_configs.py has a class for each
 METHODS = ("fp8", "mxfp4", "gpt_oss_mxfp4", "awq", "auto_awq", "gptq", "auto_gptq", "compressed-tensors")
 
@@ -29,18 +30,16 @@ def register(*, activations: str | None = None, **options) -> None:
 
     vLLM's plugin loader gives no arguments: MOXIE_VLLM_ACTIVATIONS and MOXIE_VLLM_MODE stand for activations and mode.
     """
-    from . import vllm_experts
-
     activations = activations or os.environ.get("MOXIE_VLLM_ACTIVATIONS", "checkpoint")
     if activations not in ("checkpoint", "16bit"):
         raise ValueError(f"moxie.vllm: activations are {activations!r}; 'checkpoint' and '16bit' are known")
     if "MOXIE_VLLM_MODE" in os.environ:
         options.setdefault("mode", os.environ["MOXIE_VLLM_MODE"])
-    vllm_experts.activations = activations
-    vllm_experts.options.clear()
-    vllm_experts.options.update(options)
+    settings.update(activations=activations, options=options)
     register_quantization_config("moxie")(MoxieConfig)
-    if for_all():
+    if for_all():  # only then are vLLM's layers loaded here: who does not ask for moxie shall not wait for them
+        from . import vllm_experts
+
         op_registry_oot["UnquantizedFusedMoEMethod"] = vllm_experts.MoxieUnquantizedMethod
 
 

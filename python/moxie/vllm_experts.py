@@ -20,9 +20,7 @@ from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import Un
 from ._engine import Form, Shape, config_of, pack, refused, unquantized
 from .config import Activation
 from .torch import close_layer, fused_moe
-
-options: dict = {}  #: of moxie.Layer, for all layers; moxie.vllm.register() sets them
-activations = "checkpoint"  #: or "16bit"; likewise
+from .vllm import settings
 
 _remedy = "run it without moxie"
 _activations = {
@@ -85,7 +83,7 @@ class MoxieMoEMethod(FusedMoEMethodBase):
 
     def __init__(self, form: Form, moe):
         FusedMoEMethodBase.__init__(self, moe)
-        self.form = form.with_16bit_activations() if activations == "16bit" else form
+        self.form = form.with_16bit_activations() if settings["activations"] == "16bit" else form
         self.number = 0
 
     def maybe_roundup_sizes(self, hidden_size, intermediate_size_per_partition, act_dtype, moe_parallel_config):
@@ -107,7 +105,7 @@ class MoxieMoEMethod(FusedMoEMethodBase):
         if self.number:
             raise refused(layer.layer_name, "its experts are packed already and their parameters are gone",
                           "make the engine anew to load other weights")
-        self.number = pack(self.form, self.shape, lambda name: getattr(layer, name).data, options)
+        self.number = pack(self.form, self.shape, lambda name: getattr(layer, name).data, settings["options"])
         weakref.finalize(self, close_layer, self.number)
         self.form.empty_parameters(layer)
 

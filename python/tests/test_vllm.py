@@ -129,13 +129,13 @@ def test_gpt_oss(engine):
 
 def test_quantized_activations(engine, monkeypatch):
     """With the checkpoint's own activations the result is another, and that of the library's FP8 layer, bit for bit."""
-    from moxie import vllm_experts
+    from moxie.vllm import settings
 
     experts = Experts("fp8_block")
     x, (ids, weights) = states(9), choices(9, 4)
     found = []
     for activations in ("16bit", "checkpoint"):
-        monkeypatch.setattr(vllm_experts, "activations", activations)
+        monkeypatch.setitem(settings, "activations", activations)
         layer = make_layer(engine, CONFIGS["fp8_block"])
         load(layer, experts)
         found.append(run(layer, x, ids, weights))
@@ -231,7 +231,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("format, arguments, words", REFUSED)
-def test_refused(engine, format, arguments, words):
+def test_refused(engine, monkeypatch, format, arguments, words):
+    monkeypatch.setenv("MOXIE_VLLM", "0")
     with pytest.raises((moxie.Unsupported, NotImplementedError), match=words):
         make_layer(engine, CONFIGS[format], **arguments)
 
