@@ -133,7 +133,9 @@ MOXIE_API moxie_status moxie_set_allocator(const moxie_allocator *allocator, mox
 /* Number formats                                                                              */
 /* ------------------------------------------------------------------------------------------- */
 
-/* The numbers are part of the ABI. A format that is newer than this header is found by moxie_dtype_from_name(). */
+/* The numbers are part of the ABI. A format that is newer than this header is found by moxie_dtype_from_name(). From
+ * 128 on are the block types of GGUF files, 128 plus the type's number there: "q4_k", "iq4_xs", ... Their neighbours
+ * share bytes, so a code by itself is the 32 bits of the f32 that a weight is. */
 typedef int32_t moxie_dtype;
 enum {
     MOXIE_DTYPE_NONE = 0,

@@ -91,6 +91,7 @@ typedef struct moxie_model_info {
 #define MOXIE_MODEL_INFO_INIT MOXIE_INIT(moxie_model_info)
 
 /* Opens DIR/config.json and every shard that the index names; without an index, every *.safetensors of the directory.
+ * `dir` may also be a GGUF file, which is opened with all its parts (docs/gguf.md).
  * Reads headers only. The model's calls below may be made from several threads at once. Thread-safe.
  *
  * Shards are mapped, unless `no_mmap` is set. When a layer is loaded their sizes are checked again: MOXIE_ERR_IO when a

@@ -83,10 +83,10 @@ typedef struct moxie_finding {
 } moxie_finding;
 #define MOXIE_FINDING_INIT MOXIE_INIT(moxie_finding)
 
-/* Checks the checkpoint in `dir`. `options` may be NULL. MOXIE_OK whatever was found, also when files of the directory
- * could not be read: info.input says so. MOXIE_ERR_IO when there is no such directory, MOXIE_ERR_ARGUMENT for an
- * unknown `only`, MOXIE_ERR_TIMEOUT when progress() ended it, MOXIE_ERR_MEMORY. Files are mapped: see
- * moxie_model_open(). The report is the caller's: moxie_lint_free(). Thread-safe. */
+/* Checks the checkpoint in `dir`, a directory or a GGUF file. `options` may be NULL. MOXIE_OK whatever was found, also
+ * when files of the directory could not be read: info.input says so. MOXIE_ERR_IO when there is no such directory,
+ * MOXIE_ERR_ARGUMENT for an unknown `only`, MOXIE_ERR_TIMEOUT when progress() ended it, MOXIE_ERR_MEMORY. Files are
+ * mapped: see moxie_model_open(). The report is the caller's: moxie_lint_free(). Thread-safe. */
 MOXIE_API moxie_status moxie_lint_run(const char *dir, const moxie_lint_options *options, moxie_lint **out,
                                       moxie_error *error);
 /* NULL is fine. One-thread-at-a-time. */

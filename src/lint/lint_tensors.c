@@ -194,7 +194,8 @@ static void check_matrices(mox_lint_layer *l)
         mox_lint_stored *s = &l->stored[i];
         const int kind = kind_of(s);
         mark_bias(l, s);
-        if (s->matched && usual[kind].format == s->match.format) {
+        /* In GGUF files gate and up may be of different types. */
+        if (s->matched && (usual[kind].format == s->match.format || l->lint->gguf)) {
             for (int p = 0; p < MOX_MAX_PARTS; p++)
                 mox_lint_mark(l->lint, s->match.parts[p]);
             continue;

@@ -125,7 +125,10 @@ int cmd_inspect(int argc, char **argv)
         { 0 },
     };
     static const struct argp parser = {
-        options, parse, "DIR", "What a checkpoint holds: layers, experts, formats, bytes, routing.", 0, 0, 0
+        options, parse,
+        "DIR",   "What a checkpoint, a directory or a .gguf file, holds: layers, experts, formats, bytes, routing.",
+        0,       0,
+        0
     };
     static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
                                             ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };

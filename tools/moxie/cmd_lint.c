@@ -214,7 +214,7 @@ int cmd_lint(int argc, char **argv)
     static const struct argp parser = {
         options,
         parse,
-        "DIR|FILE.gguf\n--list",
+        "DIR\n--list",
         "What is wrong or suspicious in a checkpoint: missing, unread and misshapen tensors, scales, calibration, "
         "experts unlike the rest. Exit code 1 when a finding is an error, 3 when a file could not be read.",
         0,

@@ -5,7 +5,8 @@
  *     block     | scale | codes | scale | codes | ...     the same bytes, seen as two grids with a block's stride
  *
  * Such a type is the usual quantization by groups, so panels and GPU kernels take it. It means what the block
- * type means, but for two codes of scales that ggml reads against the standard: 255 of mxfp4, and 0x7f and above of nvfp4.
+ * type means, but for two codes of scales that ggml reads against the standard: 255 of mxfp4, and 0x7f and above of
+ * nvfp4.
  */
 #include "ckpt/gguf/gguf_formats.h"
 
