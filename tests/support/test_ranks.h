@@ -40,6 +40,7 @@ typedef struct test_ranks_spec {
     /* Makes another comm of the same ranks over the local one, which is then destroyed; NULL: ranks stay local. */
     moxie_comm *(*over)(moxie_comm *local, moxie_error *error);
     const struct test_adapter_set *adapters; /* of every rank's layer (test_adapter_set.h); NULL: none */
+    int32_t lacks_adapters;                  /* rank lacks_adapters - 1 runs without any; 0: none does */
     int32_t absent;                          /* rank absent - 1 makes its plan and leaves without a run; 0: none */
     bool hides_scales;                       /* each rank is given the static scales of its own experts alone */
     uint64_t allocations; /* result: those of all ranks' last runs together, if `runs` is more than 1 */
