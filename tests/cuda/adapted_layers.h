@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * adapted_layers.h - random layers whose tokens have adapters, on the cuda back end: every stage within its bound of
- * the oracle; bytes of tokens that depend on their own adapter alone, and are those of a plan without adapters where they
- * have none, also where that fuses the activation.
+ * adapted_layers.h - random layers whose tokens have adapters, on the cuda back end: every stage is within its bound of
+ * the oracle. Bytes of a token depend on its own adapter alone. A token without one has those of a plan without
+ * adapters, also where that plan fuses the activation.
  */
 #ifndef ADAPTED_LAYERS_H
 #define ADAPTED_LAYERS_H

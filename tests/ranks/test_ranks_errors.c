@@ -3,6 +3,7 @@
  * test_ranks_errors.c - what ranks that do not fit together answer: every rank gets an error that names a rank and both
  * values, none waits for the deadline. And what a run on ranks costs: it allocates nothing.
  */
+#include "test_adapter_set.h"
 #include "test_ranks.h"
 
 #include <pthread.h>
@@ -279,6 +280,38 @@ static void no_output(int32_t rank, moxie_layer_config *config, moxie_options *o
     args->output = rank == 1 ? NULL : args->output;
 }
 
+static void change_adapter_rank(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args)
+{
+    (void)config, (void)args;
+    options->max_adapter_rank += rank == 1;
+}
+
+/* A rank that lacks an adapter of another's token, and plans for adapters of unequal ranks. */
+static void adapters_that_differ(void **state)
+{
+    (void)state;
+    test_rank_result results[TEST_MAX_RANKS];
+    test_ranks_spec spec = spec_of(MOXIE_TOKENS_SHARDED);
+    test_rng rng = { 29901 };
+    test_adapter_set adapters;
+    begin(5);
+    layer.args.adapter_ids = calloc((size_t)layer.args.tokens + 1, sizeof(int32_t)); /* all have adapter 0 */
+    test_adapter_set_make(&adapters, &rng, &layer.config, 4);
+    spec.adapters = &adapters;
+    spec.options.max_adapter_rank = 4;
+    spec.lacks_adapters = 2;
+    run(&spec, results);
+    assert_int_equal(results[1].status, MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(results[1].error.text, "sent a token with adapter 0, which rank 1 does not have"));
+    for (int r = 0; r < RANKS; r++)
+        assert_int_not_equal(results[r].status, MOXIE_OK);
+    spec.lacks_adapters = 0;
+    mismatch(&spec, change_adapter_rank, results, "options.max_adapter_rank");
+    test_adapter_set_free(&adapters);
+    free((void *)(uintptr_t)layer.args.adapter_ids);
+    test_layer_free(&layer);
+}
+
 static void runs_that_differ(void **state)
 {
     (void)state;
@@ -479,11 +512,12 @@ static void runs_allocate_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_that_differ),           cmocka_unit_test(a_rank_without_comm),
-        cmocka_unit_test(scales_of_other_ranks),       cmocka_unit_test(runs_that_differ),
-        cmocka_unit_test(slot_maps_are_checked),       cmocka_unit_test(runs_allocate_nothing),
-        cmocka_unit_test(a_rank_without_tokens),       cmocka_unit_test(a_rank_runs_another_plan),
-        cmocka_unit_test(options_that_cannot_be_read), cmocka_unit_test(scales_that_change_later)
+        cmocka_unit_test(plans_that_differ),        cmocka_unit_test(a_rank_without_comm),
+        cmocka_unit_test(adapters_that_differ),     cmocka_unit_test(scales_of_other_ranks),
+        cmocka_unit_test(runs_that_differ),         cmocka_unit_test(slot_maps_are_checked),
+        cmocka_unit_test(runs_allocate_nothing),    cmocka_unit_test(a_rank_without_tokens),
+        cmocka_unit_test(a_rank_runs_another_plan), cmocka_unit_test(options_that_cannot_be_read),
+        cmocka_unit_test(scales_that_change_later)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include "route/route.h"
 #include "route/route_rules.h"
 #include "test_cuda_graph.h"
-#include "test_cuda_lora.h"
+#include "test_cuda_adapt.h"
 #include "test_cuda_rows_table.h"
 #include "test_cuda_sm90.h"
 #include "test_stream.h"

@@ -164,7 +164,9 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
         status = moxie_layer_prepare(layer, &weights, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, error);
-    if (status == MOXIE_OK && t->spec->adapters != NULL) {
+    if (t->spec->lacks_adapters == t->rank + 1)
+        args.adapter_ids = NULL;
+    else if (status == MOXIE_OK && t->spec->adapters != NULL) {
         status = test_adapter_set_give(t->spec->adapters, layer, &adapters, error);
         args.adapters = adapters;
     }

@@ -42,9 +42,10 @@ typedef struct test_ranks_spec {
     const struct test_adapter_set *adapters; /* of every rank's layer (test_adapter_set.h); NULL: none */
     /* Runs a plan in place of moxie_plan_run; NULL: that. */
     moxie_status (*run)(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
-    int32_t absent;       /* rank absent - 1 makes its plan and leaves without a run; 0: none */
-    bool hides_scales;    /* each rank is given the static scales of its own experts alone */
-    uint64_t allocations; /* result: those of all ranks' last runs together, if `runs` is more than 1 */
+    int32_t lacks_adapters; /* rank lacks_adapters - 1 runs without any; 0: none does */
+    int32_t absent;         /* rank absent - 1 makes its plan and leaves without a run; 0: none */
+    bool hides_scales;      /* each rank is given the static scales of its own experts alone */
+    uint64_t allocations;   /* result: those of all ranks' last runs together, if `runs` is more than 1 */
 } test_ranks_spec;
 
 /* What one rank's calls returned. */

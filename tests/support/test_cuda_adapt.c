@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_lora.c - adapters and the split activation without a GPU (test_cuda_lora.h).
+ * test_cuda_adapt.c - adapters and the split activation without a GPU (test_cuda_adapt.h).
  */
-#include "test_cuda_lora.h"
+#include "test_cuda_adapt.h"
 
 #include <stdlib.h>
 #include <string.h>

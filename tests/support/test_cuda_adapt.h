@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_lora.h - what launchers of family lora and the split glu compute, for the launch table without a GPU. Where
- * MOX_TEST_EMULATED is defined the kernels' own sources run on the emulator, and lora's bytes are compared with the
- * host's scalar kernel.
+ * test_cuda_adapt.h - what launchers of family lora and the split glu compute, for the launch table without a GPU.
+ * Where MOX_TEST_EMULATED is defined the kernels' own sources run on the emulator, and lora's bytes are compared with
+ * the host's scalar kernel.
  */
-#ifndef TEST_CUDA_LORA_H
-#define TEST_CUDA_LORA_H
+#ifndef TEST_CUDA_ADAPT_H
+#define TEST_CUDA_ADAPT_H
 
 #include "cuda/cuda_table.h"
 
