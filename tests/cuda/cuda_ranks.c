@@ -6,7 +6,7 @@
 
 #include "quant/quant.h"
 
-int32_t devices;
+int32_t devices, nccl_deadline_ms = 20000;
 const char *const device_names[MAX_DEVICES] = { "0", "1", "2", "3", "4", "5", "6", "7" };
 
 /* ---- layers -------------------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ moxie_comm *over_nccl(moxie_comm *local, moxie_error *error)
     moxie_comm *comm = NULL;
     nccl.over = local;
     nccl.device = device_names[moxie_comm_rank(local) % devices];
-    options.deadline_ms = 20000;
+    options.deadline_ms = nccl_deadline_ms;
     return moxie_comm_nccl_create(&nccl, &options, &comm, error) == MOXIE_OK ? comm : NULL;
 }
 

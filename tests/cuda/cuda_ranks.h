@@ -10,7 +10,7 @@
 
 enum { MAX_DEVICES = 8, KINDS = 5 };
 
-extern int32_t devices;
+extern int32_t devices, nccl_deadline_ms;
 extern const char *const device_names[MAX_DEVICES]; /* as options.device */
 
 /* One scale for the rows of all ranks, which ranks on devices refuse. */
