@@ -88,7 +88,7 @@ static void one_way(const test_layer *layer, int way, test_ranks_spec *spec)
     const int32_t ranks = spec->ranks, tp[] = { 1, ranks, ranks % 2 == 0 ? 2 : 1, ranks % 2 == 0 ? 2 : 1 };
     spec->map = NULL;
     spec->runs = 1;
-    spec->tp = tp[way % 4];
+    spec->tp = groups_of(layer, tp[way % 4]);
     spec->layout = way % 4 == 3 ? MOXIE_TOKENS_REPLICATED : MOXIE_TOKENS_SHARDED;
     spec->options.exchange_capacity = way < 4 ? 0 : test_ranks_own(spec, layer->args.tokens);
 }
