@@ -526,13 +526,13 @@ typedef struct moxie_layer_config {
     /* Tensor parallel inside an expert parallel rank; sizes 0 and 1 mean none. Of the tp_size ranks that share experts
      * this is number tp_rank: it holds a part of W13's rows and a part of W2's rows (moxie_tp_slice, docs/ranks.md),
      * and the whole shared expert. moxie_layer_prepare gets views of whole experts. Rank ep_rank * tp_size + tp_rank
-     * of the comm is this one. Plans need options.comm and run on the host (tp_size 1: also on a GPU);
-     * moxie_plan_experts is collective as well, and all ranks of a group pass it the same tokens. */
+     * of the comm is this one. Plans need options.comm; moxie_plan_experts is collective as well, and all ranks of a
+     * group pass it the same tokens. */
     int32_t tp_size, tp_rank;
     const moxie_slot_map *slot_map; /* of ep_size ranks; NULL: ep_map's. moxie_layer_create copies it */
     /* 1: each routed expert's result is rounded to dtype, BF16 or F16, before its routing weight multiplies it; after
-     * expert_norm. So ranks return 16-bit rows, and one rank computes the same. The shared expert's is not rounded. Not
-     * for the cuda back end. 0: results are f32. */
+     * expert_norm. So ranks return 16-bit rows, and one rank computes the same. The shared expert's is not rounded.
+     * 0: results are f32. */
     int32_t round_results;
 } moxie_layer_config;
 #define MOXIE_LAYER_CONFIG_INIT MOXIE_INIT(moxie_layer_config)
@@ -697,7 +697,7 @@ typedef struct moxie_options {
     /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own, else its part of them). Then
      * ranks exchange no counts: every message has room for so many, and there is one exchange each way. For few tokens.
      * A rank with more fails with MOXIE_ERR_ARGUMENT, the others with MOXIE_ERR_MISMATCH. The same on all ranks.
-     * 0: counts, and batches of any size. MOXIE_ERR_UNSUPPORTED with `degraded`, and on a GPU. */
+     * 0: counts, and batches of any size. MOXIE_ERR_UNSUPPORTED with `degraded`. */
     int64_t exchange_capacity;
     /* moxie_degraded; read with a comm. MOXIE_ERR_UNSUPPORTED with tp_size > 1, where a group of ranks cannot compute
      * without one of them, RENORMALIZE with weights on the input (routing.on_input), and on a GPU. */

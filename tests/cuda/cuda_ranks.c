@@ -4,9 +4,10 @@
  */
 #include "cuda_ranks.h"
 
+#include "layer/config/tp_slice.h"
 #include "quant/quant.h"
 
-int32_t devices;
+int32_t devices, nccl_deadline_ms = 20000;
 const char *const device_names[MAX_DEVICES] = { "0", "1", "2", "3", "4", "5", "6", "7" };
 
 /* ---- layers -------------------------------------------------------------------------------------------- */
@@ -62,8 +63,18 @@ moxie_comm *over_nccl(moxie_comm *local, moxie_error *error)
     moxie_comm *comm = NULL;
     nccl.over = local;
     nccl.device = device_names[moxie_comm_rank(local) % devices];
-    options.deadline_ms = 20000;
+    options.deadline_ms = nccl_deadline_ms;
     return moxie_comm_nccl_create(&nccl, &options, &comm, error) == MOXIE_OK ? comm : NULL;
+}
+
+int32_t groups_of(const test_layer *layer, int32_t tp)
+{
+    moxie_layer_config config = layer->config;
+    config.tp_size = tp;
+    for (int32_t r = 0; r < tp && getenv("MOXIE_PLAIN_DEVICES") == NULL; r++)
+        if (mox_tp_rows13(&config, r).count == 0)
+            return 1;
+    return tp;
 }
 
 test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_slot_map *map)
@@ -78,7 +89,7 @@ test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_
                              .options = MOXIE_OPTIONS_INIT };
     test_ranks_cut(&spec, &rng, layer->args.tokens);
     if (ranks % 2 == 0 && seed / 4 % 2 == 1) /* groups of two ranks, or all in one */
-        spec.tp = seed / 8 % 2 == 0 ? 2 : ranks;
+        spec.tp = groups_of(layer, seed / 8 % 2 == 0 ? 2 : ranks);
     if (seed / 2 % 2 == 1)
         spec.options.exchange_capacity = test_ranks_own(&spec, layer->args.tokens);
     *map = test_ranks_map(layer, &rng, spec.tp > 1 ? ranks / spec.tp : ranks);

@@ -88,7 +88,7 @@ static void one_way(const test_layer *layer, int way, test_ranks_spec *spec)
     const int32_t ranks = spec->ranks, tp[] = { 1, ranks, ranks % 2 == 0 ? 2 : 1, ranks % 2 == 0 ? 2 : 1 };
     spec->map = NULL;
     spec->runs = 1;
-    spec->tp = tp[way % 4];
+    spec->tp = groups_of(layer, tp[way % 4]);
     spec->layout = way % 4 == 3 ? MOXIE_TOKENS_REPLICATED : MOXIE_TOKENS_SHARDED;
     spec->options.exchange_capacity = way < 4 ? 0 : test_ranks_own(spec, layer->args.tokens);
 }
@@ -364,7 +364,7 @@ static void ranks_on_the_host_and_on_devices(void **state)
 
 /* ---- absent -------------------------------------------------------------------------------------------- */
 
-static void an_absent_rank(moxie_comm *(*over)(moxie_comm *, moxie_error *), int32_t ranks, bool mixed)
+static void an_absent_rank(moxie_comm *(*over)(moxie_comm *, moxie_error *), int32_t ranks, bool mixed, bool fixed)
 {
     test_layer layer;
     moxie_slot_map map;
@@ -375,6 +375,7 @@ static void an_absent_rank(moxie_comm *(*over)(moxie_comm *, moxie_error *), int
     spec.tp = 0;
     spec.absent = ranks;
     spec.deadline_ms = 2000;
+    spec.options.exchange_capacity = fixed ? test_ranks_own(&spec, layer.args.tokens) : 0;
     spec.change = mixed ? on_both : on_devices;
     char *output = malloc(test_layer_output_bytes(&layer) + 1), name[32];
     snprintf(name, sizeof name, "rank %d", (int)ranks - 1);
@@ -391,8 +392,10 @@ static void an_absent_rank(moxie_comm *(*over)(moxie_comm *, moxie_error *), int
 static void a_rank_that_leaves_is_named(void **state)
 {
     (void)state;
-    an_absent_rank(NULL, 2, true);
-    an_absent_rank(NULL, 2, false);
+    for (int fixed = 0; fixed < 2; fixed++) {
+        an_absent_rank(NULL, 2, true, fixed);
+        an_absent_rank(NULL, 2, false, fixed);
+    }
 }
 
 static void a_rank_that_leaves_nccl_is_named(void **state)
@@ -400,7 +403,10 @@ static void a_rank_that_leaves_nccl_is_named(void **state)
     (void)state;
     if (devices < 2 || !has_nccl())
         skip();
-    an_absent_rank(over_nccl, 2, false);
+    nccl_deadline_ms = 4000;
+    an_absent_rank(over_nccl, 2, false, false);
+    an_absent_rank(over_nccl, 2, false, true);
+    nccl_deadline_ms = 20000;
 }
 
 /* ---- killed -------------------------------------------------------------------------------------------- */
@@ -428,6 +434,7 @@ static int run_until_failure(const char *rank, const char *ranks, const char *fi
     spec.runs = 1;
     moxie_status status = moxie_comm_nccl_create(&nccl, &options, &comm, &error);
     for (int i = 0; status == MOXIE_OK; i++) {
+        spec.options.exchange_capacity = i % 2 == 0 ? 0 : test_ranks_own(&spec, layer.args.tokens);
         status = test_ranks_run_one(&layer, &spec, comm, output, &error);
         if (i == 0 && status == MOXIE_OK)
             (void)!write(1, "+", 1);

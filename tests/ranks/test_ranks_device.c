@@ -165,8 +165,8 @@ static void what_is_refused(void **state)
     test_cuda_set_devices(1);
 }
 
-/* A graph cannot hold a run in which the host takes part. Its capture is refused, and breaks nothing: the runs are timed
- * as calls then, and their phases known. */
+/* A graph cannot hold a run in which the host takes part. Its capture is refused, and breaks nothing: the runs are
+ * timed as calls then, and their phases known. */
 static void a_graph_needs_no_host(void **state)
 {
     (void)state;

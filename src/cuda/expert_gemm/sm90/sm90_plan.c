@@ -223,6 +223,15 @@ static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *code
     return c;
 }
 
+/* Rows of the matrix that the record has: of gate, of W2. A tensor parallel rank has some; then nothing is fused. */
+static int64_t rows_of(const mox_cuda_expert_gemm_args *a)
+{
+    const bool first = a->projection == 0;
+    if (a->fuses != 0)
+        return a->intermediate;
+    return first && a->gated ? a->n_out / 2 : a->n_out;
+}
+
 static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
@@ -244,7 +253,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->w6 = w6_format_of(a->weight.element);
     g->w8 = w8_format_of(a->weight.element, g->scale_bytes);
     g->ints = int_format_of(&a->weight, a->element_bits);
-    g->rows = (int32_t)(first ? a->intermediate : a->hidden);
+    g->rows = (int32_t)rows_of(a);
     g->gated = first && a->gated;
     g->mma_sync = a->mma_sync;
     g->shared_bytes = (uint32_t)a->shared_bytes;
