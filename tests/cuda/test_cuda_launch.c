@@ -150,9 +150,9 @@ static void tiles_follow_shared_memory(void **state)
         int64_t tokens;
         int32_t tile, widths, blocks;
     } known[] = {
-        { "sm_80", "gpt-oss-120b", 1, 8, 1, 2 },      { "sm_80", "gpt-oss-120b", 512, 32, 3, 2 },
-        { "sm_80", "gpt-oss-120b", 4096, 128, 2, 2 }, { "sm_86", "gpt-oss-120b", 1, 8, 1, 2 },
-        { "sm_86", "gpt-oss-120b", 4096, 64, 1, 2 },  { "sm_80", "deepseek-v3", 8192, 64, 1, 2 },
+        { "sm_80", "gpt-oss-120b", 1, 8, 1, 2 },       { "sm_80", "gpt-oss-120b", 512, 32, 3, 2 },
+        { "sm_80", "gpt-oss-120b", 4096, 112, 14, 2 }, { "sm_86", "gpt-oss-120b", 1, 8, 1, 2 },
+        { "sm_86", "gpt-oss-120b", 4096, 64, 8, 2 },   { "sm_80", "deepseek-v3", 8192, 64, 8, 2 },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;

@@ -140,9 +140,9 @@ template <int ELEMENT> mox_sm90_kernel mox_sm80_kernel_of(int32_t max_columns)
     if (max_columns <= MOX_SM80_NARROW_COLUMNS)
         return mox_sm80_gemm<ELEMENT, MOX_SM80_NARROW_COLUMNS, MOX_SM80_WIDTHS_NARROW>;
     if constexpr (MOX_SM90_BY_CHUNK(ELEMENT))
-        return mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS_GROUPS, MOX_SM80_WIDTHS_GROUPS>;
+        return mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS_GROUPS, MOX_SM80_MAX_COLUMNS_GROUPS>;
     else
-        return mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS, MOX_SM80_WIDTHS_WIDE>;
+        return mox_sm80_gemm<ELEMENT, MOX_SM80_MAX_COLUMNS, MOX_SM80_MAX_COLUMNS>;
 }
 
 #endif

@@ -15,13 +15,14 @@
 
 #include "cuda/expert_gemm/sm90/sm90_shape.h"
 
-#define MOX_SM80_WIDTHS_NARROW      8, 16, MOX_SM80_NARROW_COLUMNS
-#define MOX_SM80_WIDTHS_WIDE        64, MOX_SM80_MAX_COLUMNS
-#define MOX_SM80_WIDTHS_GROUPS      MOX_SM80_MAX_COLUMNS_GROUPS /* where scales multiply sums of groups */
+#define MOX_SM80_WIDTHS_NARROW 8, 16, MOX_SM80_NARROW_COLUMNS
+/* Wide tiles run in the multiple of eight that holds their columns. */
+#define MOX_SM80_WIDTHS_GROUPS      8, 16, 24, 32, 40, 48, 56, MOX_SM80_MAX_COLUMNS_GROUPS
+#define MOX_SM80_WIDTHS_WIDE        MOX_SM80_WIDTHS_GROUPS, 72, 80, 88, 96, 104, MOX_SM80_MAX_COLUMNS
 #define MOX_SM80_NARROW_COLUMNS     32
-#define MOX_SM80_MAX_COLUMNS        128
-#define MOX_SM80_MAX_COLUMNS_GROUPS 64 /* those need registers, too */
-#define MOX_SM80_BLOCKS             2  /* of a multiprocessor at most: registers are for two */
+#define MOX_SM80_MAX_COLUMNS        112 /* more spill registers; */
+#define MOX_SM80_MAX_COLUMNS_GROUPS 64  /* so do these where scales multiply sums of groups */
+#define MOX_SM80_BLOCKS             2   /* of a multiprocessor at most: registers are for two */
 #define MOX_SM80_HEADER_BYTES       9216
 #define MOX_SM80_MAX_STAGES         8
 #define MOX_SM80_STAGE_ALIGN        128
@@ -58,7 +59,7 @@ static inline int32_t mox_sm80_max_columns(bool decoded, bool groups, int64_t sh
     const int32_t columns = groups ? MOX_SM80_MAX_COLUMNS_GROUPS : MOX_SM80_MAX_COLUMNS;
     const int64_t weights = decoded ? 8192 + MOX_SM80_MAX_SCALES : MOX_SM90_WEIGHT_BYTES;
     const int64_t stages = mox_sm80_min_stages(columns) * (weights + columns * (128 + (int64_t)sizeof(float)));
-    return mox_sm80_ring_bytes(shared_bytes, MOX_SM80_BLOCKS) >= stages ? columns : MOX_SM80_MAX_COLUMNS / 2;
+    return mox_sm80_ring_bytes(shared_bytes, MOX_SM80_BLOCKS) >= stages ? columns : MOX_SM80_MAX_COLUMNS_GROUPS;
 }
 
 /* The widths of the kernel that runs token tiles of up to `max_columns`; *count of them. */

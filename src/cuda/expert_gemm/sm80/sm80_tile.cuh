@@ -148,7 +148,7 @@ __device__ __forceinline__ void mox_sm80_multiply_groups(float (&acc)[4], const 
 template <int ELEMENT, int N, int SUMS, int GROUPS, class WEIGHTS>
 __device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUMS], WEIGHTS (&weights)[GROUPS], int i,
                                                         const mox_sm80_tokens &tokens, uint32_t offset,
-                                                        const float *token_scales)
+                                                        const float *token_scales, int columns)
 {
     uint32_t a[GROUPS][4][4];
 #pragma unroll
@@ -156,6 +156,8 @@ __device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUM
         weights[g].load(a[g], i);
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
+        if (GROUPS > 1 && 8 * j >= columns) /* also, eight tokens at a time are loaded, which saves registers */
+            break;
         uint32_t b[4][2];
         tokens.load(b, offset + j * 1024);
 #pragma unroll
@@ -169,9 +171,6 @@ __device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUM
                     mox_sm80_mma<ELEMENT>(sums, a[g][t], b[t]);
             }
         }
-        /* Or the compiler loads all tokens of the chunk first, for which two groups of rows have too few registers. */
-        if constexpr (MOX_SM90_BY_CHUNK(ELEMENT) && GROUPS > 1)
-            __syncwarp();
     }
 }
 
@@ -197,7 +196,8 @@ __device__ __forceinline__ void mox_sm80_multiply_stage(float (&acc)[GROUPS][SUM
     const auto multiply = [&](auto &weights) {
 #pragma unroll 1
         for (int i = 0; i < chunks; i++)
-            mox_sm80_multiply_chunk<ELEMENT, N>(acc, weights, i, tokens, i * rows * 128, scales + i * rows);
+            mox_sm80_multiply_chunk<ELEMENT, N>(acc, weights, i, tokens, i * rows * 128, scales + i * rows,
+                                                unit.columns);
     };
     if constexpr (GROUPS == 1) {
         weights_of weights[1] = { { args, stage, k, mox_sm80_place<1>(0) } };
