@@ -5,16 +5,10 @@
  */
 #include <mutex>
 
-#include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "test_cuda_sm90.h"
 
 static std::mutex one_kernel;
-
-bool mox_device_has_dependent_code(const void *)
-{
-    return true;
-}
 
 extern "C" moxie_status test_emulated_gemm(void *context, mox_sm90_element element, const mox_sm90_args *args,
                                            int32_t blocks, bool dependent)
