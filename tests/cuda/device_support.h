@@ -91,10 +91,12 @@ typedef struct device_case {
     test_layer layer;
 } device_case;
 
+/* MOXIE_TEST_DEVICE: another device than 0, or its kernels for every card ("0:sm80"). */
 static inline moxie_options device_options(int64_t max_tokens)
 {
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.backend = MOXIE_BACKEND_CUDA;
+    options.device = getenv("MOXIE_TEST_DEVICE");
     options.max_tokens = max_tokens > 0 ? max_tokens : 1;
     return options;
 }
