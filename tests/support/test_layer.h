@@ -38,7 +38,7 @@ typedef struct test_layer_limits {
     const test_act_quant *act;       /* the same */
 } test_layer_limits;
 
-#define TEST_LAYER_BLOCKS 32
+#define TEST_LAYER_BLOCKS 64
 
 typedef struct test_layer {
     moxie_layer_config config;

@@ -26,7 +26,10 @@
 #define MOX_SM80_HEADER_BYTES       9216
 #define MOX_SM80_MAX_STAGES         8
 #define MOX_SM80_STAGE_ALIGN        128
-#define MOX_SM80_MAX_SCALES         2048 /* bytes of the scales of 128 rows in a chunk, at most */
+/* Two stages of the widest tile of 16-bit weights that every device gets, and the header. */
+#define MOX_SM80_MIN_SHARED_BYTES                                                                                      \
+    (MOX_SM80_HEADER_BYTES + 2 * (MOX_SM90_WEIGHT_BYTES + MOX_SM80_MAX_COLUMNS_GROUPS * 132))
+#define MOX_SM80_MAX_SCALES 2048 /* bytes of the scales of 128 rows in a chunk, at most */
 
 /* Where tiles are wide a warp has two groups of 16 rows, which share the tokens that it loads from shared memory. */
 MOX_SM90_CONSTEXPR mox_sm80_row_groups(int32_t max_columns)

@@ -357,6 +357,15 @@ static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_s
     return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
 }
 
+/* The kernels for every card take what shared memory the device has, from two stages on; wgmma comes with more. */
+static bool has_room(const mox_cuda_features *device, uint32_t needs, mox_rejection *why)
+{
+    if ((needs & MOX_CUDA_WGMMA) == 0 && device->shared_bytes < MOX_SM80_MIN_SHARED_BYTES)
+        return mox_reject(why, "run on a device that has it", "needs %d bytes of shared memory a block, %.60s has %lld",
+                          MOX_SM80_MIN_SHARED_BYTES, device->name, (long long)device->shared_bytes);
+    return true;
+}
+
 /* Can a kernel that accepts the product also fuse what follows? */
 static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t needs, uint32_t fuses, mox_sum sum,
                          mox_rejection *why)
@@ -396,8 +405,8 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     bool mox_cuda_expert_gemm_##id##_admit(const mox_expert_gemm_problem *problem, const mox_cuda_features *device,    \
                                            mox_rejection *why)                                                         \
     {                                                                                                                  \
-        (void)device;                                                                                                  \
-        return admit_##product(problem, why) && admit_fusion(problem, needs, fuses, sum, why);                         \
+        return has_room(device, needs, why) && admit_##product(problem, why) &&                                        \
+               admit_fusion(problem, needs, fuses, sum, why);                                                          \
     }                                                                                                                  \
     uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
         const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs)     \
