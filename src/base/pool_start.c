@@ -104,8 +104,9 @@ static void *make(void *context)
     return NULL;
 }
 
-/* Milliseconds: between two polls; how long threads may be missing; in all, when their number is unknown. */
-enum { POLL = 10, MISSING = 500, PATIENCE = 10000 };
+/* Milliseconds: between two polls; how long threads may be missing, since on a loaded machine the maker waits for a
+ * processor, too; in all, when their number is unknown. */
+enum { POLL = 10, MISSING = 5000, PATIENCE = 10000 };
 
 static void wait_for_change(maker *m)
 {
