@@ -9,7 +9,10 @@
  * The order of a sum is fixed: sixteen partial sums of a row of A, each over every sixteenth column. So a thread has
  * two of these sums, eight threads have a row of A, and no sum is cut any further:
  *
- *     thread 8 i + q of shrink    columns 16 s + 2 q and 16 s + 2 q + 1 of row i, s = 0, 1, ...
+ *     thread 8 i + q of 128    columns 16 s + 2 q and 16 s + 2 q + 1 of row i, s = 0, 1, ...
+ *
+ * Four such groups of 128 threads share the pairs of a tile: one or two a group. Eight pairs in one thread make a loop
+ * so long that its instructions come from memory again and again.
  *
  * A block brings 512 columns of its rows of A into registers before it waits for x in shared memory: so both come from
  * memory at the same time.
@@ -33,9 +36,12 @@ enum {
     EACH = LANES / 8, /* partial sums of a thread */
     RANKS = 16,       /* rows of A of a block */
     COLUMNS = 512,    /* between two barriers; half of them where factors are f32 */
-    SHRINK_THREADS = RANKS * LANES / EACH,
+    GROUP_THREADS = RANKS * LANES / EACH,
+    GROUPS = 4, /* of threads, which share a tile's rows */
+    SHRINK_THREADS = GROUPS * GROUP_THREADS,
     EXPAND_THREADS = 256,
-    FEW_PAIRS = 4096, /* so many may have a block for each tile that could be */
+    FEW_PAIRS = 4096,                /* so many may have a block for each tile that is likely */
+    FEW_TILES_PER_CHUNK = CHUNK / 2, /* a block each; further tiles of a chunk come after them */
     TILES_PER_CHUNK = CHUNK / ROWS
 };
 
@@ -148,22 +154,24 @@ template <moxie_dtype DTYPE> __device__ float number_at(const void *factor, int6
         return static_cast<const float *>(factor)[i];
 }
 
-/* The rows that a tile's product reads; NULL where there is no row. */
+/* The rows of a tile that a group of threads has, of the tile's rows `group`, `group` + GROUPS, ...; NULL where there is
+ * no row. */
 template <int N> struct input_rows {
     const char *row[N];
     float weight[N];
 };
 
-template <int N> __device__ input_rows<N> rows_of(const mox_lora_args &args, const mox_cuda_lora_tile &tile)
+template <int N> __device__ input_rows<N> rows_of(const mox_lora_args &args, const mox_cuda_lora_tile &tile, int group)
 {
     input_rows<N> rows;
     const int64_t bytes = args.cols * (args.x_dtype == MOXIE_F32 ? 4 : 2);
 #pragma unroll
-    for (int j = 0; j < N; j++) {
+    for (int n = 0; n < N; n++) {
+        const int j = group + n * GROUPS;
         const int64_t pair = tile.pair[j < tile.rows ? j : 0];
         const int64_t at = args.row_of != nullptr ? args.row_of[pair] : pair;
-        rows.row[j] = j < tile.rows ? static_cast<const char *>(args.x) + at * bytes : nullptr;
-        rows.weight[j] = args.row_weight != nullptr ? args.row_weight[pair] : 1.0f;
+        rows.row[n] = j < tile.rows ? static_cast<const char *>(args.x) + at * bytes : nullptr;
+        rows.weight[n] = args.row_weight != nullptr ? args.row_weight[pair] : 1.0f;
     }
     return rows;
 }
@@ -176,29 +184,29 @@ __device__ float input(const mox_lora_args &args, uint32_t code, float weight)
     return args.row_weight != nullptr ? mox_device_round_to(args.x_dtype, __fmul_rn(x, weight)) : x;
 }
 
-/* Columns [k, k + WIDTH) of a tile's rows -> x [N, WIDTH] in shared memory; zero past the last. All words are on their
+/* Columns [k, k + WIDTH) of a group's rows -> x [N, WIDTH] in shared memory; zero past the last. All words are on their
  * way before the first is used. */
 template <class WORD, int WIDTH, int N>
 __device__ void load_x(const mox_lora_args &args, const input_rows<N> &rows, int64_t k, float *x)
 {
-    enum { EACH_THREAD = WIDTH / SHRINK_THREADS };
-    const int thread = static_cast<int>(threadIdx.x);
+    enum { EACH_THREAD = WIDTH / GROUP_THREADS };
+    const int thread = static_cast<int>(threadIdx.x) % GROUP_THREADS;
     WORD words[N][EACH_THREAD];
 #pragma unroll
-    for (int j = 0; j < N; j++)
+    for (int n = 0; n < N; n++)
 #pragma unroll
         for (int e = 0; e < EACH_THREAD; e++) {
-            const int64_t column = k + thread + e * SHRINK_THREADS;
-            const bool exists = rows.row[j] != nullptr && column < args.cols;
-            words[j][e] = exists ? reinterpret_cast<const WORD *>(rows.row[j])[column] : static_cast<WORD>(0);
+            const int64_t column = k + thread + e * GROUP_THREADS;
+            const bool exists = rows.row[n] != nullptr && column < args.cols;
+            words[n][e] = exists ? reinterpret_cast<const WORD *>(rows.row[n])[column] : static_cast<WORD>(0);
         }
     __syncthreads(); /* nobody reads the columns before */
 #pragma unroll
-    for (int j = 0; j < N; j++)
+    for (int n = 0; n < N; n++)
 #pragma unroll
         for (int e = 0; e < EACH_THREAD; e++) {
-            const int c = thread + e * SHRINK_THREADS;
-            x[j * WIDTH + c] = k + c < args.cols ? input(args, words[j][e], rows.weight[j]) : 0.0f;
+            const int c = thread + e * GROUP_THREADS;
+            x[n * WIDTH + c] = k + c < args.cols ? input(args, words[n][e], rows.weight[n]) : 0.0f;
         }
     __syncthreads();
 }
@@ -224,20 +232,22 @@ __device__ void load_x(const mox_lora_args &args, const input_rows<N> &rows, int
 
 /* ---- shrink ---------------------------------------------------------------------------------------------------- */
 
-/* The sums of one row of A, of all of a tile's rows. `x`: [N, WIDTH] in shared memory. */
+/* The sums of one row of A, of a group's N rows of a tile. `x`: [GROUPS, N, WIDTH] in shared memory. */
 template <int N, moxie_dtype DTYPE>
 __device__ void shrink_tile(const mox_lora_args &args, const mox_cuda_lora_tile &tile, const mox_lora_matrix &m,
                             int matrix, int first, float *x)
 {
     typedef two_numbers<DTYPE> numbers;
     enum { WIDTH = DTYPE == MOXIE_F32 ? COLUMNS / 2 : COLUMNS, STEPS = WIDTH / LANES };
-    const int thread = static_cast<int>(threadIdx.x), i = first + thread / (LANES / EACH),
-              lane = thread % (LANES / EACH);
+    const int group = static_cast<int>(threadIdx.x) / GROUP_THREADS,
+              thread = static_cast<int>(threadIdx.x) % GROUP_THREADS;
+    const int i = first + thread / (LANES / EACH), lane = thread % (LANES / EACH);
     const int64_t padded = mox_lora_padded(args.cols);
     const numbers *a =
         reinterpret_cast<const numbers *>(static_cast<const char *>(m.a) + tile.slot * m.a_expert_bytes) +
         (i < m.rank ? i : 0) * (padded / EACH) + lane;
-    const input_rows<N> rows = rows_of<N>(args, tile);
+    const input_rows<N> rows = rows_of<N>(args, tile, group);
+    float *own = x + group * N * WIDTH;
     float sums[N][EACH] = {};
     for (int64_t k = 0; k < padded; k += WIDTH) {
         numbers columns[STEPS];
@@ -245,26 +255,27 @@ __device__ void shrink_tile(const mox_lora_args &args, const mox_cuda_lora_tile 
         for (int s = 0; s < STEPS; s++)
             columns[s] = k + s * LANES < padded ? a[(k / LANES + s) * (LANES / EACH)] : numbers {};
         if (args.x_dtype == MOXIE_F32)
-            load_x<uint32_t, WIDTH>(args, rows, k, x);
+            load_x<uint32_t, WIDTH>(args, rows, k, own);
         else
-            load_x<uint16_t, WIDTH>(args, rows, k, x);
+            load_x<uint16_t, WIDTH>(args, rows, k, own);
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                const float2 v = *reinterpret_cast<const float2 *>(x + j * WIDTH + s * LANES + EACH * lane);
-                sums[j][0] = __fadd_rn(sums[j][0], __fmul_rn(columns[s].first(), v.x));
-                sums[j][1] = __fadd_rn(sums[j][1], __fmul_rn(columns[s].second(), v.y));
+            for (int n = 0; n < N; n++) {
+                const float2 v = *reinterpret_cast<const float2 *>(own + n * WIDTH + s * LANES + EACH * lane);
+                sums[n][0] = __fadd_rn(sums[n][0], __fmul_rn(columns[s].first(), v.x));
+                sums[n][1] = __fadd_rn(sums[n][1], __fmul_rn(columns[s].second(), v.y));
             }
     }
     const mox_lora_adapter *adapter = args.adapters[tile.adapter];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
+    for (int n = 0; n < N; n++) {
+        const int j = group + n * GROUPS;
         for (int width = LANES / EACH / 2; width > 0; width /= 2)
             for (int e = 0; e < EACH; e++)
-                sums[j][e] = __fadd_rn(sums[j][e], __shfl_xor_sync(0xffffffffu, sums[j][e], width));
+                sums[n][e] = __fadd_rn(sums[n][e], __shfl_xor_sync(0xffffffffu, sums[n][e], width));
         if (lane == 0 && i < m.rank && j < tile.rows)
-            mox_lora_u(&args, adapter, tile.pair[j], matrix)[i] = __fmul_rn(m.scale, __fadd_rn(sums[j][0], sums[j][1]));
+            mox_lora_u(&args, adapter, tile.pair[j], matrix)[i] = __fmul_rn(m.scale, __fadd_rn(sums[n][0], sums[n][1]));
     }
 }
 
@@ -285,8 +296,14 @@ __global__ void __launch_bounds__(SHRINK_THREADS) shrink(const __grid_constant__
     each_tile(args, [&](const mox_cuda_lora_tile &tile) {
         const mox_lora_adapter *adapter = args.adapters[tile.adapter];
         const mox_lora_matrix &m = adapter->matrix[matrix];
-        if (first < m.rank && !(matrix == MOX_LORA_UP && adapter->one_a))
-            LORA_FOR(shrink_tile, tile, m.a_dtype, args, tile, m, matrix, first, x);
+        if (first >= m.rank || (matrix == MOX_LORA_UP && adapter->one_a))
+            return;
+        if (m.a_dtype == MOXIE_BF16 && tile.rows > GROUPS)
+            shrink_tile<ROWS / GROUPS, MOXIE_BF16>(args, tile, m, matrix, first, x);
+        else if (m.a_dtype == MOXIE_BF16)
+            shrink_tile<1, MOXIE_BF16>(args, tile, m, matrix, first, x);
+        else
+            shrink_tile<ROWS / GROUPS, MOXIE_F32>(args, tile, m, matrix, first, x);
     });
 }
 
@@ -357,7 +374,7 @@ __global__ void __launch_bounds__(EXPAND_THREADS) expand(const __grid_constant__
 moxie_status mox_cuda_lora_simple_launch(const mox_lora_args *args, mox_cuda_stream stream, moxie_error *error)
 {
     const unsigned chunks = static_cast<unsigned>(MOX_CUDA_LORA_CHUNKS(args->max_pairs));
-    const unsigned tiles = chunks * (args->max_pairs <= FEW_PAIRS ? CHUNK : TILES_PER_CHUNK);
+    const unsigned tiles = chunks * (args->max_pairs <= FEW_PAIRS ? FEW_TILES_PER_CHUNK : TILES_PER_CHUNK);
     const unsigned matrices = !args->second && args->gated ? 2 : 1;
     const unsigned ranks = static_cast<unsigned>((args->max_rank + RANKS - 1) / RANKS);
     const unsigned columns = static_cast<unsigned>((args->n_out + EXPAND_THREADS - 1) / EXPAND_THREADS);
