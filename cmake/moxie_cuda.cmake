@@ -10,8 +10,8 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     endif()
     set(CMAKE_CUDA_COMPILER ${MOXIE_NVCC})
 endif()
-# Machine code for some generations; others run the PTX of sm_80, and devices that come later that of sm_120. A release has
-# machine code for all: -DMOXIE_CUDA_ARCHS=all. wgmma is sm_90a's alone.
+# Machine code for some generations, or for all with -DMOXIE_CUDA_ARCHS=all. sm_86 and sm_89 also run that of sm_80; sm_100
+# its PTX, and devices that come later that of sm_120. wgmma is sm_90a's alone.
 set(MOXIE_CUDA_ARCHS "some" CACHE STRING "generations with machine code: some (sm_80, sm_90a, sm_120) or all")
 set_property(CACHE MOXIE_CUDA_ARCHS PROPERTY STRINGS some all)
 if(MOXIE_CUDA_ARCHS STREQUAL "all")
@@ -21,8 +21,11 @@ elseif(MOXIE_CUDA_ARCHS STREQUAL "some")
 else()
     message(FATAL_ERROR "MOXIE_CUDA_ARCHS is ${MOXIE_CUDA_ARCHS}: choose some or all, or name them in MOXIE_CUDA_ARCHITECTURES")
 endif()
-set(MOXIE_CUDA_ARCHITECTURES "${archs}" CACHE STRING "of all kernels but those of one generation")
-set(CMAKE_CUDA_ARCHITECTURES ${MOXIE_CUDA_ARCHITECTURES})
+set(MOXIE_CUDA_ARCHITECTURES "" CACHE STRING "of all kernels but those of one generation; empty: by MOXIE_CUDA_ARCHS")
+if(MOXIE_CUDA_ARCHITECTURES)
+    set(archs ${MOXIE_CUDA_ARCHITECTURES})
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${archs})
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
@@ -33,7 +36,7 @@ function(moxie_cuda_target target)
     moxie_harden(${target})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                                  ${CUDAToolkit_INCLUDE_DIRS})
-    string(REPLACE ";" " " architectures "${MOXIE_CUDA_ARCHITECTURES}")
+    string(REPLACE ";" " " architectures "${CMAKE_CUDA_ARCHITECTURES}")
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE "MOX_CUDA_ARCHITECTURES=\"sm ${architectures}\"")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
                                                CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden)

@@ -75,7 +75,7 @@ MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *ou
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
 
-/* How a matrix product of a plan for a Hopper GPU is launched for one batch size. The arithmetic is the same for every
+/* How a fast matrix product of a plan for a GPU is launched for one batch size. The arithmetic is the same for every
  * launch. What changes is the tile: how many tokens of an expert a block multiplies at once, and how much shared memory
  * that leaves for the pipeline. */
 #define MOXIE_CUDA_MAX_WIDTHS 32

@@ -16,8 +16,8 @@ awk -F'[|,]' '/EXACT/ { n++; if (!($6 > 0 && $6 < $8 && $7 > 0 && $7 < $9 && $10
     "$tmp/out" || fail "errors and bounds do not fit together: $(cat "$tmp/out")"
 plain=$1/tests/libmoxie_cuda_plain.so
 if [ -e "$plain" ]; then
-    expect 0 "simple_int . EXACT . int8 x int8" env MOXIE_CUDA_LIBRARY="$plain" "$accuracy" "$1" cuda
+    expect 0 "sm80_w8a8_int8 . EXACT . int8 x int8" env MOXIE_CUDA_LIBRARY="$plain" "$accuracy" "$1" cuda
     cases=$(sed -n "/^cuda_cases=/,/'$/p" "$accuracy" | grep -c '|')
-    [ "$cases" -gt 10 ] && [ "$(grep -c "^| simple" "$tmp/out")" = "$cases" ] || fail "not every case of a GPU has a line: $(cat "$tmp/out")"
+    [ "$cases" -gt 10 ] && [ "$(grep -cE "^. (simple|sm80)_" "$tmp/out")" = "$cases" ] || fail "not every case of a GPU has a line: $(cat "$tmp/out")"
 fi
 finish

@@ -81,6 +81,8 @@ grep -qE "^w13 +sm90_dequant_glu +4096 +256 +8-16 +24-256 +1 +[0-9]+ x 2 +yes$" 
     fail "no launch of 4096 tokens: $(tail -15 "$tmp/out")"
 [ "$(grep -c "^w2 " "$tmp/out")" = 5 ] || fail "not five usual batch sizes: $(tail -15 "$tmp/out")"
 expect 0 '"tile_tokens": 32' "$moxie" explain --preset gpt-oss-120b --device sm_90 --tokens 512 --json
+expect 0 "sm80_dequant_glu" "$moxie" explain --preset gpt-oss-120b --device sm_90 --device-kernels sm80
+expect 2 'kernels of "sm80x"; it must be one of sm_80, .* without the underscore' "$moxie" explain --preset gpt-oss-120b --device sm_90:sm80x
 expect 0 "best pair of kernels in list order" "$moxie" explain --preset deepseek-v3 --device sm_90 --mode fast --tokens 1,64
 expect 2 "tokens takes a whole number from 1" "$moxie" explain --preset gpt-oss-120b --tokens 1,,2
 expect 2 "top_k|top-k|K" "$moxie" explain --experts 8 --top-k 9 --hidden 64 --intermediate 96

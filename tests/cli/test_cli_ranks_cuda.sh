@@ -21,6 +21,7 @@ same --ranks 1 --comm nccl
 same --ranks 4 --comm nccl
 same --ranks 3 --comm nccl --tokens-as replicated --ep-map round_robin
 same --ranks 4 --comm nccl --tokens-as scattered
+same --ranks 4 --comm nccl --device-kernels sm80
 same --ranks 4 --tp 2 --comm nccl
 same --ranks 2 --tp 2
 same --ranks 3 --comm nccl --exchange-capacity 4
@@ -34,6 +35,7 @@ expect 0 '"timed_as": "calls"' "$moxie" bench "$tmp/model" --backend cuda --rank
 
 # What is refused.
 expect 4 "CUDA device 4 was asked for; this machine has 4" "$moxie" run "$tmp/model" --backend cuda --ranks 5 --comm nccl
+expect 4 "CUDA device 4 was asked for" "$moxie" run "$tmp/model" --ranks 5 --comm nccl --device-kernels sm80
 expect 2 "goes with --ranks N" "$moxie" run "$tmp/model" --backend cuda --comm nccl
 expect 2 "comm mpi is for .moxie run" "$moxie" diff "$tmp/model" --comm mpi
 expect 4 "MOXIE_NCCL_LIBRARY is /nowhere" env MOXIE_NCCL_LIBRARY=/nowhere "$moxie" run "$tmp/model" --backend cuda --ranks 2 --comm nccl

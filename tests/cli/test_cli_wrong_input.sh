@@ -220,6 +220,7 @@ table <<'ROWS'
 2 ~ dtype .*"i8" ~ there is no ~ there are bf16, f16, f32 ~ explain $hand --dtype i8
 2 ~ GPU architecture "sm_70" ~ there is no ~ sm_80, sm_86 ~ explain $hand --device sm_70
 2 ~ --device ~ --backend cpu ~ leave one ~ explain $hand --device sm_90 --backend cpu
+2 ~ set of kernels "sm_80" ~ there is no ~ sm80, sm86 ~ explain $hand --device sm_90 --device-kernels sm_80
 4 ~ MOXIE_CUDA_LIBRARY is ~ cannot be opened ~ use backend cpu ~ MOXIE_CUDA_LIBRARY=$tmp/none explain $hand --backend cuda
 2 ~ a directory and --preset ~ "model" ~ leave ~ explain model --preset gpt-oss-20b
 2 ~ a checkpoint has sizes ~ --experts ~ leave ~ explain model --experts 8

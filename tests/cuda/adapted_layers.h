@@ -7,6 +7,7 @@
 #ifndef ADAPTED_LAYERS_H
 #define ADAPTED_LAYERS_H
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "test_adapted.h"
@@ -16,6 +17,7 @@ static inline moxie_options adapted_options(const test_adapted *a, moxie_mode mo
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.backend = MOXIE_BACKEND_CUDA;
     options.mode = mode;
+    options.device = getenv("MOXIE_TEST_DEVICE"); /* "0:sm80" */
     options.max_tokens = a->layer.args.tokens + 1;
     return options;
 }
@@ -62,8 +64,9 @@ static inline int adapted_check_layer(const test_layer_limits *limits, uint64_t 
     return split;
 }
 
-/* Layers for the simple kernels and for Hopper's, `configs` of each kind. `set_device`: chooses the table's device;
- * NULL: a GPU is what it is. Returns how many plans were split. */
+/* Layers for the simple kernels, for Hopper's and for those of every card, `configs` of each kind. `set_device`:
+ * chooses the table's device; NULL: a GPU is what it is, and a kind of layers comes once. Returns how many plans were
+ * split. */
 static inline int adapted_walk(int64_t configs, uint64_t first, int64_t largest, void (*set_device)(const char *preset))
 {
     const struct {
@@ -74,9 +77,12 @@ static inline int adapted_walk(int64_t configs, uint64_t first, int64_t largest,
                   { "sm_90", { .tokens = -1, .largest = largest, .decoded = true } },
                   { "sm_90", { .tokens = -1, .largest = largest, .decoded_acts = true } },
                   { "sm_90", { .tokens = -1, .largest = largest, .blocks = true } },
-                  { "sm_90", { .tokens = -1, .largest = largest, .to_fp8 = true } } };
+                  { "sm_90", { .tokens = -1, .largest = largest, .to_fp8 = true } },
+                  { "sm_80", { .tokens = -1, .largest = largest, .mma = true } },
+                  { "sm_80", { .tokens = -1, .largest = largest, .decoded = true } } };
+    const size_t count = sizeof kinds / sizeof kinds[0] - (set_device == NULL ? 2 : 0);
     int split = 0;
-    for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
+    for (size_t kind = 0; kind < count; kind++) {
         test_layer_limits limits = kinds[kind].limits;
         limits.plain_routing = limits.plain_acts = true;
         if (set_device != NULL)

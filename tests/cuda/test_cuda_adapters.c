@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_cuda_adapters.c - LoRA adapters on the cuda back end, on a launch table without a GPU (test_cuda_table.h).
- * Random layers for the simple kernels and for Hopper's:
+ * Random layers for the simple kernels, for Hopper's and for those of every card:
  *
  *     layers     every stage within its bound of the oracle; bytes of tokens depend on their own adapter alone, and
  *                are those of a layer without where they have none, also where that fuses the activation

@@ -17,6 +17,7 @@
 
 static const moxie_plan *running;
 static int compared;
+static int64_t zeroed[2]; /* words between blocks that W13's kernels zero, of routed and of shared experts */
 
 /* The chosen step of a product, -1: none. */
 static int32_t step_of(const moxie_plan *plan, const char *role)
@@ -51,6 +52,9 @@ static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stre
     assert_int_equal(said.chunks, product.gemm.chunks_per_stage);
     assert_int_equal(said.pairs, product.gemm.paired);
     assert_true(said.widths[said.n_widths - 1] >= said.tile_tokens);
+    if (args->projection == MOX_W13)
+        zeroed[args->ids == NULL] = product.list.state_words;
+    assert_true(mox_sm90_state_words(product.blocks, product.max_columns) <= zeroed[args->ids == NULL]);
     compared++;
     return MOXIE_OK;
 }
@@ -94,6 +98,61 @@ static void runs_launch_what_plans_say(void **state)
         run_one(41000 + (uint64_t)i, &limits);
     }
     assert_true(compared > 36);
+}
+
+/* One product of records with codes; one slot has all tokens. */
+static mox_sm90_product product_of(const mox_cuda_features *device, const moxie_dtype *elements, mox_projection which,
+                                   int32_t columns)
+{
+    const bool blocks = device->sm == 90; /* of FP8, whose scales then multiply sums */
+    static uint8_t memory[1];
+    mox_cuda_expert_gemm_args args = { .projection = which,
+                                       .slots = 1,
+                                       .max_pairs = columns,
+                                       .tokens = columns,
+                                       .decoded = true,
+                                       .mma_sync = device->sm != 90,
+                                       .shared_bytes = device->shared_bytes,
+                                       .multiprocessors = device->multiprocessors,
+                                       .hidden = 1024,
+                                       .intermediate = 1024,
+                                       .n_out = 1024,
+                                       .element_bits = 4,
+                                       .scratch = memory };
+    mox_sm90_product product;
+    args.weight.element = elements[which];
+    args.weight.scale = MOXIE_F8_E8M0;
+    for (int p = 0; p < 2; p++) {
+        args.elements[p] = elements[p];
+        args.block_scales[p] = blocks && elements[p] == MOXIE_F8_E4M3;
+    }
+    args.tiles = (mox_cuda_tiles) { .count = 8, .chunks = 16, .last_rows = 128, .scale_bytes = 256 };
+    mox_sm90_product_of(&args, &product);
+    return product;
+}
+
+/* Where W2 has more blocks than W13, the words between its blocks are zeroed, too: else a block would take those of the
+ * run before. */
+static void words_between_blocks_are_zeroed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device;
+        moxie_dtype elements[2];
+        int32_t columns;
+    } cases[] = { { "sm_90", { MOXIE_F8_E4M3, MOXIE_F4_E2M1 }, 64 },
+                  { "sm_86", { MOXIE_F4_E2M1, MOXIE_F8_E4M3 }, 32 } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mox_cuda_features device;
+        assert_true(mox_cuda_preset(cases[i].device, &device));
+        const mox_sm90_product w13 = product_of(&device, cases[i].elements, MOX_W13, cases[i].columns),
+                               w2 = product_of(&device, cases[i].elements, MOX_W2, cases[i].columns);
+        assert_int_equal(w13.max_columns, cases[i].columns);
+        assert_int_equal(w2.blocks, 2 * w13.blocks);
+        assert_true(mox_sm90_state_words(w2.blocks, w2.max_columns) <= w13.list.state_words);
+        assert_true(w13.list.state_words <=
+                    mox_sm90_state_words(device.multiprocessors, MOX_SM90_MAX_COLUMNS)); /* what there is */
+    }
 }
 
 /* ---- what is known ------------------------------------------------------------------------------------- */
@@ -209,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(runs_launch_what_plans_say, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test(words_between_blocks_are_zeroed),
         cmocka_unit_test(tiles_follow_tokens),
         cmocka_unit_test(tiles_follow_shared_memory),
         cmocka_unit_test(other_steps_have_none),

@@ -12,7 +12,7 @@ nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$nvcc" >/dev/null || { echo "skipped: nvcc is not installed"; exit 77; }
 ptxas=$(dirname "$nvcc")/ptxas
 command -v "$ptxas" >/dev/null || ptxas=ptxas
-max_instances=112 max_lines=150 # 78 without the products by mma.sync: 16 elements, narrow and wide tiles
+max_instances=120 max_lines=150 # 51 without the products: 18 elements by wgmma, 16 by mma.sync, narrow and wide tiles
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failures=0

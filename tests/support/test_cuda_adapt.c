@@ -93,7 +93,7 @@ moxie_status test_cuda_lora(const mox_lora_args *args, moxie_error *error)
 
 moxie_status test_cuda_glu_split(const mox_glu_args *args, moxie_error *error)
 {
-    return mox_cuda_glu_split_sm90_launch(args, NULL, error);
+    return mox_cuda_glu_split_launch(args, NULL, error);
 }
 
 #endif

@@ -530,7 +530,7 @@ int test_cuda_begin(void **state)
         table.family[i] = family##_enqueue;
 #include "cuda/cuda_families.def"
 #undef MOX_CUDA_LAUNCHER
-    table.glu[MOX_CUDA_AT_glu_split_sm90] = glu_split_enqueue;
+    table.glu[MOX_CUDA_AT_glu_split] = glu_split_enqueue;
     test_cuda_graph_fill(&table, record);
     test_cuda_rows_fill(&table, record);
     test_cuda_set_device("sm_80");

@@ -200,6 +200,7 @@ typedef struct cli_layer_options {
     int32_t mode, activations, threads;
     const char *isa, *device; /* the device, and behind a colon the set of kernels that it may run */
     const char *device_kernels;
+    bool any_device; /* device_kernels came without a device, and `device` says 0 */
     int64_t tokens;
     moxie_dtype dtype;        /* of the hidden states; NONE: the checkpoint's */
     bool round_results;       /* of experts, to the type of the hidden states */

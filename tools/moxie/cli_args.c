@@ -160,6 +160,7 @@ static void add_device_kernels(cli_layer_options *options)
     static char both[64];
     if (!options->device_kernels)
         return;
+    options->any_device = !options->device;
     snprintf(both, sizeof both, "%.31s:%.31s", options->device ? options->device : "0", options->device_kernels);
     options->device = both;
 }

@@ -194,7 +194,9 @@ moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_err
     const int32_t index = device ? (int32_t)strtol(device, NULL, 10) : 0;
     const moxie_status status = moxie_cuda_device_at(index, &found, error);
     *out = (cli_limits_of) { .kind = "gpu", .workers = found.multiprocessors, .device = device };
-    snprintf(out->name, sizeof out->name, "%s", cli_printable(found.name));
+    const char *kernels = device ? strchr(device, ':') : NULL; /* with these the limits may be lower */
+    snprintf(out->name, sizeof out->name, "%s%s%s", cli_printable(found.name), kernels ? ", kernels of " : "",
+             kernels ? kernels + 1 : "");
     snprintf(out->isa, sizeof out->isa, "sm_%d", (int)found.sm);
     return status;
 }

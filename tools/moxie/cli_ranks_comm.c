@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- what failed ----------------------------------------------------------------------------------- */
 
@@ -146,17 +147,27 @@ static const char *launched_number(void)
     return NULL;
 }
 
+/* The device of this rank's own number, with the kernels of --device-kernels. */
+static void name_own_device(cli_rank *r, const char *number)
+{
+    const char *kernels = r->all->layer->device_kernels;
+    if (number)
+        snprintf(r->device, sizeof r->device, "%.8s", number);
+    else
+        snprintf(r->device, sizeof r->device, "%d", r->rank);
+    if (kernels)
+        snprintf(r->device + strlen(r->device), sizeof r->device - strlen(r->device), ":%.8s", kernels);
+}
+
 moxie_status cli_rank_begin_nccl(cli_rank *r, moxie_error *error)
 {
     moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    const char *given = r->all->layer->device, *number = launched_number();
+    const char *given = r->all->layer->any_device ? NULL : r->all->layer->device;
     moxie_comm *comm = NULL;
     if (r->all->options.comm != CLI_COMM_NCCL || r->below) /* or it has one */
         return MOXIE_OK;
     if (!given)
-        snprintf(r->device, sizeof r->device, "%.8s", number ? number : "");
-    if (!given && !number)
-        snprintf(r->device, sizeof r->device, "%d", r->rank);
+        name_own_device(r, launched_number());
     nccl.over = r->comm;
     nccl.device = given ? given : r->device;
     const moxie_status status = moxie_comm_nccl_create(&nccl, NULL, &comm, error);

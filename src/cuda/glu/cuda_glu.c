@@ -8,7 +8,7 @@
 #include "cpu/glu/glu.h"
 #include "cuda/cuda_table.h"
 
-static bool admit_split_sm90(const moxie_activation *activation, bool as_fused, mox_rejection *why)
+static bool admit_split(const moxie_activation *activation, bool as_fused, mox_rejection *why)
 {
     if (!as_fused)
         return mox_reject(why, "", "is for products that fuse the activation in plans without adapters");

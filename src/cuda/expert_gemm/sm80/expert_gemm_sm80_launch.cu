@@ -26,7 +26,9 @@ int mox_sm80_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const uint32_t shared = mox_sm80_make_ring(element, &ringed);
     if (kernel == nullptr || ringed.stages < 2) /* one is filled while another is read */
         return cudaErrorInvalidValue;
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    /* As much as there is, always: another thread may set it before this thread's launch. */
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)args->shared_bytes);
     if (error != cudaSuccess)
         return error;
     mox_device_attributes attributes;

@@ -28,7 +28,9 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const uint32_t shared = mox_sm90_make_ring(element, &ringed);
     if (ringed.stages < 2) /* a consumer holds one stage while it waits for the next */
         return cudaErrorInvalidValue;
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    /* As much as there is, always: another thread may set it before this thread's launch. */
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   (int)(MOX_SM90_SHARED - MOX_SM90_RESERVED));
     if (error != cudaSuccess)
         return error;
     mox_device_attributes attributes;

@@ -9,7 +9,7 @@
  * rows: a product has `tiles` row tiles of 128 rows. A *job* is one row tile times one token tile, over all of K. Jobs
  * are ordered by slot, then row tile, then token tile: jobs that run at the same time share weights and tokens in L2.
  *
- *     work list (expert_gemm_sm90_list.cu)      entry | slot, first pair, tokens, ... |  one for every slot with tokens
+ *     work list (expert_gemm_list.cu)           entry | slot, first pair, tokens, ... |  one for every slot with tokens
  *
  * With few pairs every block computes the list from the routing (sm90_inline_routing.cuh), and fetches weights at once.
  *

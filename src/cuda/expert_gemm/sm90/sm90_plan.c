@@ -324,6 +324,24 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     p->gemm.a_factor = g->to_factor;
 }
 
+/* Blocks of a multiprocessor that the other product may have where this one has fewer. */
+static int32_t most_blocks_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
+{
+    const bool alike =
+        a->elements[0] == a->elements[1] && (a->block_scales[0] != 0) == (a->block_scales[1] != 0); /* so are blocks */
+    if (a->mma_sync)
+        return MOX_SM80_BLOCKS;
+    return a->decoded && !alike && p->max_columns <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? 2 : 1;
+}
+
+/* The list, or W13's gather, zeroes the words of both products. A word that a run before left would be taken for this
+ * run's. */
+static int64_t state_words_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
+{
+    const int32_t most = a->multiprocessors * most_blocks_of(a, p);
+    return mox_sm90_state_words(p->blocks > most ? p->blocks : most, p->max_columns);
+}
+
 static void fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_product *p)
 {
     uint8_t *scratch = (uint8_t *)a->scratch;
@@ -335,7 +353,7 @@ static void fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     p->list.octets = (mox_sm90_octet *)(void *)(scratch + space->octets);
     p->list.octet_count = space->octet_count;
     p->list.state = p->gemm.state;
-    p->list.state_words = mox_sm90_state_words(p->blocks, p->max_columns);
+    p->list.state_words = state_words_of(a, p);
     p->list.multiprocessors = a->multiprocessors;
 }
 
