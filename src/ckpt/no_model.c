@@ -59,9 +59,12 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 
 /* ---- formats that are not supported ---------------------------------------------------------------- */
 
-/* A file with that name that does not begin so: a GGUF file would have been opened. */
+/* A file with that name that does not begin so, or cannot be read: a GGUF file would have been opened. */
 static moxie_status is_no_gguf(const char *path, moxie_error *error)
 {
+    mox_file file = { 0 };
+    MOX_TRY(mox_file_open(path, false, UINT64_MAX, &file, error));
+    mox_file_close(&file);
     return mox_fail_file(
         MOXIE_ERR_FORMAT, error, path, 0,
         "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "

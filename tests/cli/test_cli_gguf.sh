@@ -54,6 +54,8 @@ if python3 -c 'import gguf, numpy; gguf.quants.dequantize' 2>/dev/null; then
     PYTHONDONTWRITEBYTECODE=1 python3 -W ignore tests/python/gguf_models.py "$moxie" "$tmp/models" || fail "models of gguf-py"
     expect 0 "gate and up are of different types" "$moxie" inspect "$tmp/models/llama.gguf"
     expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/models/llama.gguf" --deep
+    expect 0 "unused.weight.*q8_k" "$moxie" lint "$tmp/models/olmoe.gguf" --deep
+    expect 0 "0 errors, 1 warning, 0 notes; 1 MoE layer, 6 tensors" "$moxie" lint "$tmp/models/olmoe.gguf" --deep
 elif [ "$failures" = 0 ]; then
     echo "skipped: models that gguf-py writes need the Python packages gguf and numpy; the rest passed"
     exit 77
