@@ -300,6 +300,7 @@ static void test_routing_without_keys(void **state)
     check_routing("kimi-linear", json_pack("{s:i}", "expert_gating_func", 2), MOXIE_SCORE_SIGMOID, true);
     check_routing("mimo2", json_object(), MOXIE_SCORE_SIGMOID, true);
     check_routing("step35", json_object(), MOXIE_SCORE_SIGMOID, false);
+    check_routing("mistral4", json_object(), MOXIE_SCORE_SOFTMAX, false);
     check_routing("deepseek2", json_pack("{s:i}", "block_count", 27), MOXIE_SCORE_SOFTMAX, false);
     check_routing("deepseek2", json_pack("{s:i,s:i}", "block_count", 47, "vocab_size", 102400), MOXIE_SCORE_SOFTMAX,
                   false);
