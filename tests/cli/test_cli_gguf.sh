@@ -17,7 +17,9 @@ expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens
 expect 0 "^right: the worst error" "$moxie" diff $small --a ref --b ref --tokens 1
 expect 0 "GB/s" "$moxie" bench $small --tokens 1,4
 expect 4 "not prepared for other engines" "$moxie" prepare $small --layout marlin-gptq -o "$tmp/prepared"
-[ ! -e "$tmp/prepared" ] || fail "a refused preparation left something"
+expect 4 "not prepared for other engines" "$moxie" prepare $small --list
+expect 4 "not written: merge into the model's release" "$moxie" bake $small --adapter "x=$tmp/x" -o "$tmp/prepared"
+[ ! -e "$tmp/prepared" ] || fail "a refused command left something"
 
 # Any part of a split model opens all of it.
 expect 0 "output rms" "$moxie" run $small --tokens 5 -o "$tmp/whole.safetensors"
