@@ -142,22 +142,40 @@ static bool fill_config(const json_t *metadata, const architecture *arch, json_t
     return fine && copy_others(metadata, arch, config);
 }
 
-/* What is a list a layer, a text, or not finite would otherwise be taken for absent. */
+static bool is_limit(const json_t *value)
+{
+    bool fine = json_is_number(value) || json_is_array(value);
+    for (size_t i = 0; fine && i < json_array_size(value); i++)
+        fine = json_is_number(json_array_get(value, i));
+    return fine;
+}
+
+/* What has another type, or is not finite, would otherwise be taken for absent. */
 static moxie_status check_types(const json_t *metadata, const architecture *arch, const char *file, moxie_error *error)
 {
-    static const char *const integers[] = { "expert_count", "expert_used_count", "expert_gating_func",
-                                            "expert_group_count", "expert_group_used_count" };
-    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        const json_t *value = value_of(metadata, arch, integers[i]);
-        if (value && !json_is_integer(value))
+    enum { INTEGER, NUMBER, TRUTH, LIMIT };
+    static const char *const expected[] = { "one integer for all layers", "one finite number for all layers",
+                                            "true or false", "a number, or a list of numbers" };
+    static const struct {
+        const char *key;
+        int type;
+    } keys[] = {
+        { "expert_count", INTEGER },       { "expert_used_count", INTEGER },       { "expert_gating_func", INTEGER },
+        { "expert_group_count", INTEGER }, { "expert_group_used_count", INTEGER }, { "expert_weights_scale", NUMBER },
+        { "expert_weights_norm", TRUTH },  { "swiglu_clamp_exp", LIMIT },          { "swiglu_clamp_shexp", LIMIT }
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *value = value_of(metadata, arch, keys[i].key);
+        const int type = keys[i].type;
+        const bool fine = type == INTEGER  ? json_is_integer(value)
+                          : type == NUMBER ? json_is_number(value)
+                          : type == TRUTH  ? json_is_boolean(value)
+                                           : is_limit(value);
+        if (value && !fine)
             return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
-                                 "%s.%s is no single integer; one for all layers is what is supported", arch->name,
-                                 integers[i]);
+                                 "%s.%s is something else than %s; only that is supported: convert the model again",
+                                 arch->name, keys[i].key, expected[type]);
     }
-    const json_t *scale = value_of(metadata, arch, "expert_weights_scale");
-    if (scale && !json_is_number(scale))
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
-                             "%s.expert_weights_scale is no finite number: convert the model again", arch->name);
     return MOXIE_OK;
 }
 
