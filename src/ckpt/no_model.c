@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt/gguf/gguf_header.h"
 #include "ckpt/safetensors/file.h"
 
 enum { PATH = 4096, MAX_ESCAPED = 300 };
@@ -59,9 +60,16 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 
 /* ---- formats that are not supported ---------------------------------------------------------------- */
 
-/* A file with that name that does not begin so: a GGUF file would have been opened. */
+/* A file with that name that does not begin so, or cannot be read; or one that was taken for a directory. */
 static moxie_status is_no_gguf(const char *path, moxie_error *error)
 {
+    mox_file file = { 0 };
+    MOX_TRY(mox_file_open(path, false, UINT64_MAX, &file, error));
+    const bool is = mox_is_gguf(file.data, file.size);
+    mox_file_close(&file);
+    if (is)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1,
+                             "a GGUF file has no config.json to read alone: open it as a model");
     return mox_fail_file(
         MOXIE_ERR_FORMAT, error, path, 0,
         "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "

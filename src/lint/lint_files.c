@@ -97,7 +97,8 @@ static void enter(mox_lint *lint, int32_t file, const mox_file_tensor *tensor)
     int64_t other = -1;
     if (tensor->unusable) {
         mox_lint_report(lint->report, MOX_LINT_UNUSABLE, where, "%s: %s", tensor->file_dtype, tensor->unusable);
-        return;
+        if (!lint->gguf) /* whose model has it, too, and the same numbers */
+            return;
     }
     if (mox_name_map_put(&lint->names, tensor->name, lint->n_tensors, &other, NULL) != MOXIE_OK) {
         no_memory(lint);
@@ -292,5 +293,7 @@ mox_lint_where mox_lint_at(const mox_lint *lint, int64_t layer, const mox_file_t
 
 void mox_lint_drop(const mox_lint *lint, const mox_file_tensor *tensor, const void *data, uint64_t bytes)
 {
-    mox_tensor_set_drop(lint->shards[lint->files[mox_lint_number(lint, tensor)]].set, data, bytes);
+    const mox_tensor_set *mapped =
+        lint->gguf ? lint->model->set : lint->shards[lint->files[mox_lint_number(lint, tensor)]].set;
+    mox_tensor_set_drop(mapped, data, bytes);
 }

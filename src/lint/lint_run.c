@@ -8,6 +8,18 @@
 
 #include "lint/lint_layer.h"
 
+/* A GGUF file is opened twice. */
+static bool is_same(const mox_lint *lint, moxie_error *error)
+{
+    const mox_tensor_set *set = lint->model->set;
+    bool same = mox_tensor_set_count(set) == lint->n_tensors;
+    for (int64_t i = 0; same && i < lint->n_tensors; i++)
+        same = strcmp(mox_tensor_set_at(set, i)->name, lint->tensors[i].name) == 0;
+    if (!same)
+        mox_fail_file(MOXIE_ERR_IO, error, lint->dir, -1, "its tensors changed while it was read: try again");
+    return same;
+}
+
 /* Opens the model on the tensors of the files that could be opened. */
 static bool open_model(mox_lint *lint)
 {
@@ -18,8 +30,9 @@ static bool open_model(mox_lint *lint)
         options.n_tensors = lint->n_tensors;
     }
     options.allow_unread = 1; /* they are listed, not refused */
-    if (mox_model_open(lint->dir, &options, &lint->model, &error) == MOXIE_OK)
+    if (mox_model_open(lint->dir, &options, &lint->model, &error) == MOXIE_OK && is_same(lint, &error))
         return true;
+    mox_model_close(lint->model);
     lint->model = NULL;
     mox_lint_unreadable(lint->report, MOX_LINT_MODEL_REFUSED, &error);
     return false;

@@ -8,6 +8,7 @@
 #include "test_support.h"
 
 #include "ckpt/formats/part.h"
+#include "ckpt/gguf/gguf_family.h"
 #include "ckpt/gguf/gguf_formats.h"
 #include "ckpt/gguf/gguf_header.h"
 #include "ckpt/gguf/gguf_split.h"
@@ -120,7 +121,7 @@ static void check_right(const spec *s)
     assert_true(json_is_true(json_object_get(metadata, "a.truth")));
     assert_int_equal(json_integer_value(json_array_get(json_object_get(metadata, "a.list"), 0)), -7);
     assert_true(json_real_value(json_object_get(metadata, "a.real")) == 1.5);
-    assert_null(json_object_get(metadata, "a.words"));
+    assert_true(json_is_null(json_object_get(metadata, "a.words")));
     json_decref(metadata);
     mox_tensor_list_free(&list);
 }
@@ -248,8 +249,114 @@ static void test_parts(void **state)
     assert_int_equal(mox_gguf_split_check(second, "x", 1, 2, &error), MOXIE_ERR_MISMATCH);
     json_object_set_new(second, "split.count", json_integer(-1));
     assert_int_equal(mox_gguf_split_count(second, "x", &count, &error), MOXIE_ERR_FORMAT);
+    json_object_set_new(second, "split.count", json_string("3"));
+    assert_int_equal(mox_gguf_split_count(second, "x", &count, &error), MOXIE_ERR_FORMAT);
     json_decref(second);
     json_decref(none);
+    mox_arena_free(&arena);
+}
+
+/* ---- metadata and architectures ---------------------------------------------------------------------- */
+
+/* The family of an architecture with 8 experts, 2 of them chosen, and more keys: `format`, ... as of json_pack(). Takes
+ * `more`. */
+static moxie_status family_of(const char *arch, json_t *more, mox_arena *arena, json_t **config,
+                              const mox_family **family, moxie_error *error)
+{
+    const char *name, *key;
+    char full[128];
+    json_t *metadata = json_pack("{s:s}", "general.architecture", arch), *value;
+    assert_non_null(more);
+    json_object_foreach(more, key, value)
+    {
+        snprintf(full, sizeof full, "%s.%s", arch, key);
+        json_object_set(metadata, full, value);
+    }
+    *error = (moxie_error) { 0 };
+    const moxie_status status = mox_gguf_family(metadata, "x.gguf", arena, config, family, &name, error);
+    json_decref(metadata);
+    json_decref(more);
+    return status;
+}
+
+static void check_routing(const char *arch, json_t *more, moxie_score score, bool norm)
+{
+    mox_arena arena = { 0 };
+    json_t *config = NULL;
+    const mox_family *family = NULL;
+    moxie_error error;
+    json_object_set_new(more, "expert_count", json_integer(8));
+    assert_ok(family_of(arch, more, &arena, &config, &family, &error), &error);
+    assert_int_equal(family->route.score, score);
+    assert_int_equal(family->always_norm, norm);
+    json_decref(config);
+    mox_arena_free(&arena);
+}
+
+/* Where converters write no key, llama.cpp's code says it. */
+static void test_routing_without_keys(void **state)
+{
+    (void)state;
+    check_routing("kimi-linear", json_pack("{s:i}", "expert_gating_func", 2), MOXIE_SCORE_SIGMOID, true);
+    check_routing("mimo2", json_object(), MOXIE_SCORE_SIGMOID, true);
+    check_routing("step35", json_object(), MOXIE_SCORE_SIGMOID, false);
+    check_routing("mistral4", json_object(), MOXIE_SCORE_SOFTMAX, false);
+    check_routing("deepseek2", json_pack("{s:i}", "block_count", 27), MOXIE_SCORE_SOFTMAX, false);
+    check_routing("deepseek2", json_pack("{s:i,s:i}", "block_count", 47, "vocab_size", 102400), MOXIE_SCORE_SOFTMAX,
+                  false);
+    check_routing("deepseek2", json_pack("{s:i,s:i}", "block_count", 47, "vocab_size", 154880), MOXIE_SCORE_SIGMOID,
+                  false);
+    check_routing("deepseek2",
+                  json_pack("{s:i,s:i,s:i}", "block_count", 48, "vocab_size", 154880, "expert_gating_func", 1),
+                  MOXIE_SCORE_SOFTMAX, false);
+}
+
+static void check_refused(json_t *more, const char *says)
+{
+    mox_arena arena = { 0 };
+    json_t *config = NULL;
+    const mox_family *family = NULL;
+    moxie_error error;
+    assert_int_not_equal(family_of("glm4moe", more, &arena, &config, &family, &error), MOXIE_OK);
+    if (!strstr(error.text, says))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, says);
+    assert_null(config);
+    mox_arena_free(&arena);
+}
+
+/* A value of another type is not taken for an absent one. */
+static void test_types(void **state)
+{
+    (void)state;
+    check_refused(json_pack("{s:i,s:s}", "expert_count", 8, "expert_gating_func", "sigmoid"), "than one integer");
+    check_refused(json_pack("{s:i,s:n}", "expert_count", 8, "expert_gating_func"), "gating_func is something else");
+    check_refused(json_pack("{s:i,s:[i,i]}", "expert_count", 8, "expert_group_count", 2, 2), "group_count is");
+    check_refused(json_pack("{s:i,s:n}", "expert_count", 8, "expert_weights_scale"), "than one finite number");
+    check_refused(json_pack("{s:i,s:i}", "expert_count", 8, "expert_weights_norm", 1), "than true or false");
+    check_refused(json_pack("{s:i,s:[f,n]}", "expert_count", 8, "swiglu_clamp_exp", 7.0), "a list of numbers");
+    check_refused(json_pack("{s:i,s:n}", "expert_count", 8, "swiglu_clamp_shexp"), "a list of numbers");
+    check_refused(json_pack("{s:[i,i]}", "expert_count", 8, 8), "expert_count is something else");
+    check_refused(json_pack("{s:i,s:i}", "expert_count", 8, "expert_gating_func", 5), "gating_func is 5");
+}
+
+/* Keys that nothing reads reach the configuration, where they are looked for. */
+static void test_other_keys(void **state)
+{
+    (void)state;
+    mox_arena arena = { 0 };
+    json_t *config = NULL;
+    const mox_family *family = NULL;
+    moxie_error error;
+    json_t *more = json_pack("{s:i,s:b,s:f,s:i,s:s}", "expert_count", 8, "expert_weights_norm", 1, "swiglu_clamp_exp",
+                             7.0, "embedding_length", 64, "hidden_activation", "gelu");
+    assert_ok(family_of("qwen3moe", json_incref(more), &arena, &config, &family, &error), &error);
+    assert_non_null(json_object_get(config, "swiglu_clamp_exp"));
+    assert_non_null(json_object_get(config, "hidden_activation"));
+    assert_null(json_object_get(config, "expert_weights_norm"));
+    json_decref(config);
+    assert_ok(family_of("olmoe", more, &arena, &config, &family, &error), &error);
+    assert_non_null(json_object_get(config, "expert_weights_norm"));
+    json_decref(config);
     mox_arena_free(&arena);
 }
 
@@ -323,8 +430,15 @@ static void test_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right),  cmocka_unit_test(test_wrong), cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_damage), cmocka_unit_test(test_parts), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_right),
+        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_routing_without_keys),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_other_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

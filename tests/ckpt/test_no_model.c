@@ -136,11 +136,24 @@ static void weights_of_other_formats(void **state)
     }
 }
 
+/* A GGUF file has no config.json that could be read alone, and is not called damaged. */
+static void config_of_a_gguf_file(void **state)
+{
+    (void)state;
+    moxie_error error = { 0 };
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    assert_int_equal(moxie_config_layer("tests/golden/gguf/small.gguf", 0, "bf16", &config, &error),
+                     MOXIE_ERR_UNSUPPORTED);
+    if (!strstr(error.text, "no config.json"))
+        fail_msg("\"%s\"", error.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_path_is_told_what_it_is),
         cmocka_unit_test(weights_of_other_formats),
+        cmocka_unit_test(config_of_a_gguf_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

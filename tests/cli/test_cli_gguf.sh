@@ -17,7 +17,9 @@ expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens
 expect 0 "^right: the worst error" "$moxie" diff $small --a ref --b ref --tokens 1
 expect 0 "GB/s" "$moxie" bench $small --tokens 1,4
 expect 4 "not prepared for other engines" "$moxie" prepare $small --layout marlin-gptq -o "$tmp/prepared"
-[ ! -e "$tmp/prepared" ] || fail "a refused preparation left something"
+expect 4 "not prepared for other engines" "$moxie" prepare $small --list
+expect 4 "not written: merge into the model's release" "$moxie" bake $small --adapter "x=$tmp/x" -o "$tmp/prepared"
+[ ! -e "$tmp/prepared" ] || fail "a refused command left something"
 
 # Any part of a split model opens all of it.
 expect 0 "output rms" "$moxie" run $small --tokens 5 -o "$tmp/whole.safetensors"
@@ -54,6 +56,8 @@ if python3 -c 'import gguf, numpy; gguf.quants.dequantize' 2>/dev/null; then
     PYTHONDONTWRITEBYTECODE=1 python3 -W ignore tests/python/gguf_models.py "$moxie" "$tmp/models" || fail "models of gguf-py"
     expect 0 "gate and up are of different types" "$moxie" inspect "$tmp/models/llama.gguf"
     expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/models/llama.gguf" --deep
+    expect 0 "unused.weight.*q8_k" "$moxie" lint "$tmp/models/olmoe.gguf" --deep
+    expect 0 "0 errors, 1 warning, 0 notes; 1 MoE layer, 6 tensors" "$moxie" lint "$tmp/models/olmoe.gguf" --deep
 elif [ "$failures" = 0 ]; then
     echo "skipped: models that gguf-py writes need the Python packages gguf and numpy; the rest passed"
     exit 77

@@ -66,6 +66,8 @@ moxie_status bake_open(bake *b, moxie_error *error)
     b->at = -1;
     moxie_status status = moxie_model_open(b->dir, &options, &b->model, error);
     if (status == MOXIE_OK)
+        status = cli_refuse_gguf(b->model, b->dir, "GGUF files are not written: merge into", error);
+    if (status == MOXIE_OK)
         status = find_layers(b, error);
     for (int32_t i = 0; i < b->adapters->count && status == MOXIE_OK; i++) {
         status = moxie_adapter_files_open(b->adapters->item[i].dir, &b->adapters->item[i].files, error);

@@ -224,6 +224,8 @@ typedef struct cli_layer {
 
 /* Opens the model and one layer's views; no kernel is chosen yet. cli_layer_close() in any case. */
 moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
+/* Refuses a model that was read from a GGUF file; `what` ends before "the model's release in safetensors". */
+moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const char *what, moxie_error *error);
 /* Prepares the records and the plan of an opened layer. */
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error);
 void cli_layer_close(cli_layer *layer);

@@ -4,6 +4,8 @@
  */
 #include "cli.h"
 
+#include <string.h>
+
 enum { OPT_ALLOW_UNREAD = 1024 };
 
 typedef struct arguments {
@@ -96,10 +98,10 @@ static void print_summary(const char *dir, const moxie_model *model, const moxie
            cli_bytes(bytes, info->tensor_bytes), CLI_COUNT(info->n_files, "file"));
     for (int64_t i = 0; i < info->n_warnings; i++)
         fprintf(stderr, "moxie inspect: warning: %s\n", cli_printable(moxie_model_warning(model, i)));
+    const char *where = strcmp(info->quant_method, "gguf") == 0 ? "metadata" : "config.json";
     for (int64_t i = 0; i < info->n_unread_keys; i++)
-        fprintf(stderr,
-                "moxie inspect: warning: config.json: %s is not read; results can be wrong if it changes the layer\n",
-                cli_printable(moxie_model_unread_key(model, i)));
+        fprintf(stderr, "moxie inspect: warning: %s: %s is not read; results can be wrong if it changes the layer\n",
+                where, cli_printable(moxie_model_unread_key(model, i)));
 }
 
 static void print_json(const moxie_model *model, const moxie_model_info *info, json_t *layers)

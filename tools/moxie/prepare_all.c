@@ -10,7 +10,6 @@
 #include "prepare.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Lists the model's MoE layers within the range and plans each once, so that a rejection comes before any work. */
 static moxie_status plan_layers(const prepare_options *options, const moxie_model *model, prepare_how *how,
@@ -46,16 +45,6 @@ static moxie_status plan_layers(const prepare_options *options, const moxie_mode
         moxie_model_layer_free(loaded);
     }
     return status;
-}
-
-static moxie_status refuse_gguf(const prepare_options *options, const moxie_model *model, moxie_error *error)
-{
-    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
-    moxie_model_get_info(model, &info, NULL);
-    if (strcmp(info.quant_method, "gguf") != 0)
-        return MOXIE_OK;
-    return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
-                     "GGUF files are run, not prepared for other engines: prepare the model's release in safetensors");
 }
 
 static moxie_status make_layers(const prepare_options *options, const prepare_how *how, const moxie_model *model,
@@ -94,7 +83,8 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
     if (status == MOXIE_OK)
         status = moxie_model_open(options->dir, &model_options, &model, error);
     if (status == MOXIE_OK)
-        status = refuse_gguf(options, model, error);
+        status =
+            cli_refuse_gguf(model, options->dir, "GGUF files are run, not prepared for other engines: prepare", error);
     if (status == MOXIE_OK)
         status = prepare_configs_symmetric(options->dir, &how, error);
     if (status == MOXIE_OK)

@@ -82,9 +82,12 @@ static moxie_status open_subject(const prepare_options *options, subject *s, mox
     model_options.experts_only = 1;
     model_options.allow_unread = options->allow_unread;
     *s = (subject) { .options = options, .how = options->how };
-    moxie_status status = prepare_configs_symmetric(options->dir, &s->how, error);
+    moxie_status status = moxie_model_open(options->dir, &model_options, &s->model, error);
     if (status == MOXIE_OK)
-        status = moxie_model_open(options->dir, &model_options, &s->model, error);
+        status = cli_refuse_gguf(s->model, options->dir, "GGUF files are run, not prepared for other engines: prepare",
+                                 error);
+    if (status == MOXIE_OK)
+        status = prepare_configs_symmetric(options->dir, &s->how, error);
     if (status == MOXIE_OK)
         status = moxie_model_describe_layer(s->model, 0, &info, error);
     if (status != MOXIE_OK)

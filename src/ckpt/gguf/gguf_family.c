@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHARED_GATE = 1, UNGATED = 2, ON_INPUT = 4, BIASES = 8, LIMITS = 16 };
+enum { SHARED_GATE = 1, UNGATED = 2, ON_INPUT = 4, BIASES = 8, LIMITS = 16, MAY_BE_GLM = 32, EARLY_ROUTER = 64 };
 typedef enum norm_rule { NORM_ALWAYS, NORM_NEVER, NORM_KEY } norm_rule;
 enum { GATING_SOFTMAX = 1, GATING_SIGMOID, GATING_SOFTMAX_CHOSEN, GATING_SQRTSOFTPLUS };
 
@@ -85,6 +85,39 @@ static bool above(const json_t *metadata, const architecture *arch, const char *
     return json_number_value(value_of(metadata, arch, key)) > least;
 }
 
+/* Keys that fill_config() and read_gating() know, and the norm where the architecture says the same. */
+static bool is_known(const architecture *arch, const char *key, const json_t *value)
+{
+    static const char *const known[] = { "expert_count",        "expert_used_count",  "expert_feed_forward_length",
+                                         "expert_gating_func",  "expert_group_count", "expert_group_used_count",
+                                         "expert_weights_scale" };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(known[i], key) == 0)
+            return true;
+    return strcmp(key, "expert_weights_norm") == 0 && arch->norm == (json_is_true(value) ? NORM_ALWAYS : NORM_NEVER);
+}
+
+/* Copies the other keys of experts, so that those that nothing reads are found like those of a config.json. */
+static bool copy_others(const json_t *metadata, const architecture *arch, json_t *config)
+{
+    static const char *const words[] = { "expert", "moe_", "swiglu_", "router_", "hidden_act" };
+    const size_t length = strlen(arch->name);
+    const char *full;
+    json_t *value;
+    bool fine = true;
+    json_object_foreach((json_t *)(uintptr_t)metadata, full, value)
+    {
+        const char *key = full + length + 1;
+        if (strncmp(full, arch->name, length) != 0 || full[length] != '.' || is_known(arch, key, value) ||
+            json_object_get(config, key))
+            continue;
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            if (strncmp(key, words[i], strlen(words[i])) == 0)
+                fine = fine && put(config, key, json_deep_copy(value));
+    }
+    return fine;
+}
+
 static bool fill_config(const json_t *metadata, const architecture *arch, json_t *config)
 {
     const bool has_width = value_of(metadata, arch, "expert_feed_forward_length") != NULL;
@@ -98,7 +131,7 @@ static bool fill_config(const json_t *metadata, const architecture *arch, json_t
     if (arch->norm == NORM_KEY)
         fine = fine && copy(metadata, arch, "expert_weights_norm", "expert_weights_norm", config);
     /* A factor of 0 stands for none. */
-    if (above(metadata, arch, "expert_weights_scale", 0))
+    if (json_number_value(value_of(metadata, arch, "expert_weights_scale")) != 0)
         fine = fine && copy(metadata, arch, "expert_weights_scale", "expert_weights_scale", config);
     if (above(metadata, arch, "expert_group_count", 1))
         fine = fine && copy(metadata, arch, "expert_group_count", "n_group", config) &&
@@ -106,17 +139,63 @@ static bool fill_config(const json_t *metadata, const architecture *arch, json_t
     if (arch->flags & LIMITS)
         fine = fine && copy(metadata, arch, "swiglu_clamp_exp", "swiglu_clamp_exp", config) &&
                copy(metadata, arch, "swiglu_clamp_shexp", "swiglu_clamp_shexp", config);
+    return fine && copy_others(metadata, arch, config);
+}
+
+static bool is_limit(const json_t *value)
+{
+    bool fine = json_is_number(value) || json_is_array(value);
+    for (size_t i = 0; fine && i < json_array_size(value); i++)
+        fine = json_is_number(json_array_get(value, i));
     return fine;
 }
 
+/* What has another type, or is not finite, would otherwise be taken for absent. */
+static moxie_status check_types(const json_t *metadata, const architecture *arch, const char *file, moxie_error *error)
+{
+    enum { INTEGER, NUMBER, TRUTH, LIMIT };
+    static const char *const expected[] = { "one integer for all layers", "one finite number for all layers",
+                                            "true or false", "a number, or a list of numbers" };
+    static const struct {
+        const char *key;
+        int type;
+    } keys[] = {
+        { "expert_count", INTEGER },       { "expert_used_count", INTEGER },       { "expert_gating_func", INTEGER },
+        { "expert_group_count", INTEGER }, { "expert_group_used_count", INTEGER }, { "expert_weights_scale", NUMBER },
+        { "expert_weights_norm", TRUTH },  { "swiglu_clamp_exp", LIMIT },          { "swiglu_clamp_shexp", LIMIT }
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *value = value_of(metadata, arch, keys[i].key);
+        const int type = keys[i].type;
+        const bool fine = type == INTEGER  ? json_is_integer(value)
+                          : type == NUMBER ? json_is_number(value)
+                          : type == TRUTH  ? json_is_boolean(value)
+                                           : is_limit(value);
+        if (value && !fine)
+            return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
+                                 "%s.%s is something else than %s; only that is supported: convert the model again",
+                                 arch->name, keys[i].key, expected[type]);
+    }
+    return MOXIE_OK;
+}
+
 /* ---- the family ------------------------------------------------------------------------------------- */
+
+/* Early files of GLM-4.7-Flash do not say that its experts are scored by a sigmoid. llama.cpp knows them, too, by the
+ * number of layers (one more with the draft layer) and the size of the vocabulary. */
+static bool is_glm(const json_t *metadata, const architecture *arch)
+{
+    const json_int_t layers = json_integer_value(value_of(metadata, arch, "block_count"));
+    return (arch->flags & MAY_BE_GLM) && (layers == 47 || layers == 48) &&
+           json_integer_value(value_of(metadata, arch, "vocab_size")) == 154880;
+}
 
 static moxie_status read_gating(const json_t *metadata, const architecture *arch, const char *file, int *out,
                                 moxie_error *error)
 {
     const json_t *value = value_of(metadata, arch, "expert_gating_func");
     const json_int_t gating = json_integer_value(value);
-    *out = arch->gating;
+    *out = is_glm(metadata, arch) ? GATING_SIGMOID : arch->gating;
     if (!value || gating == 0) {
         if (arch->gating == 0)
             return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
@@ -196,6 +275,9 @@ static void fill_family(const architecture *arch, int gating, mox_family *f)
                         .activation = arch->activation,
                         .route = routing_of(arch, gating) };
     fill_names(arch, f);
+    if (arch->flags & EARLY_ROUTER)
+        f->outside = "the router reads the residual stream from before the attention and its norm (router_hidden), the "
+                     "experts read it after ffn_norm (hidden)";
     if (arch->flags & LIMITS) {
         f->key_limits = "swiglu_clamp_exp";
         f->key_limits_shared = "swiglu_clamp_shexp";
@@ -229,6 +311,7 @@ moxie_status mox_gguf_family(const json_t *metadata, const char *file, mox_arena
     const architecture *arch;
     int gating;
     MOX_TRY(find_architecture(metadata, file, &arch, error));
+    MOX_TRY(check_types(metadata, arch, file, error));
     if (!above(metadata, arch, "expert_count", 0))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
                              "%s.expert_count is missing or 0: the model is no mixture of experts", arch->name);

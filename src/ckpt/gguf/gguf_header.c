@@ -40,7 +40,7 @@ bool mox_is_gguf_file(const char *path)
 enum { U8, I8, U16, I16, U32, I32, F32, BOOLEAN, STRING, ARRAY, U64, I64, F64, VALUE_TYPES };
 static const int value_bytes[VALUE_TYPES] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
-/* NULL when out of memory. Numbers that JSON cannot hold become null: readers miss them when they look. */
+/* NULL when out of memory. Numbers that JSON cannot hold become null. */
 static json_t *number(int type, uint64_t bits)
 {
     float narrow;
@@ -88,14 +88,18 @@ static moxie_status read_array(mox_gguf_cursor *c, const char *key, json_t **out
     if (type >= VALUE_TYPES || type == ARRAY)
         return MOX_GGUF_FAIL(c, MOXIE_ERR_FORMAT, "\"%s\" is an array of type %llu, expected 0 to %d and no array",
                              escaped, (unsigned long long)type, VALUE_TYPES - 1);
-    if (type == STRING)
-        return skip_strings(c, count);
+    if (type == STRING) {
+        MOX_TRY(skip_strings(c, count));
+        *out = json_null();
+        return MOXIE_OK;
+    }
     if (!mox_mul_u64(count, (uint64_t)value_bytes[type], &bytes))
         return MOX_GGUF_FAIL(c, MOXIE_ERR_FORMAT, "\"%s\" has %llu entries, more bytes than 64 bits count", escaped,
                              (unsigned long long)count);
     MOX_TRY(mox_gguf_need(c, bytes, "an array"));
     if (count > MOX_GGUF_MAX_ARRAY) {
         c->at += bytes;
+        *out = json_null();
         return MOXIE_OK;
     }
     json_t *list = json_array(), *entry = NULL;
@@ -123,9 +127,9 @@ static moxie_status read_text(mox_gguf_cursor *c, mox_arena *arena, json_t **out
     again.at = start;
     again.error = &ignored;
     const moxie_status status = mox_gguf_string(&again, MAX_KEY, "a string", arena, &text);
-    if (status != MOXIE_OK)
-        return status == MOXIE_ERR_MEMORY ? MOX_GGUF_FAIL(c, status, "no memory for metadata") : MOXIE_OK;
-    *out = json_string(text);
+    if (status == MOXIE_ERR_MEMORY)
+        return MOX_GGUF_FAIL(c, status, "no memory for metadata");
+    *out = status == MOXIE_OK ? json_string(text) : json_null();
     return *out ? MOXIE_OK : MOX_GGUF_FAIL(c, MOXIE_ERR_MEMORY, "no memory for metadata");
 }
 

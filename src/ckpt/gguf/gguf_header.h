@@ -28,7 +28,8 @@ bool mox_is_gguf_file(const char *path);
 
 /* Checks the whole file and appends its tensors to `list`, as mox_safetensors_header_parse() does. Extents of a view
  * are in elements, the slowest first. A block type's dtype is that of format/blocks.def. *metadata becomes an object of
- * the pairs, without arrays of strings; the caller owns it. */
+ * the pairs; the caller owns it. Null stands for what is not kept: arrays of strings, long arrays and texts, numbers
+ * that are not finite or above 63 bits. So these are not taken for absent. */
 moxie_status mox_gguf_header_parse(unsigned char *file, uint64_t size, const char *path, int32_t shard,
                                    mox_tensor_list *list, json_t **metadata, moxie_error *error);
 

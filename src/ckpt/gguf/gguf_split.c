@@ -13,6 +13,8 @@
 moxie_status mox_gguf_split_count(const json_t *metadata, const char *path, int64_t *out, moxie_error *error)
 {
     const json_t *count = json_object_get(metadata, "split.count");
+    if (count && !json_is_integer(count))
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, path, -1, "split.count is no integer: the file is damaged");
     *out = count ? json_integer_value(count) : 1;
     if (*out == 0) /* a file that was joined again */
         *out = 1;
@@ -38,7 +40,7 @@ const char *mox_gguf_split_path(const char *path, int64_t part, int64_t count, m
 moxie_status mox_gguf_split_check(const json_t *metadata, const char *path, int64_t part, int64_t count,
                                   moxie_error *error)
 {
-    int64_t found;
+    int64_t found = 0;
     MOX_TRY(mox_gguf_split_count(metadata, path, &found, error));
     const json_int_t no = json_integer_value(json_object_get(metadata, "split.no"));
     if (found != count || no != part)
