@@ -46,6 +46,7 @@ class _Opened:
         self.routed = config.router_width == config.hidden
         self.ready = self._planned(options.get("max_tokens", 0) or 256)
         self.large = self.ready
+        self.captured = {}  # plans in CUDA graphs, which go on using their workspaces after a larger plan took their place
 
     def _planned(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
         plan = self.layer.plan(**{"workspace": _shared, **self.options, "max_tokens": tokens})
@@ -82,7 +83,7 @@ class _Opened:
             raise ValueError("fused_moe: the layer has no router for its hidden states; give ids and weights, or logits")
 
 
-# What needs a GPU; a test without one replaces these three.
+# What needs a GPU; a test without one replaces these four.
 
 
 def _device_memory(count, device):
@@ -95,6 +96,10 @@ def _on_gpu(tensor) -> bool:
 
 def _stream(tensor) -> int:
     return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
+def _capturing() -> bool:
+    return torch.cuda.is_current_stream_capturing()
 
 
 def _check(name, tensor, shape, dtypes, on_gpu) -> None:
@@ -141,7 +146,7 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
     if opened is None:
         raise ValueError(f"fused_moe: layer {layer} is not open; open_layer() gives such numbers, close_layer() ends them")
     tokens = hidden.shape[0] if hidden.dim() == 2 else -1
-    _, plan, memory = opened.plan_for(tokens)
+    limit, plan, memory = opened.plan_for(tokens)
     opened.check(hidden, ids, weights, logits, memory is not None)
     hidden = hidden.contiguous()
     out = torch.empty_like(hidden)
@@ -155,6 +160,8 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
     if memory is not None:
         more["workspace"] = memory.data_ptr()
         more["stream"] = _stream(hidden)
+        if _capturing():
+            opened.captured[limit] = plan, memory
     plan.run_pointers(tokens, hidden.data_ptr(), out.data_ptr(), **more)
     return out
 
@@ -170,8 +177,8 @@ class MoELayer(torch.nn.Module):
     layer    a moxie.Layer that holds its weights
     options  those of layer.plan()
 
-    A module of from_model() has a state dict in the checkpoint's format: the tensors of the MoE block, with the names that
-    follow `prefix` in the checkpoint. In a model that has the module at the same place all names are the checkpoint's;
+    A module of from_model() with a directory has a state dict in the checkpoint's format: the tensors of the MoE block, with
+    the names that follow `prefix` in the checkpoint. In a model that has the module at the same place all names are the checkpoint's;
     alone, moe.state_dict(prefix=moe.prefix) has them. The tensors are mappings of the files. load_state_dict() packs such
     tensors into the layer; it keeps them for the next state_dict(), so load them mapped (torch.load(mmap=True)) or they
     take memory beside the packed ones.
@@ -187,7 +194,7 @@ class MoELayer(torch.nn.Module):
 
     @classmethod
     def from_model(cls, model, number: int | None = None, **options) -> MoELayer:
-        """A layer of a moxie.Model or of a checkpoint directory; options as for moxie.Layer."""
+        """A layer of a moxie.Model, a checkpoint directory or a GGUF file; options as for moxie.Layer."""
         model = model if isinstance(model, Model) else Model(model)
         number = model.layers[0].layer if number is None else number
         self = cls(model.layer(number, **options))

@@ -118,15 +118,18 @@ def test_torch_s_operator(layer, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     import moxie.torch as mt
 
-    asked, streams = [], []
+    asked, made, streams = [], [], []
 
     def memory(count, device):
         asked.append((count, device))
-        return torch.from_numpy(aligned((count,), np.uint8))
+        made.append(torch.from_numpy(aligned((count,), np.uint8)))
+        return made[-1]
 
     monkeypatch.setattr(mt, "_device_memory", memory)
     monkeypatch.setattr(mt, "_on_gpu", lambda tensor: True)
     monkeypatch.setattr(mt, "_stream", lambda tensor: streams.append(tensor.shape) or 0)
+    capturing = iter([False] * 3 + [True] + [False] * 4)  # of the runs below
+    monkeypatch.setattr(mt, "_capturing", lambda: next(capturing))
     moe = mt.MoELayer(layer, max_tokens=4)
     assert asked == [(layer.plan(max_tokens=4).workspace_bytes, 0)]
     for tokens in (0, 3, 9, 2):
@@ -136,6 +139,8 @@ def test_torch_s_operator(layer, monkeypatch):
         ids, weights = (torch.from_numpy(np.asarray(a)) for a in layer.plan().route(states(tokens)))
         assert torch.equal(moe(x, ids.long(), weights), want), tokens
     assert len(streams) == 8 and len(asked) == 2 and asked[1][0] > asked[0][0]  # one larger workspace
+    kept = mt._open[moe.number].captured  # a graph holds the first plan's workspace
+    assert list(kept) == [4] and kept[4][1] is made[0]
     monkeypatch.setattr(mt, "_on_gpu", lambda tensor: False)
     with pytest.raises(ValueError, match="on cuda; it is"):
         moe(x)
