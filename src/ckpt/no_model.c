@@ -10,7 +10,7 @@
  *     model_index.json                   a diffusers pipeline: pass one of its parts
  *     a directory with a checkpoint in   pass that
  *
- * Only names of files are used. They are untrusted and printed escaped.
+ * Only names of files are used, and the first bytes of a *.gguf. Names are untrusted and printed escaped.
  */
 #include "ckpt/no_model.h"
 
@@ -59,9 +59,25 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 
 /* ---- formats that are not supported ---------------------------------------------------------------- */
 
-/* A file with that name that does not begin so: a GGUF file would have been opened. */
-static moxie_status is_no_gguf(const char *path, moxie_error *error)
+static bool begins_with_gguf(const char *path)
 {
+    char magic[4] = { 0 };
+    FILE *const file = fopen(path, "rb");
+    if (!file)
+        return false;
+    const size_t n = fread(magic, 1, sizeof magic, file);
+    (void)fclose(file);
+    return n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0;
+}
+
+/* A GGUF file is a model of its own, and would have been opened where one was wanted. */
+static moxie_status is_gguf(const char *path, moxie_error *error)
+{
+    if (begins_with_gguf(path))
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, error, path, -1,
+            "a GGUF file has no config.json, which is read here alone or beside tensors in memory; open "
+            "the file itself as a model (moxie_model_open without tensors), or give " NEEDED);
     return mox_fail_file(
         MOXIE_ERR_FORMAT, error, path, 0,
         "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "
@@ -92,7 +108,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
         *slash = '\0';
     const char *parent = !slash ? "." : slash == dir ? "/" : dir;
     if (ends_with(path, ".gguf"))
-        return is_no_gguf(path, error);
+        return is_gguf(path, error);
     if (is_pickle(path))
         return is_pickled(path, error);
     if (!S_ISREG(info->st_mode))
