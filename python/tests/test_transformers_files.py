@@ -147,7 +147,7 @@ def test_other_k_and_dtype(directory):
         assert torch.equal(module(x, ids[:, 1:], weights[:, 1:])[0], torch.zeros(128))
 
 
-def test_prepare_from_a_directory(directory):
+def test_prepare_from_a_directory(directory, tmp_path):
     path = directory("mixtral-gptq")
     config = transformers.AutoConfig.from_pretrained(path)
     del config.quantization_config
@@ -156,6 +156,9 @@ def test_prepare_from_a_directory(directory):
     other, x, ids, weights = ours(path, torch.bfloat16), torch.randn(3, 128).bfloat16(), torch.tensor([[0, 1]] * 3), torch.rand(3, 2)
     with torch.no_grad():
         assert all(torch.equal(a(x, ids, weights), b(x, ids, weights)) for a, b in zip(experts(model), experts(other)))
+    for save in (lambda: model.save_pretrained(tmp_path / "saved"), copy.deepcopy(model).state_dict):
+        with pytest.raises(moxie.Unsupported, match="layers.0.*experts: .*no form that could be saved"):
+            save()
 
 
 @pytest.mark.parametrize("others", [None, ["lm_head"]])
