@@ -175,3 +175,9 @@ def test_a_gguf_file_where_a_config_is_wanted():
     for call in (lambda: moxie.LayerConfig.from_hf(file), lambda: moxie.Model(file, {})):
         with pytest.raises(moxie.Unsupported, match="no config.json.*itself as a model"):
             call()
+
+
+def test_too_few_arguments_of_functions_behind_the_classes():
+    for name in ("_map_check", "_map_replicas", "_map_loads", "_map_without", "_map_keep_slots"):
+        with pytest.raises(TypeError):
+            getattr(moxie._moxie, name)()
