@@ -110,7 +110,7 @@ class _Packed:
     number: int
     top_k: int
     dtype: torch.dtype
-    weights: tuple
+    weights: list
     close: weakref.finalize
     released: bool = False
 
@@ -151,16 +151,20 @@ def _refused(module, reason) -> Error:
     return _make("unsupported", f"{type(module).__name__}: {reason}. {instead} runs it without moxie", "", -1)
 
 
-def _state(module) -> tuple:
-    """Changes whenever weights are replaced, or written in place."""
+def _state(module) -> list:
+    """What tells weights from those that replace them, also at the same address, and from what is written into them."""
     tensors = [module._parameters.get(name) for name in _tensor_names(module)]
-    return tuple((t.data_ptr(), -1 if t.is_inference() else t._version) for t in tensors if t is not None)
+    return [(weakref.ref(t), t.data_ptr(), -1 if t.is_inference() else t._version) for t in tensors if t is not None]
+
+
+def _same(a: list, b: list) -> bool:
+    return len(a) == len(b) and all(x[0]() is y[0]() and x[1:] == y[1:] for x, y in zip(a, b))
 
 
 def _packed_for(module, top_k, dtype) -> _Packed:
     packed = getattr(module, "_moxie", None)
     if packed is not None and packed.top_k == top_k and dtype in (None, packed.dtype):
-        if packed.released or packed.weights == _state(module):
+        if packed.released or _same(packed.weights, _state(module)):
             return packed
     if packed is not None and packed.released:
         raise _refused(module, f"it was packed for K = {packed.top_k} and {packed.dtype} and its weights were released; "

@@ -132,6 +132,18 @@ def test_changed_weights_are_packed_again():
     assert number not in moxie.torch._open
 
 
+def test_a_parameter_at_the_address_of_its_predecessor_is_packed():
+    (module, *_) = experts(make("Mixtral"))
+    x, ids, weights = torch.randn(4, 64), torch.zeros(4, 2, dtype=torch.int64), torch.rand(4, 2)
+    memory = module.down_proj.detach().clone().numpy()
+    with torch.no_grad():
+        module.down_proj = torch.nn.Parameter(torch.from_numpy(memory))
+        before = mt.experts_forward(module, x, ids, weights)
+        memory *= 2  # as an allocator that gives the freed memory to the next tensor
+        module.down_proj = torch.nn.Parameter(torch.from_numpy(memory))
+        assert torch.equal(mt.experts_forward(module, x, ids, weights), 2 * before)
+
+
 def test_compiled_and_released():
     model = make("Qwen3Moe").to(torch.bfloat16)
     model.set_experts_implementation("moxie")
