@@ -17,7 +17,7 @@ struct mpy_layer {
     PyObject *keep;   /* a list: what the C config points to, for routing by a callable */
     mpy_sizes sizes;
     pthread_rwlock_t lock;
-    bool has_lock;
+    bool has_lock, on_gpu;
 };
 
 mpy_sizes mpy_sizes_of(const moxie_layer_config *config)
@@ -93,6 +93,7 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
         }
     }
     if (self != NULL) {
+        self->on_gpu = options.c.backend == MOXIE_BACKEND_CUDA;
         self->config = config;
         Py_INCREF(config);
     }
@@ -201,7 +202,7 @@ static PyObject *record(PyObject *object, PyObject *number)
     if (data == NULL)
         Py_RETURN_NONE;
     const int64_t shape = (int64_t)bytes;
-    return mpy_array_view(MOXIE_U8, 1, &shape, data, object);
+    return mpy_array_view(MOXIE_U8, 1, &shape, data, ((mpy_layer *)object)->on_gpu, object);
 }
 
 static PyObject *get_bytes(PyObject *object, void *none)
@@ -233,7 +234,9 @@ static PyMethodDef methods[] = {
     { "record", record, METH_O,
       "record($self, expert, /)\n--\n\nThe packed bytes of an expert: a read-only moxie.Array of uint8, valid until "
       "the\n"
-      "expert is replaced; None if it is not local. Of a layer on a GPU its address (data_ptr) is a device address." },
+      "expert is replaced; None if it is not local. Of a layer on a GPU only its address (data_ptr) can be had, a "
+      "device "
+      "address." },
     { NULL, NULL, 0, NULL }
 };
 static PyGetSetDef attributes[] = { { "config", get_config, NULL, "The LayerConfig that it was made with.", NULL },

@@ -84,6 +84,14 @@ def test_what_does_not_go(layer):
         plan.experts(x, ids, weights, out=rows)
 
 
+def test_a_record_on_a_device_is_an_address(layer):
+    record = layer.record(0)
+    assert record.data_ptr and record.shape[0] > 0
+    for read in (bytes, np.frombuffer, memoryview, lambda r: r == layer.record(0), lambda r: r.tolist()):
+        with pytest.raises(BufferError, match="its address"):
+            read(record)
+
+
 def test_streams():
     """An int, torch's and CuPy's streams, NVIDIA's protocol: the address that reaches DLPack and the library."""
     from moxie._arrays import stream_of
