@@ -44,6 +44,7 @@ class _Opened:
         self.logits = config.experts + config.routing.zero_experts
         self.by_token = config.routing.select == "table"
         self.routed = config.router_width == config.hidden
+        self.device = int(str(layer._options.get("device") or 0).partition(":")[0])  # of a plan on a GPU
         self.ready = self._planned(options.get("max_tokens", 0) or 256)
         self.large = self.ready
         self.captured = {}  # plans in CUDA graphs, which go on using their workspaces after a larger plan took their place
@@ -52,7 +53,7 @@ class _Opened:
         plan = self.layer.plan(**{"workspace": _shared, **self.options, "max_tokens": tokens})
         memory = None
         if plan.on_gpu:
-            memory = _device_memory(plan.workspace_bytes, int(self.layer._options.get("device") or 0))
+            memory = _device_memory(plan.workspace_bytes, self.device)
         return tokens, plan, memory
 
     def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
@@ -67,15 +68,15 @@ class _Opened:
 
     def check(self, hidden, ids, weights, logits, on_gpu) -> None:
         """What run_pointers() leaves to its caller."""
-        tokens = hidden.shape[0]
-        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), on_gpu)
+        tokens, where = hidden.shape[0], self.device if on_gpu else None
+        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), where)
         if (ids is None) != (weights is None):
             raise ValueError("fused_moe: ids and weights belong together; one of them is missing")
         if ids is not None:
-            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), on_gpu)
-            _check("weights", weights, (tokens, self.top_k), _floats, on_gpu)
+            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), where)
+            _check("weights", weights, (tokens, self.top_k), _floats, where)
         elif logits is not None and not self.by_token:
-            _check("logits", logits, (tokens, self.logits), _floats, on_gpu)
+            _check("logits", logits, (tokens, self.logits), _floats, where)
         elif self.by_token:
             raise ValueError("fused_moe: the layer chooses experts by token ids, which the operator does not take; give ids "
                              "and weights")
@@ -102,10 +103,12 @@ def _capturing() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
-def _check(name, tensor, shape, dtypes, on_gpu) -> None:
-    if tensor.shape != shape or tensor.dtype not in dtypes or _on_gpu(tensor) != on_gpu:
+def _check(name, tensor, shape, dtypes, where: int | None) -> None:
+    """where: the number of a CUDA device, or None for the host."""
+    away = _on_gpu(tensor) != (where is not None) or (tensor.is_cuda and tensor.device.index != where)
+    if tensor.shape != shape or tensor.dtype not in dtypes or away:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cuda' if on_gpu else 'cpu'}; it is "
+        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cpu' if where is None else f'cuda:{where}'}; it is "
                          f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
 
 

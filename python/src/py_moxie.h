@@ -283,6 +283,7 @@ struct mpy_plan {
     mpy_comm *comm; /* a reference; NULL: this rank alone */
     mpy_sizes sizes;
     bool on_gpu;
+    int32_t device; /* its number, on a GPU */
     uint64_t workspace_bytes;
     void *host_workspace;
     mpy_workspace *shared;   /* a reference; NULL: host_workspace */

@@ -75,6 +75,10 @@ def test_what_does_not_go(layer):
         plan.run(x, out=np.zeros((4, 256), np.uint16))
     with pytest.raises(moxie.ArgumentError, match="workspace: device memory"):
         layer.plan(workspace=np.zeros(plan.workspace_bytes, np.uint8)).run(x, out=on_device(np.zeros((4, 256), np.uint16), 4, 16))
+    away = on_device(states(4), 4, 16)
+    away.tensor.device[1] = 1
+    with pytest.raises(moxie.ArgumentError, match="out: .*CUDA device 1; .* CUDA device 0"):
+        plan.run(x, out=away)
     small = on_device(np.zeros(100, np.uint8), 1, 8)
     with pytest.raises(moxie.Error, match="workspace"):
         layer.plan(workspace=small).run(x, out=on_device(np.zeros((4, 256), np.uint16), 4, 16))
@@ -150,7 +154,7 @@ def test_torch_s_operator(layer, monkeypatch):
     kept = mt._open[moe.number].captured  # a graph holds the first plan's workspace
     assert list(kept) == [4] and kept[4][1] is made[0]
     monkeypatch.setattr(mt, "_on_gpu", lambda tensor: False)
-    with pytest.raises(ValueError, match="on cuda; it is"):
+    with pytest.raises(ValueError, match="on cuda:0; it is"):
         moe(x)
 
 
