@@ -18,6 +18,7 @@ Only inference: there is no backward pass.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from .torch import _names, close_layer, fused_moe, open_layer
 
 _options: dict = {}
 _activations = "16bit"  # that of the last register()
+_one_at_a_time = threading.Lock()  # who packs
 _suffixes = ("_scale_inv", "_activation_scale")  # of parameters of transformers' FP8 experts
 _top_k_names = ("num_experts_per_tok", "top_k_experts", "moe_top_k", "moe_topk")
 
@@ -162,10 +164,23 @@ def _same(a: list, b: list) -> bool:
 
 
 def _packed_for(module, top_k, dtype) -> _Packed:
+    packed = _fitting(module, top_k, dtype)
+    if packed is None:
+        with _one_at_a_time:  # threads that come to a module together pack it once
+            packed = _fitting(module, top_k, dtype) or _pack(module, top_k, dtype)
+    return packed
+
+
+def _fitting(module, top_k, dtype) -> _Packed | None:
     packed = getattr(module, "_moxie", None)
     if packed is not None and packed.top_k == top_k and dtype in (None, packed.dtype):
         if packed.released or _same(packed.weights, _state(module)):
             return packed
+    return None
+
+
+def _pack(module, top_k, dtype) -> _Packed:
+    packed = getattr(module, "_moxie", None)
     if packed is not None and packed.released:
         raise _refused(module, f"it was packed for K = {packed.top_k} and {packed.dtype} and its weights were released; "
                                f"a run wants K = {top_k} and {dtype}")
