@@ -59,6 +59,23 @@ void mpy_layer_done(mpy_layer *layer)
     pthread_rwlock_unlock(&layer->lock);
 }
 
+/* Whoever changes experts goes before runs that come later: plans that run all the time would never let it in. */
+static bool make_lock(pthread_rwlock_t *lock)
+{
+#ifdef __GLIBC__
+    pthread_rwlockattr_t kind;
+    bool made = pthread_rwlockattr_init(&kind) == 0;
+    if (made) {
+        (void)pthread_rwlockattr_setkind_np(&kind, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+        made = pthread_rwlock_init(lock, &kind) == 0;
+        (void)pthread_rwlockattr_destroy(&kind);
+    }
+    return made;
+#else
+    return pthread_rwlock_init(lock, NULL) == 0;
+#endif
+}
+
 static int create(mpy_layer *self, PyObject *config, const mpy_options *options)
 {
     moxie_layer_config c;
@@ -84,7 +101,7 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
         return NULL;
     mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_layer *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
-        self->has_lock = pthread_rwlock_init(&self->lock, NULL) == 0;
+        self->has_lock = make_lock(&self->lock);
         if (!self->has_lock) {
             PyErr_NoMemory();
             Py_CLEAR(self);
