@@ -103,6 +103,12 @@ def pack(model: torch.nn.Module, found: dict[str, Source], dtype: torch.dtype, t
             door._packed_for(module, top_k, dtype)
 
 
+def _no_state_dict(module, prefix, keep_vars) -> None:
+    """Saving would leave the experts out without a word."""
+    raise _make("unsupported", f"{prefix.rstrip('.')}: its weights are packed and have no form that could be saved. Save a model "
+                "that was loaded with another experts_implementation", "", -1)
+
+
 def replace(model: torch.nn.Module, dir, activations: str, top_k: int | None) -> int:
     """Puts the experts of `dir` in place of a model's own, or raises and changes nothing."""
     found = sources(model, dir, activations)
@@ -112,6 +118,8 @@ def replace(model: torch.nn.Module, dir, activations: str, top_k: int | None) ->
         source.weights(module, top_k or door._top_k(module), dtype)
     take(model, found)
     pack(model, found, dtype, top_k)
+    for name in found:
+        model.get_submodule(name).register_state_dict_pre_hook(_no_state_dict)
     return len(found)
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class Model(_moxie.Model):
     """Model(path, tensors=None, *, mmap=True, activations="checkpoint", experts_only=False, allow_unread=False)
 
-    A checkpoint directory: config.json and safetensors files, whose headers alone are read here.
+    A checkpoint directory, config.json and safetensors files, or a GGUF file. Headers alone are read here.
 
-    path          the directory
+    path          the directory, or the file
     tensors       {name: array} instead of the directory's files: contiguous arrays on the host with a checkpoint's
                   names, shapes and types. They must stay as they are while the model is used
     mmap          False: read tensors into memory instead of mapping the files
@@ -109,13 +109,14 @@ class Layer(_moxie.Layer):
     max_adapter_rank   the largest rank of the LoRA adapters that runs may name; 0: none (Adapters)
     """
 
-    _options: dict = {}
+    def __init__(self, config: LayerConfig, **options):
+        options.pop("progress", None)
+        self._options = options
 
     @classmethod
     def from_weights(cls, weights: _moxie.Weights, config: LayerConfig | None = None, *, progress=None, **options) -> Layer:
         """A prepared layer. config: None for that of the weights, or a changed copy of it (another rank, say)."""
         layer = cls(weights.config if config is None else config, **options)
-        layer._options = options
         layer.prepare(weights, threads=options.get("threads"), progress=progress)
         return layer
 

@@ -35,13 +35,13 @@ def run_json(*arguments: str) -> dict:
 def bench(source: str, *arguments: str, tokens=None, backend: str | None = None, mode: str | None = None, threads: int | None = None) -> dict:
     """Times a layer and sets it beside what this machine can do at most: the object that `moxie bench --json` prints.
 
-    source     a checkpoint directory, or a preset's name
+    source     a checkpoint directory, a GGUF file, or a preset's name
     tokens     numbers of tokens, for example [1, 8, 64]
     arguments  further arguments of the tool, as it takes them (moxie bench --help)
 
     It runs the tool in a process of its own, so that its measurements do not share memory and threads with Python.
     """
-    line = [source] if os.path.isdir(source) else ["--preset", source]
+    line = [source] if os.path.exists(source) else ["--preset", source]
     if tokens is not None:
         line += ["--tokens", ",".join(str(t) for t in tokens)]
     for name, value in (("backend", backend), ("mode", mode), ("threads", threads)):

@@ -24,6 +24,9 @@ _dtypes = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat
 
 def _headers(path):
     """{tensor name: (file, safetensors' entry, where the data begin)} of a checkpoint directory."""
+    if not pathlib.Path(path).is_dir():
+        raise errors._make("unsupported", "the module's state dict comes from safetensors files, and this is none of them. Make "
+                           "the module by MoELayer(layer), which has no state dict, or from a directory", str(path), -1)
     found = {}
     for file in sorted(pathlib.Path(path).glob("*.safetensors")):
         with open(file, "rb") as stream:

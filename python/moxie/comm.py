@@ -202,6 +202,7 @@ class _Mpi4py(Transport):
 
         self.mpi, self.comm = MPI, communicator.Dup()
         self.ranks, self.rank, self.open = self.comm.Get_size(), self.comm.Get_rank(), []
+        self.given_up = False
 
     def post(self, sends, receives):
         byte = self.mpi.BYTE
@@ -230,15 +231,30 @@ class _Mpi4py(Transport):
         return min(waiting, default=-1)
 
     def cancel(self):
+        """Withdraws receives. One that has begun still writes, and sends are read, so all get a moment to end."""
+        pending = [request for receives, sends, _ in self.open for request in receives + sends if request]
         for receives, _, _ in self.open:
             for receive in receives:
                 if receive:  # not done
                     receive.Cancel()
-                    receive.Free()
+        until = time.monotonic() + 0.1
+        while not all([self._ended(request) for request in pending]) and time.monotonic() < until:
+            time.sleep(0.0002)
+        for request in pending:
+            if request:
+                request.Free()
         self.open.clear()
+        self.given_up = True
+
+    def _ended(self, request):
+        try:
+            return not request or request.Test()
+        except self.mpi.Exception:
+            return True
 
     def destroy(self):
-        if not self.mpi.Is_finalized():
+        """Frees the communicator, but not after cancel(): others may be dead, and late messages would reach its successor."""
+        if not self.mpi.Is_finalized() and not self.given_up:
             self.comm.Free()
 
 

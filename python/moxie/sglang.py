@@ -75,15 +75,15 @@ def form_of(quant_config, prefix: str, dtype: torch.dtype, bias: bool = False) -
     elif name == "fp8" and quant_config.is_checkpoint_fp8_serialized and not quant_config.use_mxfp8:
         block = quant_config.weight_block_size
         form = _engine.fp8_block(tuple(block)) if block else _engine.fp8_tensor(quant_config.activation_scheme == "static")
-    elif name in ("awq", "awq_marlin"):
+    elif name in ("awq", "awq_marlin") and quant_config.zero_point:
         form = _engine.awq(quant_config.weight_bits, quant_config.group_size)
     elif name in ("gptq", "gptq_marlin") and not quant_config.desc_act and not quant_config.dynamic:
         given = getattr(quant_config, "full_config", {}).get("checkpoint_format")
         version = getattr(quant_config, "checkpoint_format", given)
         form = _engine.gptq(quant_config.weight_bits, quant_config.group_size, 0 if version == "gptq_v2" else 1)
     else:
-        raise refused(f"{name} experts", "in SGLang moxie reads unquantized ones, serialized FP8, AWQ and GPTQ without act "
-                      "order and rules", _remedy)
+        raise refused(f"{name} experts", "in SGLang moxie reads unquantized ones, serialized FP8, AWQ with zero points, and GPTQ "
+                      "without act order and rules", _remedy)
     return form
 
 

@@ -44,14 +44,16 @@ class _Opened:
         self.logits = config.experts + config.routing.zero_experts
         self.by_token = config.routing.select == "table"
         self.routed = config.router_width == config.hidden
+        self.device = int(str(layer._options.get("device") or 0).partition(":")[0])  # of a plan on a GPU
         self.ready = self._planned(options.get("max_tokens", 0) or 256)
         self.large = self.ready
+        self.captured = {}  # plans in CUDA graphs, which go on using their workspaces after a larger plan took their place
 
     def _planned(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
         plan = self.layer.plan(**{"workspace": _shared, **self.options, "max_tokens": tokens})
         memory = None
         if plan.on_gpu:
-            memory = _device_memory(plan.workspace_bytes, int(self.layer._options.get("device") or 0))
+            memory = _device_memory(plan.workspace_bytes, self.device)
         return tokens, plan, memory
 
     def plan_for(self, tokens: int) -> tuple[int, Plan, torch.Tensor | None]:
@@ -66,15 +68,15 @@ class _Opened:
 
     def check(self, hidden, ids, weights, logits, on_gpu) -> None:
         """What run_pointers() leaves to its caller."""
-        tokens = hidden.shape[0]
-        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), on_gpu)
+        tokens, where = hidden.shape[0], self.device if on_gpu else None
+        _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), where)
         if (ids is None) != (weights is None):
             raise ValueError("fused_moe: ids and weights belong together; one of them is missing")
         if ids is not None:
-            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), on_gpu)
-            _check("weights", weights, (tokens, self.top_k), _floats, on_gpu)
+            _check("ids", ids, (tokens, self.top_k), (torch.int32, torch.int64), where)
+            _check("weights", weights, (tokens, self.top_k), _floats, where)
         elif logits is not None and not self.by_token:
-            _check("logits", logits, (tokens, self.logits), _floats, on_gpu)
+            _check("logits", logits, (tokens, self.logits), _floats, where)
         elif self.by_token:
             raise ValueError("fused_moe: the layer chooses experts by token ids, which the operator does not take; give ids "
                              "and weights")
@@ -82,7 +84,7 @@ class _Opened:
             raise ValueError("fused_moe: the layer has no router for its hidden states; give ids and weights, or logits")
 
 
-# What needs a GPU; a test without one replaces these three.
+# What needs a GPU; a test without one replaces these four.
 
 
 def _device_memory(count, device):
@@ -97,10 +99,16 @@ def _stream(tensor) -> int:
     return torch.cuda.current_stream(tensor.device).cuda_stream
 
 
-def _check(name, tensor, shape, dtypes, on_gpu) -> None:
-    if tensor.shape != shape or tensor.dtype not in dtypes or _on_gpu(tensor) != on_gpu:
+def _capturing() -> bool:
+    return torch.cuda.is_current_stream_capturing()
+
+
+def _check(name, tensor, shape, dtypes, where: int | None) -> None:
+    """where: the number of a CUDA device, or None for the host."""
+    away = _on_gpu(tensor) != (where is not None) or (tensor.is_cuda and tensor.device.index != where)
+    if tensor.shape != shape or tensor.dtype not in dtypes or away:
         wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cuda' if on_gpu else 'cpu'}; it is "
+        raise ValueError(f"fused_moe: {name} must be {list(shape)} of {wanted} on {'cpu' if where is None else f'cuda:{where}'}; it is "
                          f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
 
 
@@ -141,7 +149,7 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
     if opened is None:
         raise ValueError(f"fused_moe: layer {layer} is not open; open_layer() gives such numbers, close_layer() ends them")
     tokens = hidden.shape[0] if hidden.dim() == 2 else -1
-    _, plan, memory = opened.plan_for(tokens)
+    limit, plan, memory = opened.plan_for(tokens)
     opened.check(hidden, ids, weights, logits, memory is not None)
     hidden = hidden.contiguous()
     out = torch.empty_like(hidden)
@@ -155,6 +163,8 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
     if memory is not None:
         more["workspace"] = memory.data_ptr()
         more["stream"] = _stream(hidden)
+        if _capturing():
+            opened.captured[limit] = plan, memory
     plan.run_pointers(tokens, hidden.data_ptr(), out.data_ptr(), **more)
     return out
 
@@ -170,8 +180,8 @@ class MoELayer(torch.nn.Module):
     layer    a moxie.Layer that holds its weights
     options  those of layer.plan()
 
-    A module of from_model() has a state dict in the checkpoint's format: the tensors of the MoE block, with the names that
-    follow `prefix` in the checkpoint. In a model that has the module at the same place all names are the checkpoint's;
+    A module of from_model() with a directory has a state dict in the checkpoint's format: the tensors of the MoE block, with
+    the names that follow `prefix` in the checkpoint. In a model that has the module at the same place all names are the checkpoint's;
     alone, moe.state_dict(prefix=moe.prefix) has them. The tensors are mappings of the files. load_state_dict() packs such
     tensors into the layer; it keeps them for the next state_dict(), so load them mapped (torch.load(mmap=True)) or they
     take memory beside the packed ones.
@@ -187,7 +197,7 @@ class MoELayer(torch.nn.Module):
 
     @classmethod
     def from_model(cls, model, number: int | None = None, **options) -> MoELayer:
-        """A layer of a moxie.Model or of a checkpoint directory; options as for moxie.Layer."""
+        """A layer of a moxie.Model, a checkpoint directory or a GGUF file; options as for moxie.Layer."""
         model = model if isinstance(model, Model) else Model(model)
         number = model.layers[0].layer if number is None else number
         self = cls(model.layer(number, **options))

@@ -18,6 +18,7 @@ Only inference: there is no backward pass.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from .torch import _names, close_layer, fused_moe, open_layer
 
 _options: dict = {}
 _activations = "16bit"  # that of the last register()
+_one_at_a_time = threading.Lock()  # who packs
 _suffixes = ("_scale_inv", "_activation_scale")  # of parameters of transformers' FP8 experts
 _top_k_names = ("num_experts_per_tok", "top_k_experts", "moe_top_k", "moe_topk")
 
@@ -110,7 +112,7 @@ class _Packed:
     number: int
     top_k: int
     dtype: torch.dtype
-    weights: tuple
+    weights: list
     close: weakref.finalize
     released: bool = False
 
@@ -151,17 +153,34 @@ def _refused(module, reason) -> Error:
     return _make("unsupported", f"{type(module).__name__}: {reason}. {instead} runs it without moxie", "", -1)
 
 
-def _state(module) -> tuple:
-    """Changes whenever weights are replaced, or written in place."""
+def _state(module) -> list:
+    """What tells weights from those that replace them, also at the same address, and from what is written into them."""
     tensors = [module._parameters.get(name) for name in _tensor_names(module)]
-    return tuple((t.data_ptr(), -1 if t.is_inference() else t._version) for t in tensors if t is not None)
+    return [(weakref.ref(t), t.data_ptr(), -1 if t.is_inference() else t._version) for t in tensors if t is not None]
+
+
+def _same(a: list, b: list) -> bool:
+    return len(a) == len(b) and all(x[0]() is y[0]() and x[1:] == y[1:] for x, y in zip(a, b))
 
 
 def _packed_for(module, top_k, dtype) -> _Packed:
+    packed = _fitting(module, top_k, dtype)
+    if packed is None:
+        with _one_at_a_time:  # threads that come to a module together pack it once
+            packed = _fitting(module, top_k, dtype) or _pack(module, top_k, dtype)
+    return packed
+
+
+def _fitting(module, top_k, dtype) -> _Packed | None:
     packed = getattr(module, "_moxie", None)
     if packed is not None and packed.top_k == top_k and dtype in (None, packed.dtype):
-        if packed.released or packed.weights == _state(module):
+        if packed.released or _same(packed.weights, _state(module)):
             return packed
+    return None
+
+
+def _pack(module, top_k, dtype) -> _Packed:
+    packed = getattr(module, "_moxie", None)
     if packed is not None and packed.released:
         raise _refused(module, f"it was packed for K = {packed.top_k} and {packed.dtype} and its weights were released; "
                                f"a run wants K = {top_k} and {dtype}")

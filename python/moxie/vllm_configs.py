@@ -75,6 +75,8 @@ class MoxieAwqConfig(_MoxieExperts, AutoAWQConfig):
         if is_layer_skipped(prefix, self.modules_to_not_convert or [], match_mode="substring"):
             return None
         _no_bias("awq", layer)
+        if not self.zero_point:
+            raise refused("awq without zero points", "moxie's parameters for it have them", _remedy)
         return _engine.awq(self.weight_bits, self.group_size)
 
 

@@ -15,6 +15,7 @@
 typedef struct array {
     PyObject_HEAD void *data;
     PyObject *owner; /* NULL: the memory is the array's own */
+    bool on_device;
     moxie_dtype dtype;
     int32_t axes;
     int64_t shape[MPY_MAX_AXES];
@@ -71,12 +72,14 @@ PyObject *mpy_array_new(moxie_dtype dtype, int32_t axes, const int64_t *shape)
     return (PyObject *)self;
 }
 
-PyObject *mpy_array_view(moxie_dtype dtype, int32_t axes, const int64_t *shape, const void *data, PyObject *owner)
+PyObject *mpy_array_view(moxie_dtype dtype, int32_t axes, const int64_t *shape, const void *data, bool on_device,
+                         PyObject *owner)
 {
     array *self = array_empty(dtype, axes, shape);
     if (self == NULL)
         return NULL;
     memcpy(&self->data, &data, sizeof data); /* const until here; a buffer of it is read-only */
+    self->on_device = on_device;
     self->owner = owner;
     Py_INCREF(owner);
     return (PyObject *)self;
@@ -171,9 +174,19 @@ static const char *buffer_format(moxie_dtype dtype)
     return bits == 16 ? "H" : bits == 32 ? "I" : bits == 64 ? "Q" : "B";
 }
 
+/* -1 with an exception for memory that the host cannot read. */
+static int check_host(const array *self)
+{
+    if (self->on_device)
+        PyErr_SetString(PyExc_BufferError, "the array lies on a CUDA device; data_ptr is its address there");
+    return self->on_device ? -1 : 0;
+}
+
 static int get_buffer(PyObject *object, Py_buffer *out, int flags)
 {
     array *self = (array *)object;
+    if (check_host(self) < 0)
+        return -1;
     if ((flags & PyBUF_WRITABLE) != 0 && self->owner != NULL) {
         PyErr_SetString(PyExc_BufferError, "the array is read-only");
         return -1;
@@ -318,6 +331,8 @@ static PyObject *array_compare(PyObject *a, PyObject *b, int how)
     if ((how != Py_EQ && how != Py_NE) || Py_TYPE(b) != (PyTypeObject *)mpy_array_type)
         Py_RETURN_NOTIMPLEMENTED;
     const array *x = (array *)a, *y = (array *)b;
+    if (check_host(x) < 0 || check_host(y) < 0)
+        return NULL;
     const size_t shape = (size_t)x->axes * sizeof x->shape[0];
     const bool same = x->dtype == y->dtype && x->axes == y->axes && memcmp(x->shape, y->shape, shape) == 0 &&
                       memcmp(x->data, y->data, (size_t)total_bytes(x)) == 0;

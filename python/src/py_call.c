@@ -145,6 +145,26 @@ static int misfit(const mpy_call *c, int id, const mpy_view *v)
     return -1;
 }
 
+/* Not where the first array is, or where no array of this plan may be. */
+static bool elsewhere(const mpy_call *c, const mpy_view *v)
+{
+    const bool device = mpy_view_on_gpu(v);
+    return device != c->on_device || (device && !c->plan->on_gpu) ||
+           (v->device_type == MPY_CUDA && v->device != c->plan->device);
+}
+
+static int misplaced(const mpy_call *c, int id, const mpy_view *v)
+{
+    char place[32] = "the host";
+    if (c->plan->on_gpu)
+        PyOS_snprintf(place, sizeof place, "CUDA device %d", (int)c->plan->device);
+    PyObject *words = mpy_view_words(v);
+    mpy_fail(MOXIE_ERR_ARGUMENT, "%s: this is %V; the plan runs on %s, and all arrays of a call are in one place",
+             operands[id].name, words, "?", place);
+    Py_XDECREF(words);
+    return -1;
+}
+
 /* Views argument `id`, checks it, and puts its pointer where the library wants it. */
 static int take(mpy_call *c, int id, PyObject *object)
 {
@@ -157,18 +177,12 @@ static int take(mpy_call *c, int id, PyObject *object)
         return misfit(c, id, v);
     if (v->data == NULL && v->shape[0] != 0)
         return mpy_fail(MOXIE_ERR_ARGUMENT, "%s: the array has no memory", operands[id].name), -1;
-    const bool device = mpy_view_on_gpu(v);
     if (c->n_used == 1) {
-        c->on_device = device;
+        c->on_device = mpy_view_on_gpu(v);
         c->args.tokens = v->shape[0];
     }
-    if (device != c->on_device || (device && !c->plan->on_gpu)) {
-        PyObject *words = mpy_view_words(v);
-        mpy_fail(MOXIE_ERR_ARGUMENT, "%s: this is %V; the plan runs on %s, and all arrays of a call are in one place",
-                 operands[id].name, words, "?", c->plan->on_gpu ? "a CUDA device" : "the host");
-        Py_XDECREF(words);
-        return -1;
-    }
+    if (elsewhere(c, v))
+        return misplaced(c, id, v);
     if (id == ROWS)
         c->rows = v->data;
     else

@@ -199,6 +199,12 @@ static PyObject *mpi(PyObject *type, PyObject *args, PyObject *named)
     Py_END_ALLOW_THREADS return finish(type, status, made, &error);
 }
 
+/* For PyArg_Parse*: a path as bytes, or NULL for None. */
+static int path_or_none(PyObject *object, void *out)
+{
+    return object == Py_None ? 1 : PyUnicode_FSConverter(object, out);
+}
+
 static PyObject *nccl(PyObject *type, PyObject *args, PyObject *named)
 {
     static char *names[] = { "ranks", "rank", "device", "id", "over", "file", "deadline_ms", NULL };
@@ -211,7 +217,7 @@ static PyObject *nccl(PyObject *type, PyObject *args, PyObject *named)
     moxie_error error = { 0 };
     moxie_status status;
     if (!PyArg_ParseTupleAndKeywords(args, named, "|$iizz#OO&i", names, &n.ranks, &n.rank, &n.device, &id, &id_bytes,
-                                     &over, PyUnicode_FSConverter, &file, &deadline))
+                                     &over, path_or_none, &file, &deadline))
         return NULL;
     if (id != NULL && id_bytes != MOXIE_NCCL_ID_BYTES)
         mpy_fail(MOXIE_ERR_ARGUMENT, "Comm.nccl: id has %zd bytes; moxie.comm.nccl_id() makes one of %d", id_bytes,

@@ -17,7 +17,7 @@ struct mpy_layer {
     PyObject *keep;   /* a list: what the C config points to, for routing by a callable */
     mpy_sizes sizes;
     pthread_rwlock_t lock;
-    bool has_lock;
+    bool has_lock, on_gpu;
 };
 
 mpy_sizes mpy_sizes_of(const moxie_layer_config *config)
@@ -59,6 +59,23 @@ void mpy_layer_done(mpy_layer *layer)
     pthread_rwlock_unlock(&layer->lock);
 }
 
+/* Whoever changes experts goes before runs that come later: plans that run all the time would never let it in. */
+static bool make_lock(pthread_rwlock_t *lock)
+{
+#ifdef __GLIBC__
+    pthread_rwlockattr_t kind;
+    bool made = pthread_rwlockattr_init(&kind) == 0;
+    if (made) {
+        (void)pthread_rwlockattr_setkind_np(&kind, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+        made = pthread_rwlock_init(lock, &kind) == 0;
+        (void)pthread_rwlockattr_destroy(&kind);
+    }
+    return made;
+#else
+    return pthread_rwlock_init(lock, NULL) == 0;
+#endif
+}
+
 static int create(mpy_layer *self, PyObject *config, const mpy_options *options)
 {
     moxie_layer_config c;
@@ -84,7 +101,7 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
         return NULL;
     mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_layer *)PyType_GenericAlloc(type, 0);
     if (self != NULL) {
-        self->has_lock = pthread_rwlock_init(&self->lock, NULL) == 0;
+        self->has_lock = make_lock(&self->lock);
         if (!self->has_lock) {
             PyErr_NoMemory();
             Py_CLEAR(self);
@@ -93,6 +110,7 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
         }
     }
     if (self != NULL) {
+        self->on_gpu = options.c.backend == MOXIE_BACKEND_CUDA;
         self->config = config;
         Py_INCREF(config);
     }
@@ -201,7 +219,7 @@ static PyObject *record(PyObject *object, PyObject *number)
     if (data == NULL)
         Py_RETURN_NONE;
     const int64_t shape = (int64_t)bytes;
-    return mpy_array_view(MOXIE_U8, 1, &shape, data, object);
+    return mpy_array_view(MOXIE_U8, 1, &shape, data, ((mpy_layer *)object)->on_gpu, object);
 }
 
 static PyObject *get_bytes(PyObject *object, void *none)
@@ -233,7 +251,9 @@ static PyMethodDef methods[] = {
     { "record", record, METH_O,
       "record($self, expert, /)\n--\n\nThe packed bytes of an expert: a read-only moxie.Array of uint8, valid until "
       "the\n"
-      "expert is replaced; None if it is not local. Of a layer on a GPU its address (data_ptr) is a device address." },
+      "expert is replaced; None if it is not local. Of a layer on a GPU only its address (data_ptr) can be had, a "
+      "device "
+      "address." },
     { NULL, NULL, 0, NULL }
 };
 static PyGetSetDef attributes[] = { { "config", get_config, NULL, "The LayerConfig that it was made with.", NULL },

@@ -80,8 +80,9 @@ PyObject *mpy_view_words(const mpy_view *view);
 extern PyObject *mpy_array_type;
 /* A new moxie.Array, contiguous, at a multiple of 64 bytes; its memory is not cleared. */
 PyObject *mpy_array_new(moxie_dtype dtype, int32_t axes, const int64_t *shape);
-/* The same as a view of memory that `owner` keeps alive; read-only. */
-PyObject *mpy_array_view(moxie_dtype dtype, int32_t axes, const int64_t *shape, const void *data, PyObject *owner);
+/* The same as a view of memory that `owner` keeps alive; read-only. `on_device`: only its address can be had here. */
+PyObject *mpy_array_view(moxie_dtype dtype, int32_t axes, const int64_t *shape, const void *data, bool on_device,
+                         PyObject *owner);
 void *mpy_array_data(PyObject *array);
 /* A moxie.Array of `dtype` with a copy of any array, or of a sequence of numbers. */
 PyObject *mpy_array_from(PyObject *object, const char *name, moxie_dtype dtype);
@@ -282,6 +283,7 @@ struct mpy_plan {
     mpy_comm *comm; /* a reference; NULL: this rank alone */
     mpy_sizes sizes;
     bool on_gpu;
+    int32_t device; /* its number, on a GPU */
     uint64_t workspace_bytes;
     void *host_workspace;
     mpy_workspace *shared;   /* a reference; NULL: host_workspace */

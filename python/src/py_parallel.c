@@ -97,12 +97,14 @@ PyObject *mpy_slot_map_to(const moxie_slot_map *map)
     return make_map(map->expert_of, map->slots, map->first_slot, map->ranks, map->experts, map->generation);
 }
 
-/* Runs `body` with the map of `object`; raises where the body's status is a failure. */
+/* Runs `body` with the map that is the first of `count` arguments; raises where the body's status is a failure. */
 typedef PyObject *(*with_map)(const moxie_slot_map *map, PyObject *arguments, moxie_error *error);
 
-static PyObject *on_map(PyObject *args, with_map body)
+static PyObject *on_map(PyObject *args, Py_ssize_t count, with_map body)
 {
     moxie_error error = { 0 };
+    if (PyTuple_Size(args) != count)
+        return PyErr_Format(PyExc_TypeError, "%zd arguments are wanted, not %zd", count, PyTuple_Size(args));
     PyObject *keep = PyList_New(0), *out = NULL;
     const moxie_slot_map *map = keep == NULL ? NULL : mpy_slot_map_from(PyTuple_GetItem(args, 0), keep);
     if (map != NULL)
@@ -196,25 +198,25 @@ static PyObject *without_body(const moxie_slot_map *map, PyObject *args, moxie_e
 static PyObject *map_check(PyObject *module, PyObject *args)
 {
     (void)module;
-    return on_map(args, check_body);
+    return on_map(args, 1, check_body);
 }
 
 static PyObject *map_replicas(PyObject *module, PyObject *args)
 {
     (void)module;
-    return on_map(args, replicas_body);
+    return on_map(args, 1, replicas_body);
 }
 
 static PyObject *map_loads(PyObject *module, PyObject *args)
 {
     (void)module;
-    return on_map(args, loads_body);
+    return on_map(args, 2, loads_body);
 }
 
 static PyObject *map_without(PyObject *module, PyObject *args)
 {
     (void)module;
-    return on_map(args, without_body);
+    return on_map(args, 3, without_body);
 }
 
 static PyObject *map_default(PyObject *module, PyObject *args)
@@ -301,11 +303,14 @@ static PyObject *eplb_balance(PyObject *module, PyObject *args, PyObject *named)
 /* The numbers of `new` in an order that keeps those of `old` in place, rank by rank. */
 static PyObject *keep_slots(PyObject *module, PyObject *args)
 {
-    PyObject *keep = PyList_New(0), *out = NULL;
+    PyObject *first, *second, *out = NULL;
     moxie_error error = { 0 };
     (void)module;
-    const moxie_slot_map *old = keep == NULL ? NULL : mpy_slot_map_from(PyTuple_GetItem(args, 0), keep);
-    const moxie_slot_map *new = old == NULL ? NULL : mpy_slot_map_from(PyTuple_GetItem(args, 1), keep);
+    if (!PyArg_ParseTuple(args, "OO", &first, &second))
+        return NULL;
+    PyObject *keep = PyList_New(0);
+    const moxie_slot_map *old = keep == NULL ? NULL : mpy_slot_map_from(first, keep);
+    const moxie_slot_map *new = old == NULL ? NULL : mpy_slot_map_from(second, keep);
     if (new != NULL && (old->slots != new->slots || old->ranks != new->ranks ||
                         memcmp(old->first_slot, new->first_slot, sizeof(int32_t) * ((size_t)old->ranks + 1)) != 0)) {
         mpy_fail(MOXIE_ERR_MISMATCH, "keep_slots: the two maps have other slots on their ranks");

@@ -50,6 +50,7 @@ static int create(mpy_plan *self, const mpy_options *options)
         return -1;
     }
     self->sizes = *mpy_layer_sizes(self->layer);
+    self->device = options->c.device == NULL ? 0 : (int32_t)strtol(options->c.device, NULL, 10);
     self->workspace_bytes = moxie_plan_workspace_bytes(self->plan);
     for (int32_t i = 0; i < moxie_plan_step_count(self->plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(self->plan, i);

@@ -365,9 +365,11 @@ PyObject *mpy_view_words(const mpy_view *view)
         Py_DECREF(words);
         words = longer;
     }
-    const char *place = view->device_type == MPY_HOST || view->device_type == MPY_CUDA_HOST ? "the host"
-                        : mpy_view_on_gpu(view)                                             ? "a CUDA device"
-                                                                                            : "an unknown device";
+    char place[32] = "an unknown device";
+    if (view->device_type == MPY_HOST || view->device_type == MPY_CUDA_HOST)
+        PyOS_snprintf(place, sizeof place, "the host");
+    else if (mpy_view_on_gpu(view))
+        PyOS_snprintf(place, sizeof place, "CUDA device %d", (int)view->device);
     PyObject *all = words == NULL ? NULL : PyUnicode_FromFormat("%U] on %s", words, place);
     Py_XDECREF(words);
     return all;

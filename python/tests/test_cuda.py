@@ -75,6 +75,10 @@ def test_what_does_not_go(layer):
         plan.run(x, out=np.zeros((4, 256), np.uint16))
     with pytest.raises(moxie.ArgumentError, match="workspace: device memory"):
         layer.plan(workspace=np.zeros(plan.workspace_bytes, np.uint8)).run(x, out=on_device(np.zeros((4, 256), np.uint16), 4, 16))
+    away = on_device(states(4), 4, 16)
+    away.tensor.device[1] = 1
+    with pytest.raises(moxie.ArgumentError, match="out: .*CUDA device 1; .* CUDA device 0"):
+        plan.run(x, out=away)
     small = on_device(np.zeros(100, np.uint8), 1, 8)
     with pytest.raises(moxie.Error, match="workspace"):
         layer.plan(workspace=small).run(x, out=on_device(np.zeros((4, 256), np.uint16), 4, 16))
@@ -82,6 +86,14 @@ def test_what_does_not_go(layer):
     ids, weights = on_device(np.zeros((4, 4), np.int32), 0, 32), on_device(np.zeros((4, 4), np.float32), 2, 32)
     with pytest.raises(moxie.Unsupported, match="parts of a run"):
         plan.experts(x, ids, weights, out=rows)
+
+
+def test_a_record_on_a_device_is_an_address(layer):
+    record = layer.record(0)
+    assert record.data_ptr and record.shape[0] > 0
+    for read in (bytes, np.frombuffer, memoryview, lambda r: r == layer.record(0), lambda r: r.tolist()):
+        with pytest.raises(BufferError, match="its address"):
+            read(record)
 
 
 def test_streams():
@@ -118,15 +130,18 @@ def test_torch_s_operator(layer, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     import moxie.torch as mt
 
-    asked, streams = [], []
+    asked, made, streams = [], [], []
 
     def memory(count, device):
         asked.append((count, device))
-        return torch.from_numpy(aligned((count,), np.uint8))
+        made.append(torch.from_numpy(aligned((count,), np.uint8)))
+        return made[-1]
 
     monkeypatch.setattr(mt, "_device_memory", memory)
     monkeypatch.setattr(mt, "_on_gpu", lambda tensor: True)
     monkeypatch.setattr(mt, "_stream", lambda tensor: streams.append(tensor.shape) or 0)
+    capturing = iter([False] * 3 + [True] + [False] * 4)  # of the runs below
+    monkeypatch.setattr(mt, "_capturing", lambda: next(capturing))
     moe = mt.MoELayer(layer, max_tokens=4)
     assert asked == [(layer.plan(max_tokens=4).workspace_bytes, 0)]
     for tokens in (0, 3, 9, 2):
@@ -136,8 +151,10 @@ def test_torch_s_operator(layer, monkeypatch):
         ids, weights = (torch.from_numpy(np.asarray(a)) for a in layer.plan().route(states(tokens)))
         assert torch.equal(moe(x, ids.long(), weights), want), tokens
     assert len(streams) == 8 and len(asked) == 2 and asked[1][0] > asked[0][0]  # one larger workspace
+    kept = mt._open[moe.number].captured  # a graph holds the first plan's workspace
+    assert list(kept) == [4] and kept[4][1] is made[0]
     monkeypatch.setattr(mt, "_on_gpu", lambda tensor: False)
-    with pytest.raises(ValueError, match="on cuda; it is"):
+    with pytest.raises(ValueError, match="on cuda:0; it is"):
         moe(x)
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every kind of failure is an exception of its class, which carries the library's text."""
 
+import pathlib
+
 import moxie
 import numpy as np
 import pytest
@@ -166,3 +168,16 @@ def test_verify_sees_damage(model):
     ctypes.c_uint8.from_address(record.data_ptr + 500).value ^= 1
     with pytest.raises(moxie.Mismatch, match="expert 3"):
         layer.verify()
+
+
+def test_a_gguf_file_where_a_config_is_wanted():
+    file = pathlib.Path(__file__).parents[2] / "tests/golden/gguf/small.gguf"
+    for call in (lambda: moxie.LayerConfig.from_hf(file), lambda: moxie.Model(file, {})):
+        with pytest.raises(moxie.Unsupported, match="no config.json.*itself as a model"):
+            call()
+
+
+def test_too_few_arguments_of_functions_behind_the_classes():
+    for name in ("_map_check", "_map_replicas", "_map_loads", "_map_without", "_map_keep_slots"):
+        with pytest.raises(TypeError):
+            getattr(moxie._moxie, name)()

@@ -138,3 +138,11 @@ def test_whole_layer():
 def test_refused(arguments, words):
     with pytest.raises(moxie.Unsupported, match=words):
         make_layer(**arguments)
+
+
+def test_awq_without_zero_points():
+    from sglang.srt.layers.quantization import get_quantization_config
+
+    config = get_quantization_config("awq").from_config(CONFIGS["awq"][1] | {"zero_point": False})
+    with pytest.raises(moxie.Unsupported, match="AWQ with zero points"):
+        moxie.sglang.form_of(config, "model.layers.0.mlp.experts", torch.bfloat16)

@@ -51,6 +51,7 @@ def test_bench(checkpoint):
     result = moxie.bench(str(checkpoint()), tokens=[1, 4], threads=1)
     rows = result["rows"]
     assert [r["tokens"] for r in rows] == [1, 4] and all(r["median_ms"] > 0 for r in rows)
+    assert moxie.bench(str(ROOT / "tests/golden/gguf/small.gguf"), tokens=[1], threads=1)["rows"][0]["median_ms"] > 0
     with pytest.raises(moxie.Error, match="no-such-preset"):
         moxie.bench("no-such-preset")
 

@@ -220,6 +220,15 @@ def test_a_state_dict_that_does_not_fit(checkpoint):
     assert alone.prefix == "" and not alone.state_dict()
 
 
+def test_a_gguf_file_has_no_state_dict():
+    file = pathlib.Path(__file__).parents[2] / "tests/golden/gguf/small.gguf"
+    moe = mt.MoELayer.from_model(file, threads=1, max_tokens=8)
+    for call in (moe.state_dict, lambda: moe.load_state_dict({})):
+        with pytest.raises(moxie.Unsupported, match="small.gguf.*MoELayer"):
+            call()
+    assert not mt.MoELayer(moe.layer).state_dict()
+
+
 def test_docs(checkpoint, tmp_path, monkeypatch):
     """The torch blocks of docs/python.md."""
     text = (pathlib.Path(__file__).parents[2] / "docs" / "python.md").read_text()

@@ -5,6 +5,8 @@ import copy
 import gc
 import pathlib
 import re
+import threading
+import time
 
 import moxie
 import pytest
@@ -130,6 +132,37 @@ def test_changed_weights_are_packed_again():
     del module
     gc.collect()
     assert number not in moxie.torch._open
+
+
+def test_threads_that_come_together_pack_once(monkeypatch):
+    (module, *_) = experts(make("Mixtral"))
+    x, ids, weights = torch.randn(4, 64), torch.zeros(4, 2, dtype=torch.int64), torch.rand(4, 2)
+    before, start, pack = len(moxie.torch._open), threading.Barrier(4), mt._open
+    monkeypatch.setattr(mt, "_open", lambda *arguments: (time.sleep(0.05), pack(*arguments))[1])
+
+    def run():
+        start.wait()
+        with torch.no_grad():
+            mt.experts_forward(module, x, ids, weights)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(moxie.torch._open) == before + 1
+
+
+def test_a_parameter_at_the_address_of_its_predecessor_is_packed():
+    (module, *_) = experts(make("Mixtral"))
+    x, ids, weights = torch.randn(4, 64), torch.zeros(4, 2, dtype=torch.int64), torch.rand(4, 2)
+    memory = module.down_proj.detach().clone().numpy()
+    with torch.no_grad():
+        module.down_proj = torch.nn.Parameter(torch.from_numpy(memory))
+        before = mt.experts_forward(module, x, ids, weights)
+        memory *= 2  # as an allocator that gives the freed memory to the next tensor
+        module.down_proj = torch.nn.Parameter(torch.from_numpy(memory))
+        assert torch.equal(mt.experts_forward(module, x, ids, weights), 2 * before)
 
 
 def test_compiled_and_released():

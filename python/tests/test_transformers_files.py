@@ -3,6 +3,7 @@
 
 import copy
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -147,7 +148,7 @@ def test_other_k_and_dtype(directory):
         assert torch.equal(module(x, ids[:, 1:], weights[:, 1:])[0], torch.zeros(128))
 
 
-def test_prepare_from_a_directory(directory):
+def test_prepare_from_a_directory(directory, tmp_path):
     path = directory("mixtral-gptq")
     config = transformers.AutoConfig.from_pretrained(path)
     del config.quantization_config
@@ -156,6 +157,25 @@ def test_prepare_from_a_directory(directory):
     other, x, ids, weights = ours(path, torch.bfloat16), torch.randn(3, 128).bfloat16(), torch.tensor([[0, 1]] * 3), torch.rand(3, 2)
     with torch.no_grad():
         assert all(torch.equal(a(x, ids, weights), b(x, ids, weights)) for a, b in zip(experts(model), experts(other)))
+    for save in (lambda: model.save_pretrained(tmp_path / "saved"), copy.deepcopy(model).state_dict):
+        with pytest.raises(moxie.Unsupported, match="layers.0.*experts: .*no form that could be saved"):
+            save()
+
+
+def test_prepare_from_a_gguf_file():
+    file = pathlib.Path(__file__).parents[2] / "tests/golden/gguf/small.gguf"
+    weights = moxie.Model(file, experts_only=True).load(0)
+    c = weights.config
+    config = transformers.Qwen3MoeConfig(vocab_size=64, hidden_size=c.hidden, num_hidden_layers=1, num_attention_heads=4, head_dim=16,
+                                         num_key_value_heads=2, moe_intermediate_size=c.intermediate, num_experts=c.experts,
+                                         num_experts_per_tok=c.top_k)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, experts_implementation="moxie")
+    assert mt.prepare(model, file) == 1
+    (module,) = experts(model)
+    x, ids, gates = torch.randn(5, c.hidden).bfloat16(), torch.randint(0, c.experts, (5, c.top_k)), torch.rand(5, c.top_k)
+    want = moxie.Layer.from_weights(weights, c.replace(dtype="bf16"), threads=1).plan().run(x, ids=ids.int(), weights=gates)
+    with torch.no_grad():
+        assert torch.equal(module(x, ids, gates), want) and want.any()
 
 
 @pytest.mark.parametrize("others", [None, ["lm_head"]])

@@ -225,16 +225,17 @@ def test_scales_keep_their_type(engine):
 
 
 REFUSED = [
-    ("awq", {"has_bias": True}, "biases"),
-    ("bf16", {"activation": "relu2"}, "relu2"),
+    (CONFIGS["awq"], {"has_bias": True}, "biases"),
+    (CONFIGS["awq"] | {"zero_point": False}, {}, "without zero points"),
+    (None, {"activation": "relu2"}, "relu2"),
 ]
 
 
-@pytest.mark.parametrize("format, arguments, words", REFUSED)
-def test_refused(engine, monkeypatch, format, arguments, words):
+@pytest.mark.parametrize("config, arguments, words", REFUSED)
+def test_refused(engine, monkeypatch, config, arguments, words):
     monkeypatch.setenv("MOXIE_VLLM", "0")
     with pytest.raises((moxie.Unsupported, NotImplementedError), match=words):
-        make_layer(engine, CONFIGS[format], **arguments)
+        make_layer(engine, config, **arguments)
 
 
 def test_refused_config():

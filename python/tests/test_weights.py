@@ -156,3 +156,13 @@ def test_parts_of_a_layer_for_another_rank(checkpoint):
     halves = run(ep_size=2, ep_rank=0), run(ep_size=2, ep_rank=1)
     assert halves[0].any() and halves[1].any()
     np.testing.assert_allclose(halves[0] + halves[1], whole, rtol=1e-4, atol=1e-5 * np.abs(whole).max())
+
+
+def test_options_of_a_layer_are_those_of_its_plans(model):
+    weights = model.load(0)
+    layer = moxie.Layer(weights.config, max_tokens=4, threads=1, progress=lambda done, total: None)
+    layer.prepare(weights)
+    assert layer.plan().workspace_bytes == moxie.Layer.from_weights(weights, max_tokens=4, threads=1).plan().workspace_bytes
+    with pytest.raises(moxie.ArgumentError, match="4"):
+        layer.plan().run(states(5))
+    assert layer.plan(max_tokens=5).run(states(5)).shape == (5, 256)

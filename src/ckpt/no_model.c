@@ -10,7 +10,7 @@
  *     model_index.json                   a diffusers pipeline: pass one of its parts
  *     a directory with a checkpoint in   pass that
  *
- * Only names of files are used. They are untrusted and printed escaped.
+ * Only names of files are used, and the first bytes of a *.gguf. Names are untrusted and printed escaped.
  */
 #include "ckpt/no_model.h"
 
@@ -60,8 +60,8 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 
 /* ---- formats that are not supported ---------------------------------------------------------------- */
 
-/* A file with that name that does not begin so, or cannot be read; or one that was taken for a directory. */
-static moxie_status is_no_gguf(const char *path, moxie_error *error)
+/* A GGUF file is a model of its own, and would have been opened where one was wanted; or the file only has such a name. */
+static moxie_status is_gguf(const char *path, moxie_error *error)
 {
     mox_file file = { 0 };
     MOX_TRY(mox_file_open(path, false, UINT64_MAX, &file, error));
@@ -69,7 +69,8 @@ static moxie_status is_no_gguf(const char *path, moxie_error *error)
     mox_file_close(&file);
     if (is)
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1,
-                             "a GGUF file has no config.json to read alone: open it as a model");
+                             "a GGUF file has no config.json, which is read here alone or beside tensors in memory; "
+                             "open the file itself as a model (moxie_model_open without tensors), or give " NEEDED);
     return mox_fail_file(
         MOXIE_ERR_FORMAT, error, path, 0,
         "its name ends in .gguf, but it does not begin with \"GGUF\": it is damaged, or the download is "
@@ -100,7 +101,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
         *slash = '\0';
     const char *parent = !slash ? "." : slash == dir ? "/" : dir;
     if (ends_with(path, ".gguf"))
-        return is_no_gguf(path, error);
+        return is_gguf(path, error);
     if (is_pickle(path))
         return is_pickled(path, error);
     if (!S_ISREG(info->st_mode))
