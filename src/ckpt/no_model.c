@@ -60,7 +60,7 @@ static bool has_config(const char *dir, const char *name, char path[PATH])
 
 /* ---- formats that are not supported ---------------------------------------------------------------- */
 
-/* A GGUF file is a model of its own, and would have been opened where one was wanted; or the file only has such a name. */
+/* A GGUF file is a whole model, and would have been opened where one was wanted; or the file only has such a name. */
 static moxie_status is_gguf(const char *path, moxie_error *error)
 {
     mox_file file = { 0 };

@@ -40,8 +40,8 @@ enum {
     GROUPS = 4, /* of threads, which share a tile's rows */
     SHRINK_THREADS = GROUPS * GROUP_THREADS,
     EXPAND_THREADS = 256,
-    FEW_PAIRS = 4096,                /* so many may have a block for each tile that is likely */
-    FEW_TILES_PER_CHUNK = CHUNK / 2, /* a block each; further tiles of a chunk come after them */
+    FEW_PAIRS = 4096,                /* so many have a block for each likely tile */
+    FEW_TILES_PER_CHUNK = CHUNK / 2, /* a block each; then they take further ones */
     TILES_PER_CHUNK = CHUNK / ROWS
 };
 
@@ -154,8 +154,7 @@ template <moxie_dtype DTYPE> __device__ float number_at(const void *factor, int6
         return static_cast<const float *>(factor)[i];
 }
 
-/* The rows of a tile that a group of threads has, of the tile's rows `group`, `group` + GROUPS, ...; NULL where there is
- * no row. */
+/* What a group of threads reads of a tile: its rows `group`, `group` + GROUPS, ...; NULL where there is no row. */
 template <int N> struct input_rows {
     const char *row[N];
     float weight[N];
