@@ -251,7 +251,7 @@ static const struct {
     { { 0 }, MOXIE_ERR_ARGUMENT, MOXIE_OK, "none" },
     { { .element = MOXIE_BF16 }, MOXIE_OK, MOXIE_ERR_ARGUMENT, "bf16" },
     { { .element = MOXIE_BF16, .scale = MOXIE_F32 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "bf16 per row f32" },
-    { { .element = MOXIE_F32, .global = 1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "f32" },
+    { { .element = MOXIE_F32, .global = 1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "f32 *global" },
     { { .element = MOXIE_F8_E8M0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "f8_e8m0" },
     { { .element = MOXIE_F8_E4M3 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "f8_e4m3" },
     { { MOXIE_F8_E4M3, MOXIE_F32, .group_rows = 1, .group_cols = -1 }, MOXIE_OK, MOXIE_OK, "f8_e4m3 per row f32" },
