@@ -170,7 +170,8 @@ expect 2 "leave --tp out" "$moxie" bench "$tmp/model" $model --ranks 2 --tp 2
 expect 2 "leave --comm mpi out" "$moxie" bench "$tmp/model" $model --comm mpi
 expect 2 "leave --limits out" "$moxie" bench "$tmp/model" --ranks 2 --limits "$tmp/limits"
 expect 2 "leave --plot out" "$moxie" bench "$tmp/model" --ranks 2 --plot "$tmp/x.svg"
-expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" --ranks 2 --backend cuda
+# shellcheck disable=SC2086
+expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" $model --ranks 2 --backend cuda
 
 # ---- what is refused ----------------------------------------------------------------------------------
 for option in "--tp 2" "--ep-map linear" "--tokens-as sharded"; do
