@@ -692,7 +692,7 @@ typedef struct moxie_options {
     struct moxie_comm *comm;
     int32_t token_layout; /* moxie_token_layout; read with a comm */
     /* The largest rank of the LoRA adapters that runs may name (moxie_adapters.h), up to MOXIE_MAX_ADAPTER_RANK; 0:
-     * runs have none. The workspace grows with it. Back ends ref and cpu, without a comm. */
+     * runs have none. The workspace grows with it. The cuda back end takes no adapters with a comm. */
     int32_t max_adapter_rank;
     /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own, else its part of them). Then
      * ranks exchange no counts: every message has room for so many, and there is one exchange each way. For few tokens.

@@ -8,7 +8,8 @@ command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exi
 cat >"$tmp/check.py" <<'END'
 # check.py write ADAPTER: random factors of layer 0's 16 experts, rank 3, hidden 256, intermediate 128.
 # check.py compare MODEL BAKED: recomputes them and every changed tensor.
-import glob, json, os, random, struct, sys
+# check.py split MODEL: two shards; the second has experts of layer 0 again, after layer 1 in the first.
+import glob, json, os, random, re, struct, sys
 
 E, R, H, I, SCALE = 16, 3, 256, 128, 6 / 3
 def f32(x): return struct.unpack('<f', struct.pack('<f', x))[0]
@@ -33,19 +34,36 @@ def factors():
     sizes = {'gate_proj': (I, H), 'up_proj': (I, H), 'down_proj': (H, I)}
     draw = lambda rows, cols: [[f32(rng.uniform(-1, 1) / 8) for _ in range(cols)] for _ in range(rows)]
     return {(e, p): (draw(R, k), draw(n, R)) for e in range(E) for p, (n, k) in sizes.items() if e != 5}
-def write(dir):
+def write_file(path, tensors):
     header, blobs, at = {}, [], 0
+    for name, (dtype, shape, data) in tensors:
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [at, at + len(data)]}
+        blobs.append(data)
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    with open(path, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text + b''.join(blobs))
+def split(dir):
+    tensors = read_all(dir)
+    late = lambda name: re.search('layers[.]0[.].*experts[.](8|9|1.)[.]', name) is not None
+    os.unlink(dir + '/model.safetensors')
+    index = {}
+    for number, is_late in ((1, False), (2, True)):
+        file = 'model-%05d-of-00002.safetensors' % number
+        part = [(name, tensors[name]) for name in sorted(tensors) if late(name) == is_late]
+        write_file(dir + '/' + file, part)
+        index.update((name, file) for name, _ in part)
+    with open(dir + '/model.safetensors.index.json', 'w') as f:
+        json.dump({'metadata': {}, 'weight_map': index}, f)
+def write(dir):
+    tensors = []
     for (e, p), ab in factors().items():
         for which, m in zip('AB', ab):
             blob = b''.join(struct.pack('<%df' % len(row), *row) for row in m)
-            header['base_model.model.model.layers.0.mlp.experts.%d.%s.lora_%s.weight' % (e, p, which)] = {
-                'dtype': 'F32', 'shape': [len(m), len(m[0])], 'data_offsets': [at, at + len(blob)]}
-            blobs.append(blob)
-            at += len(blob)
-    text = json.dumps(header).encode()
-    text += b' ' * (-len(text) % 8)
-    with open(dir + '/adapter_model.safetensors', 'wb') as f:
-        f.write(struct.pack('<Q', len(text)) + text + b''.join(blobs))
+            name = 'base_model.model.model.layers.0.mlp.experts.%d.%s.lora_%s.weight' % (e, p, which)
+            tensors.append((name, ('F32', [len(m), len(m[0])], blob)))
+    write_file(dir + '/adapter_model.safetensors', tensors)
 # All weights of an expert's matrix [N][K] as codes, from either way to store them.
 def matrix(tensors, e, p, n, k):
     prefix = [t for t in tensors if '.experts.' in t and 'down_proj' in t and 'bias' not in t][0].split('experts.')[0] + 'experts.'
@@ -85,6 +103,8 @@ def compare(model, baked):
 factors_of = factors()
 if sys.argv[1] == 'write':
     write(sys.argv[2])
+elif sys.argv[1] == 'split':
+    split(sys.argv[2])
 else:
     compare(sys.argv[2], sys.argv[3])
 END
@@ -104,7 +124,21 @@ for preset in qwen3-30b-a3b gpt-oss-20b; do
 done
 expect 0 '"relative_error": 0.0' "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/json" --json
 
-# Refused, and nothing is left.
+# A layer's experts in two shards, with another layer's between them. Each of two adapters is for one of the layers.
+synth qwen3-30b-a3b bf16 "$tmp/two" --layers 2
+python3 "$tmp/check.py" split "$tmp/two"
+mkdir "$tmp/adapter1"
+cp "$tmp/adapter/adapter_config.json" "$tmp/adapter1"
+sed 's/layers\.0\./layers.1./g' "$tmp/adapter/adapter_model.safetensors" >"$tmp/adapter1/adapter_model.safetensors"
+expect 0 "2 adapters of 2 layers merged" "$moxie" bake "$tmp/two" --adapter "a=$tmp/adapter" --adapter "b=$tmp/adapter1" -o "$tmp/two.baked"
+python3 "$tmp/check.py" compare "$tmp/two" "$tmp/two.baked" || fail "two shards: not W + s B A"
+expect 0 "48 matrices changed" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" -o "$tmp/two.1"
+if python3 "$tmp/check.py" compare "$tmp/two" "$tmp/two.1" 2>/dev/null; then fail "layer 0 is merged without its adapter"; fi
+
+# Refused, and nothing is left. Of two adapters none is left out because it is for another model.
+synth qwen3-30b-a3b bf16 "$tmp/narrow" --hidden 128
+expect 3 "is the adapter for this model" "$moxie" bake "$tmp/narrow" --adapter "a=$tmp/adapter" -o "$tmp/none"
+expect 3 "is the adapter for this model" "$moxie" bake "$tmp/narrow" --adapter "b=$tmp/adapter1" --adapter "a=$tmp/adapter" -o "$tmp/none"
 expect 3 "not empty" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/json"
 expect 2 "an adapter is needed" "$moxie" bake "$tmp/qwen3-30b-a3b" -o "$tmp/none"
 expect 2 "where to" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter"

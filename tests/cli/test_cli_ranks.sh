@@ -91,6 +91,8 @@ for line in '^ +0 +8 +0-63 +0-127 +0-7$' '^ +3 +8 +64-127 +128-255 +8-15$' '^dis
     '^act +256 +8\.00 +2\.0 kB +2\.0 kB$' '^return +1024 +[56]\.'; do
     grep -qE "$line" "$tmp/out" || fail "explain without $line: $(cat "$tmp/out")"
 done
+expect 0 "^dispatch +7424 " "$moxie" explain --preset deepseek-v3 --ranks 4
+expect 0 "^dispatch +14372 " "$moxie" explain --preset deepseek-v3 --ranks 4 --adapter-rank 16 # hidden states, and a number
 expect 0 "^gather +512 +1\.00" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/map.json" --tokens-as replicated
 grep -qE "^ +0 +10 " "$tmp/out" || fail "not the map's slots: $(cat "$tmp/out")"
 grep -q "^dispatch" "$tmp/out" && fail "replicated tokens are dispatched"
@@ -168,7 +170,8 @@ expect 2 "leave --tp out" "$moxie" bench "$tmp/model" $model --ranks 2 --tp 2
 expect 2 "leave --comm mpi out" "$moxie" bench "$tmp/model" $model --comm mpi
 expect 2 "leave --limits out" "$moxie" bench "$tmp/model" --ranks 2 --limits "$tmp/limits"
 expect 2 "leave --plot out" "$moxie" bench "$tmp/model" --ranks 2 --plot "$tmp/x.svg"
-expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" --ranks 2 --backend cuda
+# shellcheck disable=SC2086
+expect 2 "leave --backend cuda out" "$moxie" bench "$tmp/model" $model --ranks 2 --backend cuda
 
 # ---- what is refused ----------------------------------------------------------------------------------
 for option in "--tp 2" "--ep-map linear" "--tokens-as sharded"; do

@@ -71,7 +71,7 @@ int32_t groups_of(const test_layer *layer, int32_t tp)
 {
     moxie_layer_config config = layer->config;
     config.tp_size = tp;
-    for (int32_t r = 0; r < tp && getenv("MOXIE_PLAIN_DEVICES") == NULL; r++)
+    for (int32_t r = 0; r < tp; r++)
         if (mox_tp_rows13(&config, r).count == 0)
             return 1;
     return tp;

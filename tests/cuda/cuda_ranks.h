@@ -25,7 +25,7 @@ void on_devices(int32_t rank, moxie_layer_config *config, moxie_options *options
 /* For test_ranks_spec.over. */
 moxie_comm *over_nccl(moxie_comm *local, moxie_error *error);
 bool has_nccl(void);
-/* `tp`, or 1 where a rank of so many would have no row of W13, which kernels of Hopper refuse. */
+/* `tp`, or 1 where a rank of so many would have no row of W13, which kernels for tensor cores refuse. */
 int32_t groups_of(const test_layer *layer, int32_t tp);
 /* Ranks on devices: placement, layout, groups, capacity by the seed. `map` must live as long. */
 test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_slot_map *map);

@@ -8,7 +8,8 @@
  *     formats    the same in ten formats as EP, TP, TP x EP and with tokens that all ranks have, over NCCL and local
  *     graph      fixed capacity over NCCL: what a captured graph computes
  *     crowded    more tokens than a fixed capacity has room for: refused on all ranks, and the next run succeeds
- *     mixed      ranks on the host and on devices: each result is its back end's, each sum its token's rank's
+ *     mixed      ranks on the host and on devices: each result is its back end's, each sum its token's rank's; which
+ *                mixes are refused
  *     absent     a rank that leaves is named, within the deadline
  *     killed     of processes over NCCL, one is killed; the others end within the deadline
  *
@@ -183,30 +184,41 @@ static void graphs_of_fixed_capacity(void **state)
 
 /* ---- crowded ------------------------------------------------------------------------------------------- */
 
+/* Rank 0 has all tokens; or, where all ranks have them, rank 1 owns one more than rank 0. */
+static void crowd(moxie_comm *(*over)(moxie_comm *, moxie_error *), bool sharded)
+{
+    const int full = sharded ? 0 : 1;
+    test_layer layer;
+    moxie_slot_map map;
+    test_rank_result results[TEST_MAX_RANKS];
+    make_layer(&layer, 26401, 0);
+    test_ranks_spec spec = any_spec(&layer, 3, 2, &map);
+    spec.over = over;
+    spec.layout = sharded ? MOXIE_TOKENS_SHARDED : MOXIE_TOKENS_REPLICATED;
+    layer.args.tokens -= layer.args.tokens % 2 == 0;
+    spec.first[1] = spec.first[2] = layer.args.tokens;
+    spec.map = NULL;
+    spec.tp = 0;
+    spec.options.exchange_capacity = sharded ? layer.args.tokens - 1 : layer.args.tokens / 2;
+    char *output = malloc(test_layer_output_bytes(&layer) + 1), name[32];
+    snprintf(name, sizeof name, "rank %d", full);
+    assert_true(layer.args.tokens > 2);
+    assert_int_not_equal(test_ranks_run(&layer, &spec, output, results), MOXIE_OK);
+    assert_int_equal(results[full].status, MOXIE_ERR_ARGUMENT);
+    assert_int_equal(results[1 - full].status, MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(results[1 - full].error.text, name));
+    free(output);
+    test_layer_free(&layer);
+}
+
 static void a_crowded_rank_is_refused(void **state)
 {
     (void)state;
     for (int nccl = 0; nccl < 2; nccl++) {
-        test_layer layer;
-        moxie_slot_map map;
-        test_rank_result results[TEST_MAX_RANKS];
         if (nccl && (devices < 2 || !has_nccl()))
             continue;
-        make_layer(&layer, 26401, 0);
-        test_ranks_spec spec = any_spec(&layer, 3, 2, &map);
-        spec.over = nccl ? over_nccl : NULL;
-        spec.layout = MOXIE_TOKENS_SHARDED;
-        spec.first[1] = layer.args.tokens;
-        spec.map = NULL;
-        spec.tp = 0;
-        spec.options.exchange_capacity = layer.args.tokens - 1;
-        char *output = malloc(test_layer_output_bytes(&layer) + 1);
-        assert_int_not_equal(test_ranks_run(&layer, &spec, output, results), MOXIE_OK);
-        assert_int_equal(results[0].status, MOXIE_ERR_ARGUMENT);
-        assert_int_equal(results[1].status, MOXIE_ERR_MISMATCH);
-        assert_non_null(strstr(results[1].error.text, "rank 0"));
-        free(output);
-        test_layer_free(&layer);
+        crowd(nccl ? over_nccl : NULL, true);
+        crowd(nccl ? over_nccl : NULL, false);
     }
 }
 
@@ -360,6 +372,37 @@ static void ranks_on_the_host_and_on_devices(void **state)
         free(again);
         test_layer_free(&layer);
     }
+}
+
+/* Ranks 0 on the host and 1 on a device: not of one tensor parallel group, and not over NCCL, where rows in device
+ * memory are other messages. */
+static void refused_mix(moxie_comm *(*over)(moxie_comm *, moxie_error *), int32_t tp, const char *text)
+{
+    test_layer layer;
+    moxie_slot_map map;
+    test_rank_result results[TEST_MAX_RANKS];
+    make_layer(&layer, 26301, 0);
+    test_ranks_spec spec = any_spec(&layer, 3, 2, &map);
+    spec.over = over;
+    spec.map = NULL;
+    spec.tp = tp;
+    spec.change = on_both;
+    char *output = malloc(test_layer_output_bytes(&layer) + 1);
+    assert_int_equal(test_ranks_run(&layer, &spec, output, results), MOXIE_ERR_MISMATCH);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(results[r].status, MOXIE_ERR_MISMATCH);
+        assert_non_null(strstr(results[r].error.text, text));
+    }
+    free(output);
+    test_layer_free(&layer);
+}
+
+static void mixes_that_are_refused(void **state)
+{
+    (void)state;
+    refused_mix(NULL, 2, "where tensor parallel ranks compute");
+    if (devices > 1 && has_nccl())
+        refused_mix(over_nccl, 0, "whether rows of the comm are in a GPU's memory");
 }
 
 /* ---- absent -------------------------------------------------------------------------------------------- */
@@ -530,6 +573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(graphs_of_fixed_capacity),
         cmocka_unit_test(a_crowded_rank_is_refused),
         cmocka_unit_test(ranks_on_the_host_and_on_devices),
+        cmocka_unit_test(mixes_that_are_refused),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_rank_that_leaves_nccl_is_named),
         cmocka_unit_test(a_killed_process_does_not_hang_the_others),

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/sizes.h"
 #include "format/format.h"
 #include "test_cuda_graph.h"
 #include "test_support.h"
@@ -51,7 +52,8 @@ static int32_t place_choice(const mox_cuda_place_rows_args *a, int32_t home, int
 static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g, int64_t first)
 {
     const int64_t k = a->top_k, begin = a->ranks > 0 ? s * a->tokens / a->ranks : 0;
-    const int64_t end = a->ranks > 0 ? (s + 1) * a->tokens / a->ranks : a->tokens;
+    const int64_t all = a->ranks > 0 ? (s + 1) * a->tokens / a->ranks : a->tokens;
+    const int64_t end = mox_min_i64(all, begin + a->capacity);
     int64_t row = first;
     for (int64_t i = first; i < first + a->capacity; i++) {
         if (a->token != NULL)

@@ -32,16 +32,15 @@ typedef struct bake {
     int64_t *layers; /* [n_layers] the checkpoint's numbers */
     char (*prefixes)[256];
     int64_t n_layers;
-    bool *changed;         /* [n_layers] an adapter has factors for it */
-    int64_t other_tensors; /* of adapters, of other modules than experts */
+    bool *changed;                 /* [n_layers] an adapter has factors for it */
+    bool (*has)[CLI_MAX_ADAPTERS]; /* [n_layers] which */
+    int64_t *matrices, *due;       /* [n_layers] that were changed so far, and that must be; due 0: not loaded yet */
+    int64_t other_tensors;         /* of adapters, of other modules than the model's routed experts */
     /* the layer at hand; -1: none */
     int64_t at;
     moxie_model_layer *loaded;
-    bool has[CLI_MAX_ADAPTERS]; /* which adapters have factors for it: item[i].lora */
     bake_tensor *tensors;
     int64_t n_tensors;
-    int64_t matrices; /* of it that were changed so far, and that must be */
-    int64_t matrices_due;
     bake_sums sums;
 } bake;
 
@@ -53,7 +52,7 @@ int64_t bake_layer_of(const bake *b, const char *tensor);
 /* Changes `piece`, which holds `bytes` of tensor `name` from byte `first` on. */
 moxie_status bake_piece(bake *b, int64_t layer, const char *name, uint64_t first, uint64_t bytes, char *piece,
                         moxie_error *error);
-/* Whether the last layer was changed as a whole, once nothing more is written. */
+/* Whether all layers were changed as a whole, once nothing more is written: a layer may be in several shards. */
 moxie_status bake_end(bake *b, moxie_error *error);
 /* Writes all files of b->out, which must not exist or be empty; on failure it removes them. */
 moxie_status bake_write(bake *b, moxie_error *error);

@@ -17,23 +17,27 @@
 /* ---- the model ------------------------------------------------------------------------------------------- */
 
 /* Names of adapters' tensors say which layers and modules they are of. */
-static moxie_status read_names(bake *b, const char *dir, moxie_error *error)
+static moxie_status read_names(bake *b, int32_t adapter, moxie_error *error)
 {
     char path[4096], part[64];
     moxie_tensor_file *file = NULL;
     const char *name;
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", b->adapters->item[adapter].dir);
     const moxie_status status = moxie_tensor_file_open(path, 0, &file, error);
     for (int64_t i = 0; status == MOXIE_OK && i < moxie_tensor_file_count(file); i++) {
         if (moxie_tensor_file_at(file, i, &name, NULL) != MOXIE_OK)
             continue;
         const bool experts = strstr(name, ".experts.") != NULL;
-        b->other_tensors += !experts;
+        bool other = true;
         for (int64_t l = 0; experts && l < b->n_layers; l++) {
             snprintf(part, sizeof part, "layers.%lld.", (long long)b->layers[l]);
             const char *found = strstr(name, part);
-            b->changed[l] = b->changed[l] || (found && (found == name || found[-1] == '.'));
+            if (!found || (found != name && found[-1] != '.'))
+                continue;
+            b->changed[l] = b->has[l][adapter] = true;
+            other = false;
         }
+        b->other_tensors += other;
     }
     moxie_tensor_file_close(file);
     return status;
@@ -47,8 +51,11 @@ static moxie_status find_layers(bake *b, moxie_error *error)
     b->n_layers = info.n_layers;
     b->layers = calloc((size_t)info.n_layers + 1, sizeof *b->layers);
     b->changed = calloc((size_t)info.n_layers + 1, sizeof *b->changed);
+    b->has = calloc((size_t)info.n_layers + 1, sizeof *b->has);
+    b->matrices = calloc((size_t)info.n_layers + 1, sizeof *b->matrices);
+    b->due = calloc((size_t)info.n_layers + 1, sizeof *b->due);
     b->prefixes = calloc((size_t)info.n_layers + 1, sizeof *b->prefixes);
-    if (!b->layers || !b->changed || !b->prefixes)
+    if (!b->layers || !b->changed || !b->has || !b->matrices || !b->due || !b->prefixes)
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %lld layers", (long long)info.n_layers);
     for (int64_t i = 0; i < info.n_layers && status == MOXIE_OK; i++) {
         status = moxie_model_describe_layer(b->model, i, &layer, error);
@@ -72,7 +79,7 @@ moxie_status bake_open(bake *b, moxie_error *error)
     for (int32_t i = 0; i < b->adapters->count && status == MOXIE_OK; i++) {
         status = moxie_adapter_files_open(b->adapters->item[i].dir, &b->adapters->item[i].files, error);
         if (status == MOXIE_OK)
-            status = read_names(b, b->adapters->item[i].dir, error);
+            status = read_names(b, i, error);
     }
     for (int64_t l = 0; l < b->n_layers; l++)
         any = any || (status == MOXIE_OK && b->changed[l]);
@@ -97,6 +104,9 @@ void bake_close(bake *b)
     free(b->tensors);
     free(b->layers);
     free(b->changed);
+    free(b->has);
+    free(b->matrices);
+    free(b->due);
     free(b->prefixes);
 }
 
@@ -124,37 +134,63 @@ static bool is_plain(const moxie_quant *quant)
            (quant->element == MOXIE_BF16 || quant->element == MOXIE_F16 || quant->element == MOXIE_F32);
 }
 
-/* Factors of all adapters that have some, and how many matrices they change. */
+/* B A must have the shape of the layer's matrix. */
+static moxie_status check_pair(const bake *b, int32_t adapter, const char *name, const moxie_tensor *lora_a,
+                               const moxie_tensor *lora_b, int64_t rows, int64_t cols, moxie_error *error)
+{
+    if (!lora_a->data)
+        return MOXIE_OK;
+    const int64_t *a = lora_a->shape + lora_a->rank - 2, *of_b = lora_b->shape + lora_b->rank - 2;
+    if (a[1] == cols && of_b[0] == rows && a[0] == of_b[1])
+        return MOXIE_OK;
+    return cli_error(
+        MOXIE_ERR_MISMATCH, error, b->adapters->item[adapter].dir,
+        "layer %lld: B [%lld, %lld] times A [%lld, %lld] of %s is no change of the layer's matrix, which is "
+        "[%lld, %lld]: is the adapter for this model?",
+        (long long)b->layers[b->at], (long long)of_b[0], (long long)of_b[1], (long long)a[0], (long long)a[1], name,
+        (long long)rows, (long long)cols);
+}
+
+static moxie_status load_adapter(bake *b, int32_t i, const moxie_layer_config *c, moxie_error *error)
+{
+    moxie_lora *lora = &b->adapters->item[i].lora;
+    *lora = (moxie_lora)MOXIE_LORA_INIT;
+    moxie_status status =
+        moxie_adapter_files_load(b->adapters->item[i].files, b->model, b->loaded, b->layers[b->at], lora, error);
+    if (status == MOXIE_OK)
+        status = check_pair(b, i, "gate", &lora->gate_a, &lora->gate_b, c->intermediate, c->hidden, error);
+    if (status == MOXIE_OK)
+        status = check_pair(b, i, "up", &lora->up_a, &lora->up_b, c->intermediate, c->hidden, error);
+    if (status == MOXIE_OK)
+        status = check_pair(b, i, "down", &lora->down_a, &lora->down_b, c->hidden, c->intermediate, error);
+    return status;
+}
+
+/* Factors of all adapters that have some for the layer, and how many matrices they change. */
 static moxie_status load_factors(bake *b, const moxie_layer_config *c, moxie_error *error)
 {
     bool gate = false, up = false, down = false;
     for (int32_t i = 0; i < b->adapters->count; i++) {
-        moxie_lora *lora = &b->adapters->item[i].lora;
-        *lora = (moxie_lora)MOXIE_LORA_INIT;
-        const moxie_status status =
-            moxie_adapter_files_load(b->adapters->item[i].files, b->model, b->loaded, b->layers[b->at], lora, error);
-        b->has[i] = status == MOXIE_OK;
-        if (status == MOXIE_ERR_MISMATCH && b->adapters->count > 1) /* another one has factors */
+        const moxie_lora *lora = &b->adapters->item[i].lora;
+        if (!b->has[b->at][i])
             continue;
+        const moxie_status status = load_adapter(b, i, c, error);
         if (status != MOXIE_OK)
             return status;
         gate = gate || lora->gate_a.data;
         up = up || lora->up_a.data;
         down = down || lora->down_a.data;
     }
-    b->matrices_due = c->experts * (gate + up + down);
+    b->sums.layers += b->due[b->at] == 0;
+    b->due[b->at] = c->experts * (gate + up + down);
     return MOXIE_OK;
 }
 
 static moxie_status load_layer(bake *b, int64_t layer, moxie_error *error)
 {
-    moxie_status status = bake_end(b, error);
-    if (status != MOXIE_OK)
-        return status;
     drop_layer(b);
     b->at = layer;
-    b->matrices = 0;
-    status = moxie_model_load_layer(b->model, b->layers[layer], &b->loaded, error);
+    moxie_status status = moxie_model_load_layer(b->model, b->layers[layer], &b->loaded, error);
     if (status != MOXIE_OK)
         return status;
     const moxie_layer_config *c = moxie_model_layer_config(b->loaded);
@@ -167,19 +203,19 @@ static moxie_status load_layer(bake *b, int64_t layer, moxie_error *error)
     status = moxie_model_visit_experts(b->model, b->layers[layer], note_tensor, b, error);
     if (status == MOXIE_OK)
         status = load_factors(b, c, error);
-    b->sums.layers += status == MOXIE_OK;
     return status;
 }
 
 moxie_status bake_end(bake *b, moxie_error *error)
 {
-    if (b->at < 0 || b->matrices == b->matrices_due)
-        return MOXIE_OK;
-    return cli_error(
-        MOXIE_ERR_UNSUPPORTED, error, b->dir,
-        "%lld of the %lld matrices of layer %lld that adapters change were found in its tensors: the others "
-        "are not stored as they are read",
-        (long long)b->matrices, (long long)b->matrices_due, (long long)b->layers[b->at]);
+    for (int64_t l = 0; l < b->n_layers; l++)
+        if (b->changed[l] && (b->due[l] == 0 || b->matrices[l] != b->due[l]))
+            return cli_error(
+                MOXIE_ERR_UNSUPPORTED, error, b->dir,
+                "%lld of the %lld matrices of layer %lld that adapters change were found in its tensors: the others "
+                "are not stored as they are read",
+                (long long)b->matrices[l], (long long)b->due[l], (long long)b->layers[l]);
+    return MOXIE_OK;
 }
 
 /* ---- a matrix -------------------------------------------------------------------------------------------- */
@@ -245,7 +281,7 @@ static void change(bake *b, const matrix_job *m, char *to)
             b->sums.error += error * error;
         }
     }
-    b->matrices++;
+    b->matrices[b->at]++;
     b->sums.matrices++;
 }
 
@@ -284,7 +320,7 @@ static void change_matrix(bake *b, const moxie_expert *e, int64_t expert, which 
     if (!data || data < from || data >= from + bytes)
         return;
     for (int32_t i = 0; i < b->adapters->count; i++)
-        if (b->has[i])
+        if (b->has[b->at][i])
             add_part(&m, &b->adapters->item[i].lora, matrix);
     m.row = cli_alloc((size_t)m.grid->cols * sizeof *m.row);
     if (m.count > 0)

@@ -60,7 +60,8 @@ static void print_text(const bake *b)
     printf("%lld matrices changed; rounding them is off by %.2g of the change (root mean square)\n",
            (long long)b->sums.matrices, relative_error(b));
     if (b->other_tensors > 0)
-        printf("not merged: %lld %s of other modules than routed experts\n", CLI_COUNT(b->other_tensors, "tensor"));
+        printf("not merged: %lld %s of other modules than the model's routed experts\n",
+               CLI_COUNT(b->other_tensors, "tensor"));
 }
 
 static void print_json(const bake *b)

@@ -119,16 +119,18 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     const moxie_layer_config *c = &r->config;
     const int64_t ep = r->placement.ep, tp = r->placement.tp, k = c->top_k;
     const int32_t layout = r->options->tokens_as;
-    const uint64_t width = c->dtype == MOXIE_F32 ? 4 : 2, of_act = c->a2.element || c->dtype == MOXIE_F32 ? 4 : 2;
+    const bool wide = c->a2.element || c->dtype == MOXIE_F32 || r->adapters; /* activations travel as f32 */
+    const uint64_t width = c->dtype == MOXIE_F32 ? 4 : 2, of_act = wide ? 4 : 2;
     const int64_t others = k < ep - 1 ? k : ep - 1, with_own = k < ep ? k : ep;
     const int64_t most = others * tp > with_own * tp - 1 ? others * tp : with_own * tp - 1;
     const bool sharded = layout == MOXIE_TOKENS_SHARDED, replicated = layout == MOXIE_TOKENS_REPLICATED;
     double copies = 0, results = 0;
     uint64_t row = 0, result = 0;
     moxie_layer_config sent = *c;
-    if (r->backend != MOXIE_BACKEND_AUTO && r->backend != MOXIE_BACKEND_CPU)
-        sent.a13 = (moxie_quant) { .element = 0 }; /* only the cpu back end sends codes */
+    if ((r->backend != MOXIE_BACKEND_AUTO && r->backend != MOXIE_BACKEND_CPU) || r->adapters)
+        sent.a13 = (moxie_quant) { .element = 0 }; /* only the cpu back end sends codes, and adapters read no codes */
     moxie_status status = moxie_exchange_row_bytes(&sent, &row, &result, error);
+    row += r->adapters ? sizeof(int32_t) : 0; /* the adapter's number */
     if (status == MOXIE_OK)
         status = count_rows(r, &copies, &results, error);
     r->exchange[0] = (explain_exchange) { "dispatch", row, sharded ? copies : 0, sharded ? most : 0 };
@@ -146,7 +148,9 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
 moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, const moxie_options *plan,
                                 explain_ranks *out, moxie_error *error)
 {
-    *out = (explain_ranks) { .options = options, .config = source->config, .backend = plan->backend };
+    *out = (explain_ranks) {
+        .options = options, .config = source->config, .backend = plan->backend, .adapters = plan->max_adapter_rank > 0
+    };
     moxie_status status = cli_placement_make(options, source, &out->placement, error);
     if (status == MOXIE_OK)
         status = find_map(out, error);

@@ -33,6 +33,7 @@ typedef struct explain_ranks {
     const cli_ranks_options *options;
     moxie_layer_config config;
     int32_t backend; /* moxie_backend */
+    bool adapters;   /* tokens may have some */
     cli_placement placement;
     balance_map own; /* the map, where none was given */
     moxie_slot_map map;

@@ -10,7 +10,8 @@
  *
  * Tokens of one rank, a source, begin at most `capacity` rows of each group. The rows of source s (counted from
  * first_source) for group g (counted from first_group) begin at row (s * groups + g) * capacity. Unused rows have token
- * -1 and ids -1. The result of choice j of row i is number i * K + j.
+ * -1 and ids -1. The result of choice j of row i is number i * K + j. Of a source with more than `capacity` tokens,
+ * which refuses its run, only the first ones are placed.
  *
  * Like copy_rows it is no kernel family.
  */

@@ -32,7 +32,7 @@ __device__ work find_work(const mox_cuda_place_rows_args &args)
     const int64_t first = args.ranks > 0 ? source * args.tokens / args.ranks : 0;
     const int64_t end = args.ranks > 0 ? (source + 1) * args.tokens / args.ranks : args.tokens;
     return { first,
-             end - first,
+             min(end - first, args.capacity),
              static_cast<int64_t>(blockIdx.x) * args.capacity,
              static_cast<int32_t>(source) / args.tp_size,
              args.first_group + group,

@@ -83,10 +83,11 @@ static moxie_status fetch(const moxie_adapters *adapters, mox_check_lora *lora, 
 moxie_status mox_check_lora_begin(mox_check_context *c, mox_check_lora *lora, moxie_error *error)
 {
     const moxie_run_args *args = &c->run->args;
-    const int64_t pairs = c->pass->pairs, rank = c->checker->plan->max_adapter_rank;
+    const int64_t rank = c->checker->plan->max_adapter_rank;
     *lora = (mox_check_lora) { 0 };
     if (args->adapters == NULL || c->pass->expert_of == NULL)
         return MOXIE_OK;
+    const int64_t pairs = c->pass->offsets[c->pass->slots]; /* pair_at has no more: others were skipped */
     lora->u = mox_calloc((uint64_t)(pairs * 2 * rank), sizeof *lora->u);
     lora->size = mox_calloc((uint64_t)(pairs * 2 * rank), sizeof *lora->size);
     lora->adapter_of = mox_calloc((uint64_t)pairs, sizeof *lora->adapter_of);

@@ -172,6 +172,10 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
     add(list, "how tensor parallel ranks cut W2", plan->tp_cut);
+    /* The host knows how many pairs a group gathers, a device does not. */
+    add(list, "where tensor parallel ranks compute (0: the host, 1: a GPU)", plan->ranks->tp_size > 1 ? on_device : 0);
+    /* Other memory means other messages. */
+    add(list, "whether rows of the comm are in a GPU's memory", on_device && !plan->ranks->staged);
     add(list, "the tokens of a pass of tensor parallel ranks", plan->ranks->tp_size > 1 ? plan->pass_limit : 0);
     add(list, "degraded", plan->ranks->degraded);
     add(list, "slot_map.generation", plan->ranks->generation);

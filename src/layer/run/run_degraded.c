@@ -38,6 +38,8 @@ void mox_run_drop_rows(const mox_run *run)
             continue;
         for (int64_t i = x->counts.from[r] * c->top_k; i < (x->counts.from[r] + x->counts.from_rows[r]) * c->top_k; i++)
             ids[i] = -1;
+        for (int64_t i = x->counts.from[r]; x->adapted && i < x->counts.from[r] + x->counts.from_rows[r]; i++)
+            ((int32_t *)(run->space + x->space.recv_adapters))[i] = -1;
         memset(run->space + x->space.recv_x + (size_t)x->counts.from[r] * row, 0, (size_t)x->counts.from_rows[r] * row);
         x->counts.from_pairs[r] = 0;
     }
