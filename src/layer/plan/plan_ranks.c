@@ -286,7 +286,7 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     const int64_t results = plan->config.top_k * (int64_t)mox_exchange_result_bytes(&plan->config);
     const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
     const int64_t own = mox_max_i64(max_own(plan), 1);
-    const int64_t bytes = plan->backend->on_device ? MOX_EXCHANGE_BYTES_DEVICE : MOX_EXCHANGE_BYTES;
+    const int64_t bytes = plan->backend->on_device && !x->staged ? MOX_EXCHANGE_BYTES_DEVICE : MOX_EXCHANGE_BYTES;
     int64_t limit = mox_max_i64(bytes / token, 1);
     if (mox_plan_ranks_test_chunk > 0)
         limit = mox_min_i64(limit, mox_plan_ranks_test_chunk + x->rank * mox_plan_ranks_test_more);

@@ -37,7 +37,7 @@
 /* What the buffers of a chunk may take together. A chunk reads all local weights once, so it should be large; but its
  * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
 #define MOX_EXCHANGE_BYTES (INT64_C(256) << 20)
-/* On a GPU, whose products read the weights anew for each chunk. */
+/* On a GPU, whose products read the weights anew for each chunk; not where rows are staged in pinned memory. */
 #define MOX_EXCHANGE_BYTES_DEVICE (INT64_C(1) << 30)
 
 /* Arrays of one number a rank that a run needs. */
