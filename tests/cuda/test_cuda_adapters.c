@@ -18,9 +18,9 @@
 #include "test_cuda_table.h"
 
 #ifdef MOX_TEST_EMULATED
-enum { CONFIGS = 4, QUICK_CONFIGS = 1, LARGEST = 70 };
+enum { CONFIGS = 2, QUICK_CONFIGS = 1, LARGEST = 70 };
 #else
-enum { CONFIGS = 40, QUICK_CONFIGS = 12, LARGEST = 130 };
+enum { CONFIGS = 24, QUICK_CONFIGS = 8, LARGEST = 130 };
 #endif
 
 static void layers(void **state)

@@ -28,9 +28,9 @@ static moxie_options cuda_options(const test_layer *layer)
 }
 
 #ifdef MOX_TEST_EMULATED
-enum { CONFIGS = 24, QUICK_CONFIGS = 8 };
+enum { CONFIGS = 12, QUICK_CONFIGS = 6 };
 #else
-enum { CONFIGS = 150, QUICK_CONFIGS = 45 };
+enum { CONFIGS = 90, QUICK_CONFIGS = 30 };
 #endif
 
 static int64_t random_configs(void)
