@@ -49,7 +49,8 @@ static moxie_status list(const char *dir, names *out, moxie_error *error)
         out->at[out->count++] = memcpy(cli_alloc(bytes), entry->d_name, bytes);
     }
     closedir(listing);
-    qsort(out->at, (size_t)out->count, sizeof *out->at, by_name);
+    if (out->count > 0)
+        qsort(out->at, (size_t)out->count, sizeof *out->at, by_name);
     return MOXIE_OK;
 }
 
