@@ -72,6 +72,27 @@ PyObject *mpy_array_new(moxie_dtype dtype, int32_t axes, const int64_t *shape)
     return (PyObject *)self;
 }
 
+PyObject *mpy_array_of_numbers(PyObject *object, const char *name, moxie_dtype dtype, int64_t count)
+{
+    PyObject *list = PySequence_List(object), *out = NULL;
+    if (list != NULL && PyList_Size(list) != count)
+        mpy_fail(MOXIE_ERR_ARGUMENT, "%s: %lld numbers are wanted, not %zd", name, (long long)count, PyList_Size(list));
+    else if (list != NULL)
+        out = mpy_array_new(dtype, 1, &count);
+    for (int64_t i = 0; out != NULL && i < count; i++) {
+        PyObject *number = PyList_GetItem(list, (Py_ssize_t)i);
+        void *data = ((array *)out)->data;
+        if (dtype == MOXIE_F64)
+            ((double *)data)[i] = PyFloat_AsDouble(number);
+        else
+            ((int64_t *)data)[i] = PyLong_AsLongLong(number);
+        if (PyErr_Occurred())
+            Py_CLEAR(out);
+    }
+    Py_XDECREF(list);
+    return out;
+}
+
 PyObject *mpy_array_view(moxie_dtype dtype, int32_t axes, const int64_t *shape, const void *data, bool on_device,
                          PyObject *owner)
 {

@@ -9,29 +9,11 @@
 
 /* ---- arguments ------------------------------------------------------------------------------ */
 
-/* A new int64 moxie.Array of `count` numbers from an iterable. */
-static PyObject *numbers_from(PyObject *object, const char *name, int64_t count)
-{
-    PyObject *list = PySequence_List(object), *out = NULL;
-    if (list != NULL && PyList_Size(list) != count)
-        mpy_fail(MOXIE_ERR_ARGUMENT, "%s: %lld numbers are wanted, not %zd", name, (long long)count, PyList_Size(list));
-    else if (list != NULL)
-        out = mpy_array_new(MOXIE_I64, 1, &count);
-    for (int64_t i = 0; out != NULL && i < count; i++) {
-        const long long value = PyLong_AsLongLong(PyList_GetItem(list, (Py_ssize_t)i));
-        ((int64_t *)mpy_array_data(out))[i] = value;
-        if (value == -1 && PyErr_Occurred())
-            Py_CLEAR(out);
-    }
-    Py_XDECREF(list);
-    return out;
-}
-
 /* Where each rank's rows begin: given, or one behind the other. */
 static PyObject *starts_from(PyObject *object, const char *name, PyObject *rows, int64_t count)
 {
     if (object != NULL && object != Py_None)
-        return numbers_from(object, name, count);
+        return mpy_array_of_numbers(object, name, MOXIE_I64, count);
     PyObject *out = mpy_array_new(MOXIE_I64, 1, &count);
     int64_t at = 0;
     for (int64_t i = 0; out != NULL && i < count; i++) {
@@ -111,7 +93,7 @@ static int take_rows(rows_call *c, PyObject *send, PyObject *recv)
 
 static int take_numbers(rows_call *c, PyObject *recv_rows, PyObject *recv_at, int64_t ranks)
 {
-    c->recv_rows = numbers_from(recv_rows, "recv_rows", ranks);
+    c->recv_rows = mpy_array_of_numbers(recv_rows, "recv_rows", MOXIE_I64, ranks);
     c->recv_at = c->recv_rows == NULL ? NULL : starts_from(recv_at, "recv_at", c->recv_rows, ranks);
     if (c->recv_at == NULL)
         return -1;
@@ -147,7 +129,7 @@ PyObject *mpy_comm_alltoallv(PyObject *object, PyObject *args, PyObject *named)
         mpy_comm_open(self) == NULL)
         return NULL;
     const int64_t ranks = moxie_comm_ranks(self->comm);
-    c.send_rows = numbers_from(send_rows, "send_rows", ranks);
+    c.send_rows = mpy_array_of_numbers(send_rows, "send_rows", MOXIE_I64, ranks);
     c.send_at = c.send_rows == NULL ? NULL : starts_from(send_at, "send_at", c.send_rows, ranks);
     if (c.send_at != NULL && take_rows(&c, send, recv) == 0 && take_numbers(&c, recv_rows, recv_at, ranks) == 0 &&
         check_ranges("send", &c.send, c.rows.send_rows, c.rows.send_at, ranks) == 0 &&
@@ -221,7 +203,7 @@ PyObject *mpy_comm_counts(PyObject *object, PyObject *args, PyObject *named)
         return mpy_fail(MOXIE_ERR_ARGUMENT, "counts: %lld numbers are no multiple of %lld ranks", (long long)count,
                         (long long)ranks),
                NULL;
-    PyObject *send = numbers_from(given, "counts", count), *recv = NULL;
+    PyObject *send = mpy_array_of_numbers(given, "counts", MOXIE_I64, count), *recv = NULL;
     if (send != NULL && (recv = mpy_array_new(MOXIE_I64, 1, &count)) != NULL) {
         moxie_status status;
         Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self);

@@ -80,6 +80,8 @@ PyObject *mpy_view_words(const mpy_view *view);
 extern PyObject *mpy_array_type;
 /* A new moxie.Array, contiguous, at a multiple of 64 bytes; its memory is not cleared. */
 PyObject *mpy_array_new(moxie_dtype dtype, int32_t axes, const int64_t *shape);
+/* A new array [count] of int64 or f64 from an iterable of `count` numbers; `name`: for the exception. */
+PyObject *mpy_array_of_numbers(PyObject *object, const char *name, moxie_dtype dtype, int64_t count);
 /* The same as a view of memory that `owner` keeps alive; read-only. `on_device`: only its address can be had here. */
 PyObject *mpy_array_view(moxie_dtype dtype, int32_t axes, const int64_t *shape, const void *data, bool on_device,
                          PyObject *owner);

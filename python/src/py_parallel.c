@@ -143,26 +143,10 @@ out:
     return both;
 }
 
-static PyObject *floats_from(PyObject *object, const char *name, int64_t count)
-{
-    PyObject *list = PySequence_List(object), *out = NULL;
-    if (list != NULL && PyList_Size(list) != count)
-        mpy_fail(MOXIE_ERR_ARGUMENT, "%s: %lld numbers are wanted, not %zd", name, (long long)count, PyList_Size(list));
-    else if (list != NULL)
-        out = mpy_array_new(MOXIE_F64, 1, &count);
-    for (int64_t i = 0; out != NULL && i < count; i++) {
-        ((double *)mpy_array_data(out))[i] = PyFloat_AsDouble(PyList_GetItem(list, (Py_ssize_t)i));
-        if (PyErr_Occurred())
-            Py_CLEAR(out);
-    }
-    Py_XDECREF(list);
-    return out;
-}
-
 static PyObject *loads_body(const moxie_slot_map *map, PyObject *args, moxie_error *error)
 {
     const int64_t ranks = map->ranks;
-    PyObject *loads = floats_from(PyTuple_GetItem(args, 1), "loads", map->experts), *out = NULL;
+    PyObject *loads = mpy_array_of_numbers(PyTuple_GetItem(args, 1), "loads", MOXIE_F64, map->experts), *out = NULL;
     PyObject *each = loads == NULL ? NULL : mpy_array_new(MOXIE_F64, 1, &ranks);
     if (each != NULL && moxie_slot_map_loads(map, mpy_array_data(loads), mpy_array_data(each), error) == MOXIE_OK)
         out = Py_BuildValue("(Nd)", PyObject_CallMethod(each, "tolist", NULL),
@@ -176,7 +160,8 @@ static PyObject *without_body(const moxie_slot_map *map, PyObject *args, moxie_e
 {
     PyObject *dead = mpy_array_from(PyTuple_GetItem(args, 1), "dead", MOXIE_I32), *out = NULL;
     PyObject *given = PyTuple_GetItem(args, 2);
-    PyObject *loads = dead == NULL || given == Py_None ? NULL : floats_from(given, "loads", map->experts);
+    PyObject *loads =
+        dead == NULL || given == Py_None ? NULL : mpy_array_of_numbers(given, "loads", MOXIE_F64, map->experts);
     const int64_t *shape, ranks = map->ranks + 1, slots = map->slots;
     PyObject *expert_of = mpy_array_new(MOXIE_I32, 1, &slots), *first = mpy_array_new(MOXIE_I32, 1, &ranks);
     int32_t used = 0;
@@ -267,7 +252,7 @@ static int eplb_from(PyObject *args, PyObject *named, eplb *out)
         return mpy_fail(MOXIE_ERR_ARGUMENT, "eplb: %d layers, %d experts, %d slots and %d ranks; all are 1 or more",
                         c->layers, c->experts, c->slots, c->ranks),
                -1;
-    out->loads = floats_from(loads, "loads", (int64_t)c->layers * c->experts);
+    out->loads = mpy_array_of_numbers(loads, "loads", MOXIE_F64, (int64_t)c->layers * c->experts);
     return out->loads == NULL ? -1 : 0;
 }
 
