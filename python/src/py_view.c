@@ -3,7 +3,7 @@
  * py_view.c - somebody's array, without a copy: pointer, type, shape, strides, device.
  *
  *     1. the buffer protocol      NumPy, bytes, memoryview, moxie.Array
- *     2. __dlpack__               torch, CuPy, JAX; host and device
+ *     2. __dlpack__               torch, CuPy, JAX; host and device. CuPy has the buffer protocol too, and refuses it
  *     3. x.view(unsigned), 1, 2   what those cannot say: NumPy's bfloat16 and FP8 (ml_dtypes), FP8 of older torch.
  *                                 The type is then read from the name of x.dtype.
  *
@@ -298,6 +298,21 @@ static void name_error(const char *name)
     Py_XDECREF(text);
 }
 
+/* Whether an array is in no memory of the host. Keeps the error that is set. */
+static bool on_a_device(PyObject *object)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *where = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+    PyObject *kind = where == NULL ? NULL : PySequence_GetItem(where, 0);
+    const bool away = kind != NULL && PyLong_AsLong(kind) != MPY_HOST;
+    Py_XDECREF(kind);
+    Py_XDECREF(where);
+    PyErr_Clear();
+    PyErr_Restore(type, value, trace);
+    return away;
+}
+
 int mpy_view_get(PyObject *object, const char *name, bool writable, int64_t stream, mpy_view *out)
 {
     out->capsule = NULL;
@@ -306,6 +321,10 @@ int mpy_view_get(PyObject *object, const char *name, bool writable, int64_t stre
     int failed;
     if (PyObject_CheckBuffer(object)) {
         failed = by_buffer(object, name, writable, out);
+        if (failed && on_a_device(object)) {
+            PyErr_Clear();
+            failed = by_dlpack(object, name, writable, stream, out);
+        }
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
         failed = by_dlpack(object, name, writable, stream, out);
     } else {

@@ -3,6 +3,7 @@
 library whose kernels are plain C and whose device memory is the host's; arrays then only claim to be on a device."""
 
 import os
+import sys
 
 import moxie
 import numpy as np
@@ -64,6 +65,23 @@ def test_device_arrays_run_on_the_stream(layer):
     plan.run(x, out=out, stream=Stream())
     plan.run(x, out=out, stream=0)
     assert x.stream == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs Python 3.12, whose classes can have the buffer protocol")
+def test_arrays_that_refuse_the_buffer_protocol(layer):
+    """As CuPy's do."""
+
+    class Refusing(Capsule):
+        def __buffer__(self, flags):
+            raise BufferError("not on the host")
+
+    x, plan = on_device(states(4), 4, 16), layer.plan()
+    want = plan.run(states(4))
+    x.__class__ = Refusing
+    plan = layer.plan(workspace=on_device(np.zeros(plan.workspace_bytes, np.uint8), 1, 8))
+    out = on_device(np.zeros((4, 256), np.uint16), 4, 16)
+    plan.run(x, out=out)
+    assert np.array_equal(out.values, want)
 
 
 def test_what_does_not_go(layer):
