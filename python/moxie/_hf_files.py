@@ -13,10 +13,12 @@ The experts are never dequantized, and memory holds them once: moxie drops the p
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 
 import torch
+import transformers
 import transformers.modeling_utils as modeling
 from safetensors import safe_open
 from transformers.quantizers import auto
@@ -44,10 +46,13 @@ class Source:
     def __reduce__(self):
         return Source, (self.dir, self.number, self.activations)  # a copy opens the files for itself
 
+    def files(self) -> Model:
+        self.model = self.model or _open(self.dir, self.activations)
+        return self.model
+
     def weights(self, module, top_k: int, dtype: torch.dtype):
         """Views of the files, and the configuration for a run that brings ids and weights."""
-        self.model = self.model or _open(self.dir, self.activations)
-        weights = self.model.load(self.number)
+        weights = self.files().load(self.number)
         config = weights.config
         self._check(module, config)
         activation, _ = door.recognise_gate(module)
@@ -143,6 +148,9 @@ class ExpertsFromFiles(HfQuantizer):
 
     def __init__(self, described: dict, activations: str):
         super().__init__(Method(described))
+        if "model" not in inspect.signature(HfQuantizer.update_weight_conversions).parameters:
+            raise _make("unsupported", f"transformers {transformers.__version__} does not tell a quantizer the model that it loads; "
+                        "experts come from files with transformers 5.21 or later", "", -1)
         self.activations, self.rest, self.found = activations, None, {}
 
     def is_serializable(self):

@@ -7,6 +7,7 @@
     y = moe(x)                                                     # [..., H] in, [..., H] out; the layer's own router
     y = moe(x, ids, weights)                                       # or experts that the caller chose
     fast = torch.compile(moe, fullgraph=True)
+    y = moe(x, adapters=open_adapters(a), adapter_ids=n)           # LoRA: a is a moxie.Adapters, n [...] names one per token
 
 The operator is torch.ops.moxie.fused_moe. There is no backward pass: a result that wants one raises in backward().
 """
@@ -20,7 +21,7 @@ import weakref
 import torch
 from torch import library
 
-from ._moxie import Workspace
+from ._moxie import Adapters, Workspace
 from ._objects import Layer, Model, Plan
 from ._torch_state import State
 from .errors import Error
@@ -30,6 +31,7 @@ _types = {name: dtype for dtype, name in _names.items()}
 _floats = tuple(_names)
 _numbers = itertools.count(1)
 _open: dict[int, _Opened] = {}
+_open_adapters: dict[int, Adapters] = {}
 _shared = Workspace()  # of all layers on the host
 
 
@@ -66,10 +68,12 @@ class _Opened:
             return self.large
         return self.ready
 
-    def check(self, hidden, ids, weights, logits, on_gpu) -> None:
+    def check(self, hidden, ids, weights, logits, adapter_ids, on_gpu) -> None:
         """What run_pointers() leaves to its caller."""
         tokens, where = hidden.shape[0], self.device if on_gpu else None
         _check("hidden", hidden, (tokens, self.hidden), (self.dtype,), where)
+        if adapter_ids is not None:
+            _check("adapter_ids", adapter_ids, (tokens,), (torch.int32, torch.int64), where)
         if (ids is None) != (weights is None):
             raise ValueError("fused_moe: ids and weights belong together; one of them is missing")
         if ids is not None:
@@ -134,9 +138,22 @@ def close_layer(number: int) -> None:
     _open.pop(number, None)
 
 
+def open_adapters(adapters: Adapters) -> int:
+    """A number for the adapters of a layer, by which the operator finds them; close_adapters(number) ends it. The layer was
+    opened with max_adapter_rank=R, the largest rank that runs may name."""
+    number = next(_numbers)
+    _open_adapters[number] = adapters
+    return number
+
+
+def close_adapters(number: int) -> None:
+    """Forgets adapters that open_adapters() numbered."""
+    _open_adapters.pop(number, None)
+
+
 @library.custom_op("moxie::fused_moe", mutates_args=(), device_types=("cpu", "cuda"))
 def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None, weights: torch.Tensor | None = None,
-              logits: torch.Tensor | None = None) -> torch.Tensor:
+              logits: torch.Tensor | None = None, adapters: int = 0, adapter_ids: torch.Tensor | None = None) -> torch.Tensor:
     """The layer's result [T, H], bit for bit that of Plan.run().
 
     hidden   [T, H] of the layer's dtype
@@ -144,13 +161,14 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
     ids      [T, K] int32 or int64, the chosen experts; ids below 0 and from E on are skipped
     weights  [T, K], their weights, in float32 or what converts to it
     logits   [T, E] instead of both; with none of the three the layer's own router chooses
+    adapters the number that open_adapters() gave, or 0; adapter_ids [T] int32 or int64: each token's adapter there, -1 for none
     """
     opened = _open.get(layer)
     if opened is None:
         raise ValueError(f"fused_moe: layer {layer} is not open; open_layer() gives such numbers, close_layer() ends them")
     tokens = hidden.shape[0] if hidden.dim() == 2 else -1
     limit, plan, memory = opened.plan_for(tokens)
-    opened.check(hidden, ids, weights, logits, memory is not None)
+    opened.check(hidden, ids, weights, logits, adapter_ids, memory is not None)
     hidden = hidden.contiguous()
     out = torch.empty_like(hidden)
     more = {}
@@ -160,6 +178,13 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
     elif logits is not None:
         logits = logits.contiguous()
         more = {"logits": logits.data_ptr(), "logits_dtype": _names[logits.dtype]}
+    if (adapter_ids is None) != (adapters == 0):
+        raise ValueError("fused_moe: adapters and adapter_ids belong together; one of them is missing")
+    if adapter_ids is not None:
+        if adapters not in _open_adapters:
+            raise ValueError(f"fused_moe: adapters {adapters} are not open; open_adapters() gives such numbers")
+        adapter_ids = _as(adapter_ids, torch.int32)
+        more |= {"adapters": _open_adapters[adapters], "adapter_ids": adapter_ids.data_ptr()}
     if memory is not None:
         more["workspace"] = memory.data_ptr()
         more["stream"] = _stream(hidden)
@@ -170,7 +195,7 @@ def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None,
 
 
 @fused_moe.register_fake
-def _(hidden, layer, ids=None, weights=None, logits=None):
+def _(hidden, layer, ids=None, weights=None, logits=None, adapters=0, adapter_ids=None):
     return torch.empty_like(hidden, memory_format=torch.contiguous_format)
 
 
@@ -236,10 +261,11 @@ class MoELayer(torch.nn.Module):
         except Error as error:
             error_msgs.append(f"{prefix or 'the layer'}: {error}")
 
-    def forward(self, hidden, ids=None, weights=None, logits=None):
-        """[..., H] in and out; ids and weights [..., K], logits [..., E]. See fused_moe()."""
+    def forward(self, hidden, ids=None, weights=None, logits=None, adapters=0, adapter_ids=None):
+        """[..., H] in and out; ids and weights [..., K], logits [..., E], adapter_ids [...]. See fused_moe()."""
         rows = [None if t is None else t.reshape(-1, t.shape[-1]) for t in (ids, weights, logits)]
-        return fused_moe(hidden.reshape(-1, hidden.shape[-1]), self.number, *rows).reshape(hidden.shape)
+        numbers = None if adapter_ids is None else adapter_ids.reshape(-1)
+        return fused_moe(hidden.reshape(-1, hidden.shape[-1]), self.number, *rows, adapters, numbers).reshape(hidden.shape)
 
     def extra_repr(self):
         return repr(self.layer)

@@ -11,6 +11,7 @@
 
     unquantized checkpoint   packed from the module's own parameters        (here)
     quantized checkpoint     packed straight from the checkpoint's files    (_hf_files.py)
+    PEFT's LoRA on experts   factors beside the packed weights              (_hf_peft.py)
 
 Only inference: there is no backward pass.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -32,6 +33,7 @@ from .torch import _names, close_layer, fused_moe, open_layer
 
 _options: dict = {}
 _activations = "16bit"  # that of the last register()
+_registered: set[str] = set()  # names in experts_implementation=
 _one_at_a_time = threading.Lock()  # who packs
 _suffixes = ("_scale_inv", "_activation_scale")  # of parameters of transformers' FP8 experts
 _top_k_names = ("num_experts_per_tok", "top_k_experts", "moe_top_k", "moe_topk")
@@ -50,7 +52,7 @@ def register(name: str = "moxie", *, activations: str = "16bit", from_files: boo
     from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-    from . import _hf_files
+    from . import _hf_files, _hf_peft
 
     if activations not in ("16bit", "checkpoint"):
         raise ValueError(f'register: activations is "16bit" or "checkpoint", not {activations!r}')
@@ -60,6 +62,8 @@ def register(name: str = "moxie", *, activations: str = "16bit", from_files: boo
     ALL_EXPERTS_FUNCTIONS.register(name, experts_forward)
     ALL_FP8_EXPERTS_FUNCTIONS.register(name, experts_forward)
     _hf_files.install({name: {"activations": activations, "from_files": from_files}})
+    _registered.add(name)
+    _hf_peft.install()
 
 
 def prepare(model: torch.nn.Module, dir=None, *, top_k: int | None = None, release: bool = False) -> int:
@@ -91,14 +95,41 @@ def prepare(model: torch.nn.Module, dir=None, *, top_k: int | None = None, relea
     return len(layers)
 
 
+def load_adapter(model: torch.nn.Module, dir, name: str = "default") -> int:
+    """Adds LoRA for the experts of a model whose experts came from files, makes it active, and returns how many layers there
+    are. The experts stay as they are, quantized or not. Nothing is changed when it raises.
+
+    dir   a directory in PEFT's format (docs/lora.md). Its factors for other modules, such as attention, are left alone: PEFT
+          loads those. Experts that are parameters have PEFT's own modules: peft.get_peft_model(), PeftModel.from_pretrained()
+    """
+    from . import _hf_peft
+
+    return _hf_peft.load(model, dir, name)
+
+
+def set_adapter(model: torch.nn.Module, name: str | None) -> None:
+    """Makes the adapter that load_adapter() named the active one of all tokens; None: no adapter."""
+    from . import _hf_peft
+
+    _hf_peft.choose(model, name)
+
+
 def experts_forward(self, hidden_states, top_k_index, top_k_weights):
     """What transformers calls in place of the forward of an experts module."""
     if torch.compiler.is_compiling():
+        if self.__dict__.get("_moxie_lora") or self.__dict__.get("_moxie_active"):
+            raise RuntimeError("moxie: adapters on experts do not run under torch.compile; merge them, or do not compile")
         packed = getattr(self, "_moxie", None)
         if packed is None:
             raise RuntimeError("moxie: the experts are not packed; call moxie.transformers.prepare(model) before torch.compile")
     else:
         packed = _packed_for(self, top_k_index.shape[-1], hidden_states.dtype)
+        if "_moxie_lora" in self.__dict__ or "_moxie_active" in self.__dict__:
+            from . import _hf_peft
+
+            wanted = _hf_peft.active(self)
+            if wanted:
+                return _hf_peft.run(self, packed, wanted, hidden_states, top_k_index, top_k_weights)
     return fused_moe(hidden_states, packed.number, top_k_index, top_k_weights)
 
 
@@ -115,6 +146,7 @@ class _Packed:
     weights: list
     close: weakref.finalize
     released: bool = False
+    lora: dict = field(default_factory=dict)  # _hf_peft: adapters that are ready
 
     def __reduce__(self):
         return type(None), ()  # a copy of the module packs for itself
@@ -122,6 +154,10 @@ class _Packed:
 
 def _is_experts(module) -> bool:
     return all(hasattr(module, name) for name in ("has_gate", "has_bias", "is_transposed", "down_proj"))
+
+
+def runs_on_moxie(module) -> bool:
+    return _is_experts(module) and getattr(module.config, "_experts_implementation", None) in _registered
 
 
 def _source(module):
@@ -192,6 +228,8 @@ def _pack(module, top_k, dtype) -> _Packed:
     number = _open(module, top_k, dtype)
     if packed is not None:
         packed.close()
+        for lora in packed.lora.values():
+            lora.close()
     module._moxie = _Packed(number, top_k, dtype, _state(module), weakref.finalize(module, close_layer, number))
     return module._moxie
 

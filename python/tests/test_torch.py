@@ -87,6 +87,32 @@ def test_skipped_ids(plan, moe):
     assert torch.equal(y[0], plan.run(x)[0]) and not y[1:].any()
 
 
+def test_adapters(layer):
+    """LoRA: each token its adapter, eager and compiled."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    moe, adapters = mt.MoELayer(layer, max_tokens=16, max_adapter_rank=4), moxie.Adapters(layer, 2)
+    for number in range(2):
+        a, b = torch.randn(8, 3, 256), torch.randn(8, 256, 3) / 8
+        adapters.set(number, gate_a=a, gate_b=b, down_a=a / 2, down_b=b)
+    opened = mt.open_adapters(adapters)
+    x, numbers = hidden(6), torch.tensor([0, -1, 1, 1, 0, -1])
+    plan = layer.plan(max_adapter_rank=4)
+    want = plan.run(x, adapters=adapters, adapter_ids=numbers.int())
+    assert torch.equal(moe(x, adapters=opened, adapter_ids=numbers), want)
+    assert torch.equal(moe(x)[1], want[1]) and not torch.equal(moe(x)[0], want[0])
+    x3, n3 = x.view(2, 3, 256), numbers.view(2, 3)
+    fast = torch.compile(moe, fullgraph=True, backend="aot_eager")
+    assert torch.equal(fast(x3, adapters=opened, adapter_ids=n3).view(6, 256), want)
+    with pytest.raises(ValueError, match="belong together"):
+        moe(x, adapters=opened)
+    with pytest.raises(ValueError, match="adapter_ids must be"):
+        moe(x, adapters=opened, adapter_ids=numbers[:2])
+    mt.close_adapters(opened)
+    with pytest.raises(ValueError, match="are not open"):
+        moe(x, adapters=opened, adapter_ids=numbers)
+
+
 def test_compiled_without_a_graph_break(plan, moe):
     torch._dynamo.reset()
 

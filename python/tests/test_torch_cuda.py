@@ -109,6 +109,18 @@ def test_a_captured_run_has_new_routing_at_each_replay(gpu):
     assert torch.equal(y.cpu(), plan.run(hidden(16, 7)))
 
 
+def test_adapters(gpu):
+    torch.manual_seed(0)
+    moe, adapters = mt.MoELayer(gpu, max_tokens=16, max_adapter_rank=4), moxie.Adapters(gpu, 2)
+    for number in range(2):
+        a, b = torch.randn(8, 3, 256), torch.randn(8, 256, 3) / 8
+        adapters.set(number, gate_a=a, gate_b=b, down_a=a / 2, down_b=b)
+    x, numbers = hidden(6), torch.tensor([0, -1, 1, 1, 0, -1])
+    want = gpu.plan(max_adapter_rank=4).run(x, adapters=adapters, adapter_ids=numbers.int())
+    got = moe(x.cuda(), adapters=mt.open_adapters(adapters), adapter_ids=numbers.cuda()).cpu()
+    assert torch.equal(got, want) and torch.equal(got[1], moe(x.cuda())[1].cpu()) and not torch.equal(got[0], moe(x.cuda())[0].cpu())
+
+
 def test_compiled(gpu):
     torch._dynamo.reset()
     moe, plan = mt.MoELayer(gpu, max_tokens=64), gpu.plan()
