@@ -26,7 +26,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from . import transformers as door
-from ._hf_linear import PackedLinears
+from ._hf_linear import PackedLinears, take_any_shape
 from ._objects import Model
 from .config import Routing
 from .errors import _make
@@ -212,7 +212,7 @@ def _rest_of(described: dict, key: str, model, experts: list[str]) -> HfQuantize
         others = config.modules_to_not_convert
         others = HfQuantizer.get_modules_to_not_convert(model) if others is None else others
         config.modules_to_not_convert = [*others, *experts]
-    return auto.AutoHfQuantizer.from_config(config, pre_quantized=True)
+    return take_any_shape(auto.AutoHfQuantizer.from_config(config, pre_quantized=True))
 
 
 def install(implementations: dict) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers of AWQ and GPTQ checkpoints outside the experts, dequantized while transformers loads them.
+"""Linear layers of checkpoints outside the experts, dequantized while transformers loads them.
 
     name.qweight, name.qzeros, name.scales (, name.g_idx)  --->  name.weight [out, in] of the model's type
 
@@ -7,6 +7,9 @@
     GPTQ   qweight [in * bits / 32, out], qzeros [groups, out * bits / 32]: 2, 3, 4 or 8 bits in a stream of words
 
 transformers itself needs gptqmodel for these. Sources: the packing code of AutoAWQ and AutoGPTQ.
+
+    FP8    by transformers; but a matrix whose last block is cut off (DeepSeek-V3: 576 rows, blocks of 128) it refuses, or
+           shares its rows out evenly among the scales, which is wrong
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import math
 
 import torch
 from transformers.core_model_loading import ConversionOps
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
@@ -90,3 +94,28 @@ class PackedLinears(HfQuantizer):
 
     def get_load_operations(self):
         return {"dequantize": Dequantize}
+
+
+# ---- FP8 blocks -------------------------------------------------------------------------------------
+
+
+class _AnyShape(Fp8Dequantize):
+    """transformers' own, also of matrices whose last blocks are cut off: filled up for the time of the call."""
+
+    def _dequantize_one(self, quantized, scales, output_dtype=None):
+        block = self.hf_quantizer.quantization_config.weight_block_size
+        rows, columns = quantized.shape[-2:]
+        cut = block is not None and (rows % block[0] or columns % block[1])
+        if not cut or [-(-rows // block[0]), -(-columns // block[1])] != list(scales.shape[-2:]):
+            return super()._dequantize_one(quantized, scales, output_dtype)
+        whole = quantized.new_zeros(*quantized.shape[:-2], scales.shape[-2] * block[0], scales.shape[-1] * block[1])
+        whole[..., :rows, :columns] = quantized
+        return super()._dequantize_one(whole, scales, output_dtype)[..., :rows, :columns].contiguous()
+
+
+def take_any_shape(quantizer: HfQuantizer) -> HfQuantizer:
+    """Lets a quantizer of transformers load FP8 matrices whose last blocks are cut off."""
+    operations = quantizer.get_load_operations()
+    if operations.get("dequantize") is Fp8Dequantize:
+        quantizer.get_load_operations = lambda: {**operations, "dequantize": _AnyShape}
+    return quantizer

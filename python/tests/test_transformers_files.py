@@ -286,3 +286,18 @@ def test_words(bits):
     words = [[(value >> 32 * w & 0xFFFFFFFF) for w in range(3 * bits)] for value in stream]
     packed = torch.tensor(words).to(torch.int32) if bits < 2 else torch.tensor(words).apply_(lambda v: v - 2**32 if v >= 2**31 else v)
     assert torch.equal(unpack(packed.to(torch.int32), bits).long(), codes)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(576, 200), (144, 128), (64, 64), (256, 384)])
+def test_fp8_blocks_that_are_cut_off(rows, columns):
+    """As kv_a_proj_with_mqa of DeepSeek-V3, whose 576 rows have five scales."""
+    from moxie._hf_linear import take_any_shape
+    from transformers.quantizers import auto
+
+    weight = torch.randn(rows, columns) * torch.linspace(0.1, 9, rows)[:, None]
+    packed = hf_checkpoint.fp8_block("w", weight)
+    config = auto.AutoQuantizationConfig.from_dict({"quant_method": "fp8", "weight_block_size": [128, 128], "dequantize": True})
+    quantizer = take_any_shape(auto.AutoHfQuantizer.from_config(config, pre_quantized=True))
+    got = quantizer.get_load_operations()["dequantize"](quantizer)._dequantize_one(packed["w"], packed["w_scale_inv"], torch.float32)
+    scales = packed["w_scale_inv"].repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+    assert torch.equal(got, packed["w"].float() * scales)
