@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shared by the tests over MPI. Sourced with the build folder as $1 and flavour set to openmpi or mpich.
+# Shared by the tests over MPI. Sourced with the build folder as $1 and flavour set to openmpi or mpich; mpirun: another
+# launcher than mpirun.$flavour.
 set -eu
 build=$1
 tmp=$(mktemp -d)
@@ -8,7 +9,8 @@ module=$build/libmoxie_$flavour.so
 ranks=$build/tests/mpi_ranks_$flavour
 layers=$build/tests/mpi_layers_$flavour
 [ -e "$module" ] || { echo "skipped: $module was not built (no mpicc.$flavour, or -DMOXIE_MPI=OFF)"; exit 77; }
-command -v "mpirun.$flavour" >/dev/null || { echo "skipped: no mpirun.$flavour"; exit 77; }
+mpirun=${mpirun:-mpirun.$flavour}
+command -v "$mpirun" >/dev/null || { echo "skipped: no $mpirun"; exit 77; }
 grep -q "MOXIE_SANITIZE:STRING=thread" "$build/CMakeCache.txt" && { echo "skipped: MPI libraries are not built for TSan"; exit 77; }
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI libraries leak
 export MOXIE_MPI_LIBRARY="$module"
@@ -37,7 +39,7 @@ start() {
     done
     shift
     # shellcheck disable=SC2086 # options; a network namespace, or none
-    timeout -k 2 $limit $inside "mpirun.$flavour" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout -k 2 $limit $inside "$mpirun" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
 }
 
 # How many ranks say that they end well. A launcher may mix the lines of two ranks.
