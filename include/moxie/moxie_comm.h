@@ -137,6 +137,12 @@ MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const
 MOXIE_API moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t *dispatch, uint64_t *result,
                                                 moxie_error *error);
 
+/* The same of plans with `options`, of which backend, token_layout and max_adapter_rank count: rows that adapters read
+ * are hidden states with the adapter's number; those of GPUs and of the ref back end are hidden states; where all ranks
+ * have all tokens *dispatch is 0. NULL: sharded tokens on the host without adapters. Thread-safe. */
+MOXIE_API moxie_status moxie_exchange_row_bytes_with(const moxie_layer_config *config, const moxie_options *options,
+                                                     uint64_t *dispatch, uint64_t *result, moxie_error *error);
+
 /* `ranks` comms in this process, out[r] for rank r. One thread uses a comm at a time. Destroy each of them: they share
  * memory that the last one frees. A thread that waits sleeps. Rows are copied once, from the sender's memory to the
  * receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
