@@ -165,18 +165,19 @@ MOXIE_API moxie_status moxie_comm_local_without(const moxie_comm *comm, const in
  * Collective over the communicator, and so is destroying it: that waits up to one second for the other ranks. Comms are
  * destroyed before MPI_Finalize. Thread-safe as far as MPI is (MPI_THREAD_SERIALIZED is enough for one comm a process).
  *
- * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery. Then the
- * others fail at their deadline. (Over TCP, Open MPI 4.1 may still end a process whose connection breaks. MPICH 4.0's
- * mpirun ends all in spite of its -disable-auto-cleanup.) MPI cannot withdraw a message that was sent, and may still
- * read it. So a program whose comm has failed frees its plans' memory last. It ends without MPI_Finalize, which may
- * wait for the dead process. MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its
- * default ends the process. */
+ * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery, that of
+ * version 5 by --with-ft ulfm. Then the others fail at their deadline, or as soon as MPI says that it is dead. (MPICH
+ * 4.0's mpirun mostly ends all in spite of its -disable-auto-cleanup.) Over TCP a program must ignore SIGPIPE, or the
+ * signal of a broken connection ends it. MPI cannot withdraw a message that was sent, and may still read it. So a
+ * program whose comm has failed frees its plans' memory last. It ends without MPI_Finalize, which may wait for the dead
+ * process. MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its default ends it. */
 MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options,
                                              moxie_comm **out, moxie_error *error);
 
 /* Starts MPI in a program that does not call MPI itself, as moxie's tool under mpirun: opens the module of the
  * launcher's MPI library, or the one that MOXIE_MPI_LIBRARY names, and calls MPI_Init_thread. MOXIE_ERR_ARGUMENT when
- * no mpirun started this process, or MPI is initialised already. By the main thread, once. */
+ * no mpirun started this process, or MPI is initialised already. From here on SIGPIPE is ignored, if it has no handler.
+ * By the main thread, once. */
 MOXIE_API moxie_status moxie_comm_mpi_launch(moxie_error *error);
 /* MPI_Finalize for moxie_comm_mpi_launch, after all comms are destroyed. Not after a comm has failed: see above. */
 MOXIE_API void moxie_comm_mpi_finish(void);

@@ -220,6 +220,7 @@ int main(int argc, char **argv)
     moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
     moxie_comm *comm = NULL;
     int64_t pids[64], send[64];
+    signal(SIGPIPE, SIG_IGN); /* of a TCP connection to a dead rank */
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

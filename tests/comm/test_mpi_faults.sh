@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Ranks over Open MPI that are late, stopped, killed or go: the others fail within the deadline and one second, and name
-# the rank. Without its option --enable-recovery the launcher ends them all instead. Between machines, or over TCP, Open MPI
-# 4.1 ends a process itself when the peer of a connection has died, so that is not tested.
+# the rank. Without its option --enable-recovery the launcher ends them all instead.
 flavour=openmpi
 . "$(dirname "$0")/mpi_lib.sh"
 
@@ -19,6 +18,8 @@ start 4 --enable-recovery -- "$ranks" killed $moment || [ $? != 124 ] ||
     start 4 --enable-recovery -- "$ranks" killed $((moment + 777)) || true
 check 4 3 --enable-recovery killed $moment
 limit=60
+# Over connections: the signal of a broken one must not end a survivor.
+expect 4 3 --enable-recovery --mca btl self,tcp -- "$ranks" killed $moment
 
 start 3 -- "$ranks" killed && fail "the launcher says that all is well, though a rank was killed"
 finish

@@ -26,4 +26,7 @@ while [ "$trial" -lt "${MOXIE_TEST_TRIALS:-3}" ]; do
     expect 4 3 --with-ft ulfm -- "$degraded" killed $moment shrink
 done
 expect 4 3 --with-ft ulfm -- "$degraded" stopped 20000
+for moment in 9000 40000; do # over connections, as between machines
+    expect 4 3 --with-ft ulfm --mca pml ob1 --mca btl self,tcp -- "$degraded" killed $moment shrink
+done
 finish

@@ -4,6 +4,7 @@
  * programs that do not (mpi_table.h).
  */
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -145,6 +146,14 @@ static moxie_status create(const void *communicator, const mox_mpi_options *opti
 
 /* ---- for programs that do not call MPI ---------------------------------------------------------------- */
 
+/* Else the death of another rank ends this one, where they have a connection. */
+static void ignore_broken_pipes(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
 static moxie_status launch(moxie_error *error)
 {
     int started = 0, level = 0;
@@ -155,6 +164,7 @@ static moxie_status launch(moxie_error *error)
     MOX_FAIL_IF(code != MPI_SUCCESS, MOXIE_ERR_IO, error,
                 "moxie_comm_mpi_launch: MPI_Init_thread (" BUILT ") failed: %d", code);
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    ignore_broken_pipes();
     return MOXIE_OK;
 }
 
