@@ -39,7 +39,7 @@ static void stop_hearing(mox_mpi_transport *t)
 static bool any_died(const mox_mpi_transport *t)
 {
     for (int32_t r = 0; r < t->ranks; r++)
-        if (t->others[r].last.news == MOX_MPI_DIED)
+        if (t->others[r].dead)
             return true;
     return false;
 }

@@ -170,16 +170,22 @@ static moxie_status end_message(mox_mpi_transport *t, mox_mpi_operation *operati
     return m->receive ? check_bytes(t, operation, m, status, error) : MOXIE_OK;
 }
 
-/* The message stays unfinished, until the operation ends or goes on without the peer. */
+/* The message stays unfinished, until the operation ends or goes on without the peer. A process that ends because another
+ * one is dead has said so before. */
 static moxie_status fail_message(mox_mpi_transport *t, mox_mpi_operation *operation, int32_t message,
                                  const MPI_Status *status, moxie_error *error)
 {
     const mox_mpi_message *m = &operation->messages[message];
     const char *what = m->receive ? "a receive" : "a send";
-    t->culprit = t->culprit >= 0 ? t->culprit : m->peer;
     const moxie_status failed = mox_mpi_failed(t, status->MPI_ERROR, what, m->peer, error);
-    if (failed == MOXIE_ERR_TIMEOUT)
-        mox_mpi_set_dead(t, m->peer);
+    if (failed != MOXIE_ERR_TIMEOUT)
+        return failed;
+    MOX_TRY(mox_mpi_hear(t, error));
+    if (t->others[m->peer].gone)
+        (void)mox_mpi_say_gone(t, operation, m->peer, error);
+    else
+        t->culprit = t->culprit >= 0 ? t->culprit : m->peer;
+    mox_mpi_set_dead(t, m->peer);
     return failed;
 }
 

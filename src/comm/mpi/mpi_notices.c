@@ -58,10 +58,14 @@ int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operat
 void mox_mpi_set_dead(mox_mpi_transport *t, int32_t rank)
 {
     mox_mpi_other *other = &t->others[rank];
-    t->others_gone += !other->gone;
-    other->gone = true;
-    other->last = (mox_mpi_notice) { .news = MOX_MPI_DIED, .culprit = -1 };
-    other->waits = 0;
+    if (!other->gone) {
+        t->others_gone++;
+        other->gone = true;
+        other->last = (mox_mpi_notice) { .news = MOX_MPI_DIED, .culprit = -1 };
+        other->waits = 0;
+    }
+    other->last.operations = 0; /* what has not come will not */
+    other->dead = true;
 }
 
 void mox_mpi_listen(mox_mpi_transport *t, int32_t rank)
@@ -104,8 +108,8 @@ moxie_status mox_mpi_hear(mox_mpi_transport *t, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Names the rank to blame first. */
-static moxie_status say_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, int32_t peer, moxie_error *error)
+moxie_status mox_mpi_say_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, int32_t peer,
+                              moxie_error *error)
 {
     const mox_mpi_notice *notice = &t->others[peer].last;
     const char *kind = mox_comm_kind_name(operation->kind);
@@ -137,7 +141,7 @@ static moxie_status check_gone(mox_mpi_transport *t, const mox_mpi_operation *op
         const mox_mpi_message *m = &operation->messages[i];
         const mox_mpi_other *other = &t->others[m->peer];
         if (!m->done && other->gone && (int64_t)operation->number > other->last.operations)
-            return say_gone(t, operation, m->peer, error);
+            return mox_mpi_say_gone(t, operation, m->peer, error);
     }
     return MOXIE_OK;
 }

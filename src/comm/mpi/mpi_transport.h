@@ -96,6 +96,7 @@ typedef struct mox_mpi_hearing {
 /* What is known of another rank. */
 typedef struct mox_mpi_other {
     bool gone;
+    bool dead;           /* a message with it has failed */
     bool masked;         /* this rank goes on without it */
     mox_mpi_notice last; /* its last notice */
     double waits;        /* when it last said that it waits, as seen here; 0: never */
@@ -149,6 +150,9 @@ moxie_status mox_mpi_unfinished(mox_mpi_transport *t, mox_mpi_operation *operati
 /* The lowest silent rank with an unfinished receive, or else with an unfinished send. Where all of them say that they
  * wait: the one that the lowest waits for. -1: none. */
 int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operation);
+/* Fails for a rank that has gone, and names the one to blame first: itself, or the rank that it gave up. */
+moxie_status mox_mpi_say_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, int32_t peer,
+                              moxie_error *error);
 /* Takes in all notices that have come. */
 moxie_status mox_mpi_hear(mox_mpi_transport *t, moxie_error *error);
 void mox_mpi_tell(mox_mpi_transport *t, mox_mpi_telling *telling, mox_mpi_notice notice);
