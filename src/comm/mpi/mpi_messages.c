@@ -170,8 +170,8 @@ static moxie_status end_message(mox_mpi_transport *t, mox_mpi_operation *operati
     return m->receive ? check_bytes(t, operation, m, status, error) : MOXIE_OK;
 }
 
-/* The message stays unfinished, until the operation ends or goes on without the peer. A process that ends because another
- * one is dead has said so before. */
+/* The message stays unfinished, until the operation ends or goes on without the peer. A process that ends because
+ * another one is dead has said so before. */
 static moxie_status fail_message(mox_mpi_transport *t, mox_mpi_operation *operation, int32_t message,
                                  const MPI_Status *status, moxie_error *error)
 {
