@@ -137,6 +137,12 @@ MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const
 MOXIE_API moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t *dispatch, uint64_t *result,
                                                 moxie_error *error);
 
+/* The same of plans with `options`, of which backend, token_layout and max_adapter_rank count: rows that adapters read
+ * are hidden states with the adapter's number; those of GPUs and of the ref back end are hidden states; where all ranks
+ * have all tokens *dispatch is 0. NULL: sharded tokens on the host without adapters. Thread-safe. */
+MOXIE_API moxie_status moxie_exchange_row_bytes_with(const moxie_layer_config *config, const moxie_options *options,
+                                                     uint64_t *dispatch, uint64_t *result, moxie_error *error);
+
 /* `ranks` comms in this process, out[r] for rank r. One thread uses a comm at a time. Destroy each of them: they share
  * memory that the last one frees. A thread that waits sleeps. Rows are copied once, from the sender's memory to the
  * receiver's, by whichever of the two is in a call. There may be more ranks than processors. Thread-safe. */
@@ -159,18 +165,19 @@ MOXIE_API moxie_status moxie_comm_local_without(const moxie_comm *comm, const in
  * Collective over the communicator, and so is destroying it: that waits up to one second for the other ranks. Comms are
  * destroyed before MPI_Finalize. Thread-safe as far as MPI is (MPI_THREAD_SERIALIZED is enough for one comm a process).
  *
- * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery. Then the
- * others fail at their deadline. (Over TCP, Open MPI 4.1 may still end a process whose connection breaks. MPICH 4.0's
- * mpirun ends all in spite of its -disable-auto-cleanup.) MPI cannot withdraw a message that was sent, and may still
- * read it. So a program whose comm has failed frees its plans' memory last. It ends without MPI_Finalize, which may
- * wait for the dead process. MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its
- * default ends the process. */
+ * When a process dies, launchers kill the others, unless told not to: Open MPI's mpirun by --enable-recovery, that of
+ * version 5 by --with-ft ulfm. Then the others fail at their deadline, or as soon as MPI says that it is dead. (MPICH
+ * 4.0's mpirun mostly ends all in spite of its -disable-auto-cleanup.) Over TCP a program must ignore SIGPIPE, or the
+ * signal of a broken connection ends it. MPI cannot withdraw a message that was sent, and may still read it. So a
+ * program whose comm has failed frees its plans' memory last. It ends without MPI_Finalize, which may wait for the dead
+ * process. MPICH reports broken messages to MPI_COMM_WORLD: set MPI_ERRORS_RETURN there, or its default ends it. */
 MOXIE_API moxie_status moxie_comm_mpi_create(const void *communicator, const moxie_comm_options *options,
                                              moxie_comm **out, moxie_error *error);
 
 /* Starts MPI in a program that does not call MPI itself, as moxie's tool under mpirun: opens the module of the
  * launcher's MPI library, or the one that MOXIE_MPI_LIBRARY names, and calls MPI_Init_thread. MOXIE_ERR_ARGUMENT when
- * no mpirun started this process, or MPI is initialised already. By the main thread, once. */
+ * no mpirun started this process, or MPI is initialised already. From here on SIGPIPE is ignored, if it has no handler.
+ * By the main thread, once. */
 MOXIE_API moxie_status moxie_comm_mpi_launch(moxie_error *error);
 /* MPI_Finalize for moxie_comm_mpi_launch, after all comms are destroyed. Not after a comm has failed: see above. */
 MOXIE_API void moxie_comm_mpi_finish(void);

@@ -120,9 +120,11 @@ def tp_slice(config, tp_size: int, tp_rank: int, mode: str = "exact") -> tuple[r
     return range(*w13), range(*w2), columns
 
 
-def exchange_row_bytes(config) -> tuple[int, int]:
-    """Bytes of a token's row to each rank that computes one of its choices, and of the result of a choice."""
-    return _moxie._exchange_row_bytes(config)
+def exchange_row_bytes(config, *, backend: str = "cpu", token_layout: str = "sharded",
+                       max_adapter_rank: int = 0) -> tuple[int, int]:
+    """Bytes of a token's row to each rank that computes one of its choices, and of the result of a choice, in a Plan with
+    these arguments."""
+    return _moxie._exchange_row_bytes(config, backend, token_layout, max_adapter_rank)
 
 
 # ---- vLLM's parallel settings ----------------------------------------------------------------------

@@ -28,23 +28,30 @@ out:
     return out;
 }
 
-static PyObject *exchange_row_bytes(PyObject *module, PyObject *given)
+static PyObject *exchange_row_bytes(PyObject *module, PyObject *args)
 {
-    PyObject *keep = PyList_New(0), *out = NULL;
+    PyObject *given, *keep = PyList_New(0), *out = NULL;
+    const char *backend, *layout;
     uint64_t dispatch, result;
     moxie_layer_config config;
+    moxie_options options = MOXIE_OPTIONS_INIT;
     moxie_error error = { 0 };
     (void)module;
-    if (keep != NULL && mpy_config_from_python(given, &config, keep) == 0) {
-        if (moxie_exchange_row_bytes(&config, &dispatch, &result, &error) == MOXIE_OK)
-            out = Py_BuildValue("(KK)", (unsigned long long)dispatch, (unsigned long long)result);
-        else
-            mpy_raise(&error);
-    }
+    if (keep == NULL || !PyArg_ParseTuple(args, "Ossi", &given, &backend, &layout, &options.max_adapter_rank) ||
+        mpy_choice_value(mpy_backends, "backend", backend, &options.backend) < 0 ||
+        mpy_choice_value(mpy_token_layouts, "token_layout", layout, &options.token_layout) < 0 ||
+        mpy_config_from_python(given, &config, keep) < 0)
+        goto out;
+    if (moxie_exchange_row_bytes_with(&config, &options, &dispatch, &result, &error) == MOXIE_OK)
+        out = Py_BuildValue("(KK)", (unsigned long long)dispatch, (unsigned long long)result);
+    else
+        mpy_raise(&error);
+out:
     Py_XDECREF(keep);
     return out;
 }
 
 PyMethodDef mpy_slice_functions[] = { { "_tp_slice", tp_slice, METH_VARARGS, "tp_slice()." },
-                                      { "_exchange_row_bytes", exchange_row_bytes, METH_O, "exchange_row_bytes()." },
+                                      { "_exchange_row_bytes", exchange_row_bytes, METH_VARARGS,
+                                        "exchange_row_bytes()." },
                                       { NULL, NULL, 0, NULL } };

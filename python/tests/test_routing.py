@@ -162,6 +162,8 @@ def test_slices_and_rows():
     dispatch, result = parallel.exchange_row_bytes(config)
     assert dispatch >= 2 * config.hidden and result == 4 * config.hidden
     assert parallel.exchange_row_bytes(config.replace(round_results=True))[1] == 2 * config.hidden
+    assert parallel.exchange_row_bytes(config, max_adapter_rank=8) == (dispatch + 4, result)
+    assert parallel.exchange_row_bytes(config, token_layout="replicated") == (0, result)
     for call in (lambda: parallel.tp_slice(config, 3, 3), lambda: parallel.tp_slice(config, 2, 0, "slow")):
         with pytest.raises(moxie.ArgumentError):
             call()

@@ -59,12 +59,23 @@ moxie_status moxie_comm_create(const moxie_transport *transport, const moxie_com
 moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t *dispatch, uint64_t *result,
                                       moxie_error *error)
 {
+    return moxie_exchange_row_bytes_with(config, NULL, dispatch, result, error);
+}
+
+moxie_status moxie_exchange_row_bytes_with(const moxie_layer_config *config, const moxie_options *options,
+                                           uint64_t *dispatch, uint64_t *result, moxie_error *error)
+{
     moxie_layer_config read;
+    moxie_options known;
     NEED(config);
     NEED(dispatch);
     NEED(result);
     MOX_TRY(mox_config_read(config, &read, error));
-    *dispatch = mox_exchange_dispatch_bytes(&read, (mox_dispatch) { .codes = mox_exchange_has_codes(&read) });
+    MOX_TRY(mox_options_read(options, &known, error));
+    MOX_TRY(mox_config_check_layout(&known, error));
+    const bool on_host = mox_backend_of((moxie_backend)known.backend) == &mox_backend_host;
+    const mox_dispatch sent = mox_exchange_dispatch(&read, on_host, known.max_adapter_rank > 0);
+    *dispatch = known.token_layout == MOXIE_TOKENS_SHARDED ? mox_exchange_dispatch_bytes(&read, sent) : 0;
     *result = mox_exchange_result_bytes(&read);
     return MOXIE_OK;
 }

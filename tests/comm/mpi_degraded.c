@@ -7,10 +7,13 @@
  *       -> a communicator, a comm, a slot map, a layer and a plan without rank 1
  *       -> a run, compared with one rank
  *
- *     mpi_degraded killed | stopped [MICROSECONDS]    when, from the first run on
+ *     mpi_degraded killed | stopped [MICROSECONDS [shrink]]    when, from the first run on
+ *
+ * The communicator without rank 1: MPI_Comm_create_group; `shrink`: MPIX_Comm_shrink, of an MPI with ULFM.
  *
  * Prints "rank N: fine", or what is wrong.
  */
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <time.h>
@@ -163,20 +166,33 @@ static void run_degraded(on_ranks *o, moxie_comm *comm)
     compare(o, alone(true), "a run without rank 1");
 }
 
-/* Open MPI 4.1 without ULFM: MPI_Comm_create_group is collective over the ranks that are left alone. */
-static void recover(void)
+/* MPI_Comm_create_group is collective over the ranks that are left alone. Only headers with ULFM declare the other. */
+static MPI_Comm without_dead(bool shrinks)
 {
-    MPI_Group all, left;
     MPI_Comm communicator = MPI_COMM_NULL;
-    moxie_comm *comm = NULL;
-    int32_t map_of[EXPERTS], first[65], now_of[EXPERTS], now_first[65];
-    const int32_t dead[] = { DEAD };
+    MPI_Group all, left;
     const int excluded[] = { DEAD };
-    moxie_slot_map map = MOXIE_SLOT_MAP_INIT, now;
+    int (*shrink)(MPI_Comm, MPI_Comm *) = NULL;
+    if (shrinks) {
+        *(void **)&shrink = dlsym(RTLD_DEFAULT, "MPIX_Comm_shrink");
+        if (shrink == NULL || shrink(MPI_COMM_WORLD, &communicator) != MPI_SUCCESS)
+            wrong("MPIX_Comm_shrink", shrink == NULL ? "MPI has none" : "it failed");
+        return communicator;
+    }
     MPI_Comm_group(MPI_COMM_WORLD, &all);
     MPI_Group_excl(all, 1, excluded, &left);
     if (MPI_Comm_create_group(MPI_COMM_WORLD, left, 7, &communicator) != MPI_SUCCESS)
         wrong("MPI_Comm_create_group", "it failed");
+    return communicator;
+}
+
+static void recover(bool shrinks)
+{
+    MPI_Comm communicator = without_dead(shrinks);
+    moxie_comm *comm = NULL;
+    int32_t map_of[EXPERTS], first[65], now_of[EXPERTS], now_first[65];
+    const int32_t dead[] = { DEAD };
+    moxie_slot_map map = MOXIE_SLOT_MAP_INIT, now;
     FINE(moxie_comm_mpi_create(&communicator, NULL, &comm, &error));
     FINE(moxie_slot_map_default(MOXIE_MAP_LINEAR, EXPERTS, EXPERTS, ranks, map_of, first, &error));
     map.ranks = ranks;
@@ -200,9 +216,11 @@ int main(int argc, char **argv)
 {
     const bool stopped = argc > 1 && strcmp(argv[1], "stopped") == 0;
     const int moment = argc > 2 ? atoi(argv[2]) : 0;
+    const bool shrinks = argc > 3 && strcmp(argv[3], "shrink") == 0;
     moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
     moxie_comm *comm = NULL;
     int64_t pids[64], send[64];
+    signal(SIGPIPE, SIG_IGN); /* of a TCP connection to a dead rank */
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -225,7 +243,7 @@ int main(int argc, char **argv)
             run(&o);
     }
     run_degraded(&o, comm);
-    recover();
+    recover(shrinks);
     printf("rank %d: fine\n", rank);
     fflush(stdout);
     if (rank == 0 && stopped) {

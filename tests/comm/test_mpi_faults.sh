@@ -1,24 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Ranks over Open MPI that are late, stopped, killed or go: the others fail within the deadline and one second, and name
-# the rank. Without its option --enable-recovery the launcher ends them all instead. Between machines, or over TCP, Open MPI
-# 4.1 ends a process itself when the peer of a connection has died, so that is not tested.
+# the rank. Without its recovery option the launcher ends them all instead.
+# shellcheck disable=SC2086 # $recovery is words
 flavour=openmpi
 . "$(dirname "$0")/mpi_lib.sh"
 
 for mode in late leaves breaks; do
-    expect 4 4 --enable-recovery -- "$ranks" "$mode"
+    expect 4 4 $recovery -- "$ranks" "$mode"
 done
-expect 2 2 --enable-recovery -- "$ranks" odd
-expect 4 3 --enable-recovery -- "$ranks" stopped
+expect 2 2 $recovery -- "$ranks" odd
+expect 4 3 $recovery -- "$ranks" stopped
 # A rank that is killed while it writes into Open MPI's shared memory may leave a survivor inside MPI for ever, once in
 # some hundred trials (docs/ranks.md). Such a trial, which timeout ends with 124, is repeated; two in a row are a failure.
 moment=$(($$ % 90 * 1000)) # another one each time
 limit=20
-start 4 --enable-recovery -- "$ranks" killed $moment || [ $? != 124 ] ||
-    start 4 --enable-recovery -- "$ranks" killed $((moment + 777)) || true
-check 4 3 --enable-recovery killed $moment
+start 4 $recovery -- "$ranks" killed $moment || [ $? != 124 ] ||
+    start 4 $recovery -- "$ranks" killed $((moment + 777)) || true
+check 4 3 "$recovery" killed $moment
 limit=60
+# Over connections: the signal of a broken one must not end a survivor.
+expect 4 3 $recovery --mca pml ob1 --mca btl self,tcp -- "$ranks" killed $moment
 
 start 3 -- "$ranks" killed && fail "the launcher says that all is well, though a rank was killed"
 finish

@@ -248,10 +248,46 @@ static void bytes_of_rows(void **state)
     assert_int_equal(moxie_layer_config_check(&c, NULL), MOXIE_ERR_ARGUMENT);
 }
 
+static uint64_t dispatched_with(const moxie_layer_config *c, const moxie_options *options)
+{
+    moxie_error error;
+    uint64_t dispatch = 1, result = 0;
+    assert_ok(moxie_exchange_row_bytes_with(c, options, &dispatch, &result, &error), &error);
+    assert_int_equal(result, 1024);
+    return dispatch;
+}
+
+static void bytes_of_rows_by_options(void **state)
+{
+    (void)state;
+    moxie_layer_config c = test_config();
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    uint64_t bytes[2] = { 3, 4 };
+    c.dtype = MOXIE_BF16;
+    c.hidden = 256;
+    c.top_k = 2;
+    c.w13 = test_weight_quant_named("fp8 per channel")->quant;
+    c.a13 = test_act_quant_named("fp8 token")->quant;
+    assert_int_equal(dispatched_with(&c, NULL), 260 + 8);
+    assert_int_equal(dispatched_with(&c, &options), 260 + 8);
+    options.max_adapter_rank = 8; /* hidden states and the adapter's number */
+    assert_int_equal(dispatched_with(&c, &options), 512 + 8 + 4);
+    options.max_adapter_rank = 0;
+    for (int32_t b = MOXIE_BACKEND_REF; b <= MOXIE_BACKEND_CUDA; b++) {
+        options.backend = b;
+        assert_int_equal(dispatched_with(&c, &options), b == MOXIE_BACKEND_CPU ? 260 + 8 : 512 + 8);
+    }
+    options.token_layout = MOXIE_TOKENS_REPLICATED;
+    assert_int_equal(dispatched_with(&c, &options), 0);
+    options.token_layout = MOXIE_TOKENS_SCATTERED + 1;
+    assert_int_equal(moxie_exchange_row_bytes_with(&c, &options, &bytes[0], &bytes[1], NULL), MOXIE_ERR_ARGUMENT);
+    assert_true(bytes[0] == 3 && bytes[1] == 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_quantizer), cmocka_unit_test(sizes_and_forms),
                                         cmocka_unit_test(too_many_tokens), cmocka_unit_test(the_next_run_succeeds),
-                                        cmocka_unit_test(bytes_of_rows) };
+                                        cmocka_unit_test(bytes_of_rows),   cmocka_unit_test(bytes_of_rows_by_options) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,9 +144,7 @@ static void run_and_compare(rank_thread *self, moxie_plan *plan, int32_t step)
     moxie_error error = { 0 };
     char *output = malloc((size_t)(count * row) + 1);
     args.output = output;
-    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args.workspace = aligned_alloc(64, args.workspace_bytes);
-    memset(args.workspace, 0xa5, args.workspace_bytes);
+    test_ranks_workspace(plan, &args);
     const moxie_status status = moxie_plan_run(plan, &args, &error);
     TEST_EXPECT(self, status == MOXIE_OK, "rank %d after step %d: %s", (int)self->rank, (int)step, error.text);
     TEST_EXPECT(self, status != MOXIE_OK || memcmp(output, t->one + first * row, (size_t)(count * row)) == 0,
@@ -228,9 +226,7 @@ static void *rank_main(void *user)
     options.comm = self->comm;
     options.spare_slots = t->spare;
     options.max_tokens = t->layer.args.tokens + 1;
-    moxie_status status = moxie_layer_create(&config, &options, &layer, &error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(layer, &t->layer.weights, &options, &error);
+    moxie_status status = test_ranks_layer(&config, &t->layer.weights, &options, &layer, &error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, &error);
     TEST_EXPECT(self, status == MOXIE_OK, "rank %d: %s", (int)self->rank, error.text);

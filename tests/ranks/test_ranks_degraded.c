@@ -117,9 +117,7 @@ static void run_plan(rank_thread *self, moxie_plan *plan)
     args.ids = t->ids + first * TOP_K;
     args.weights = t->weights + first * TOP_K;
     args.output = self->output + first * row_bytes(t);
-    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args.workspace = aligned_alloc(64, args.workspace_bytes);
-    memset(args.workspace, 0xa5, args.workspace_bytes);
+    test_ranks_workspace(plan, &args);
     arm(self);
     const int64_t begin = test_now_ms();
     self->status = moxie_plan_run(plan, &args, &self->error);
@@ -156,9 +154,7 @@ static void *rank_main(void *user)
     options.token_layout = t->layout;
     options.degraded = t->degraded;
     options.max_tokens = TOKENS;
-    moxie_status status = moxie_layer_create(&config, &options, &layer, &error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(layer, &t->layer.weights, &options, &error);
+    moxie_status status = test_ranks_layer(&config, &t->layer.weights, &options, &layer, &error);
     pthread_barrier_wait(&t->prepared);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, &error);

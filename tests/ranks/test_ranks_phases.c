@@ -144,9 +144,7 @@ static moxie_status build(rank *r)
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.comm = r->comm;
     options.max_tokens = r->layer->args.tokens;
-    moxie_status status = moxie_layer_create(&r->config, &options, &r->built, &r->error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(r->built, &r->layer->weights, &options, &r->error);
+    const moxie_status status = test_ranks_layer(&r->config, &r->layer->weights, &options, &r->built, &r->error);
     return status == MOXIE_OK ? moxie_plan_create(r->built, &options, &r->plan, &r->error) : status;
 }
 
@@ -160,8 +158,7 @@ static void *run_rank(void *argument)
     if (r->status != MOXIE_OK)
         return NULL;
     args.output = output;
-    args.workspace_bytes = moxie_plan_workspace_bytes(r->plan);
-    args.workspace = aligned_alloc(64, (size_t)(args.workspace_bytes + 63) / 64 * 64);
+    test_ranks_workspace(r->plan, &args);
     r->status = moxie_comm_barrier(r->comm, &r->error);
     if (moxie_comm_rank(r->comm) == LATE)
         usleep(LATE_MS * 1000);

@@ -23,7 +23,7 @@ static const turn turns[] = {
     { 2, 2, MOXIE_TOKENS_SHARDED, false },    { 8, 1, MOXIE_TOKENS_SHARDED, true },
 };
 enum { TURNS = sizeof turns / sizeof turns[0] };
-static const int64_t tokens_of_turn[] = { 7, 64, 1, 20, 0 };
+static const int64_t tokens_of_turn[] = { 7, 64, 1, 20, 0 }, tokens_of_all[] = { 7, 64, 1, 300, 0 };
 
 /* The model's layer as a test layer, whose arrays stay the model's. */
 static void take(test_layer *out, const moxie_model_layer *from, test_rng *rng, int64_t tokens)
@@ -99,7 +99,7 @@ static void check(const moxie_preset_info *preset, const char *format, int64_t n
     for (int64_t i = number; i < number + (all ? TURNS : 1); i++) {
         test_rng rng = { 4500 + (uint64_t)i };
         test_layer layer;
-        take(&layer, from, &rng, tokens_of_turn[i % 5]);
+        take(&layer, from, &rng, (all ? tokens_of_all : tokens_of_turn)[i % 5]);
         compare(&layer, &rng, &turns[i % TURNS], name);
         test_layer_free(&layer);
     }

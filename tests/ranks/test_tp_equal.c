@@ -12,7 +12,7 @@
 #include <moxie/moxie_parallel.h>
 #include <pthread.h>
 
-#include "test_layer.h"
+#include "test_ranks.h"
 
 #include <math.h>
 
@@ -45,9 +45,7 @@ static moxie_status build_rank(rank *r)
     moxie_options options = *r->options;
     options.comm = r->comm;
     options.max_tokens = mox_max_i64(r->layer->args.tokens, 1);
-    moxie_status status = moxie_layer_create(&r->config, &options, &r->built, &r->error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(r->built, &r->layer->weights, &options, &r->error);
+    moxie_status status = test_ranks_layer(&r->config, &r->layer->weights, &options, &r->built, &r->error);
     if (status == MOXIE_OK && r->replace >= 0)
         status = moxie_layer_update_expert(r->built, r->replace, &r->layer->experts[r->with], &r->error);
     if (status == MOXIE_OK)
@@ -92,11 +90,9 @@ static void *run_rank(void *argument)
     if (r->status != MOXIE_OK)
         return NULL;
     const size_t bytes = test_layer_output_bytes(r->layer);
-    const uint64_t space = moxie_plan_workspace_bytes(r->plan);
     moxie_run_args args = r->layer->args;
     args.output = r->output = malloc(bytes + 1);
-    args.workspace = aligned_alloc(64, (size_t)(space + 63) / 64 * 64);
-    args.workspace_bytes = space;
+    test_ranks_workspace(r->plan, &args);
     memset(args.output, 0xee, bytes);
     r->status = r->parts ? run_parts(r, &args) : moxie_plan_run(r->plan, &args, &r->error);
     free(args.workspace);

@@ -67,15 +67,27 @@ static void arguments_of(const rank_thread *t, moxie_layer_config *config, moxie
         spec->change(t->rank, config, options, args);
 }
 
+moxie_status test_ranks_layer(const moxie_layer_config *config, const moxie_weights *weights,
+                              const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    MOX_TRY(moxie_layer_create(config, options, out, error));
+    return moxie_layer_prepare(*out, weights, options, error);
+}
+
+void test_ranks_workspace(const moxie_plan *plan, moxie_run_args *args)
+{
+    args->workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args->workspace = aligned_alloc(64, (args->workspace_bytes + 64) / 64 * 64);
+    memset(args->workspace, 0xa5, args->workspace_bytes);
+}
+
 static moxie_status run_plan(const rank_thread *t, moxie_plan *plan, moxie_run_args *args, moxie_error *error)
 {
     test_ranks_spec *spec = t->spec;
     moxie_status status = MOXIE_OK;
     if (spec->absent == t->rank + 1)
         return MOXIE_OK;
-    args->workspace_bytes = moxie_plan_workspace_bytes(plan);
-    args->workspace = aligned_alloc(64, args->workspace_bytes > 0 ? args->workspace_bytes : 64);
-    memset(args->workspace, 0xa5, args->workspace_bytes);
+    test_ranks_workspace(plan, args);
     for (int32_t i = 0; i < (spec->runs > 1 ? spec->runs : 1) && status == MOXIE_OK; i++) {
         if (spec->runs > 1)
             moxie_comm_barrier(t->comm, NULL);

@@ -126,11 +126,10 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     const bool sharded = layout == MOXIE_TOKENS_SHARDED, replicated = layout == MOXIE_TOKENS_REPLICATED;
     double copies = 0, results = 0;
     uint64_t row = 0, result = 0;
-    moxie_layer_config sent = *c;
-    if ((r->backend != MOXIE_BACKEND_AUTO && r->backend != MOXIE_BACKEND_CPU) || r->adapters)
-        sent.a13 = (moxie_quant) { .element = 0 }; /* only the cpu back end sends codes, and adapters read no codes */
-    moxie_status status = moxie_exchange_row_bytes(&sent, &row, &result, error);
-    row += r->adapters ? sizeof(int32_t) : 0; /* the adapter's number */
+    moxie_options sent = MOXIE_OPTIONS_INIT;
+    sent.backend = r->backend;
+    sent.max_adapter_rank = r->adapters;
+    moxie_status status = moxie_exchange_row_bytes_with(c, &sent, &row, &result, error);
     if (status == MOXIE_OK)
         status = count_rows(r, &copies, &results, error);
     r->exchange[0] = (explain_exchange) { "dispatch", row, sharded ? copies : 0, sharded ? most : 0 };

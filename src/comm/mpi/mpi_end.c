@@ -30,6 +30,20 @@ static void withdraw(MPI_Request *request)
         (void)MPI_Cancel(request);
 }
 
+static void stop_hearing(mox_mpi_transport *t)
+{
+    for (int32_t r = 0; r < t->ranks; r++)
+        withdraw(&t->hears.requests[r]);
+}
+
+static bool any_died(const mox_mpi_transport *t)
+{
+    for (int32_t r = 0; r < t->ranks; r++)
+        if (t->others[r].dead)
+            return true;
+    return false;
+}
+
 /* ---- cancel ------------------------------------------------------------------------------------------- */
 
 /* Waits a moment for what was withdrawn or cannot be, then forgets the rest. */
@@ -38,7 +52,7 @@ static void give_up(mox_mpi_transport *t)
     const double until = mox_mpi_now() + cancel_seconds;
     bool all = false;
     for (uint32_t round = 0; !all && mox_mpi_now() < until; round++) {
-        all = mox_mpi_all_done(t->ranks, t->ends.requests) && mox_mpi_all_done(1, &t->hearing);
+        all = mox_mpi_all_done(t->ranks, t->ends.requests) && mox_mpi_all_done(t->ranks, t->hears.requests);
         for (int i = 0; i < MOX_COMM_OPEN; i++)
             if (t->open[i].used)
                 all = mox_mpi_all_done(t->open[i].n, t->open[i].requests) && all;
@@ -70,7 +84,7 @@ void mox_mpi_cancel(void *self)
                  (mox_mpi_notice) { .news = MOX_MPI_CANCELLED,
                                     .operations = (int64_t)(first ? first->number - 1 : t->operations),
                                     .culprit = t->culprit });
-    withdraw(&t->hearing);
+    stop_hearing(t);
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         for (int32_t m = 0; t->open[i].used && m < t->open[i].n; m++)
             if (t->open[i].messages[m].receive)
@@ -132,10 +146,10 @@ static void leave(mox_mpi_transport *t)
         if (!all)
             pause_for(round);
     }
-    if (all)
+    if (all && !any_died(t))
         (void)MPI_Comm_free(&t->comm);
-    withdraw(&t->hearing);
-    (void)mox_mpi_all_done(1, &t->hearing);
+    stop_hearing(t);
+    (void)mox_mpi_all_done(t->ranks, t->hears.requests);
 }
 
 void mox_mpi_free(mox_mpi_transport *t)
@@ -146,6 +160,10 @@ void mox_mpi_free(mox_mpi_transport *t)
     }
     t->host.release(t->waits.requests);
     t->host.release(t->ends.requests);
+    t->host.release(t->hears.notices);
+    t->host.release(t->hears.requests);
+    t->host.release(t->hears.statuses);
+    t->host.release(t->hears.ended);
     t->host.release(t->others);
     t->host.release(t);
 }
@@ -159,6 +177,6 @@ void mox_mpi_destroy(void *self)
         leave(t);
     /* Where MPI still reads or writes a notice, a few bytes remain until the process ends. */
     if (ended || (mox_mpi_all_done(t->ranks, t->ends.requests) && mox_mpi_all_done(t->ranks, t->waits.requests) &&
-                  t->hearing == MPI_REQUEST_NULL))
+                  mox_mpi_all_done(t->ranks, t->hears.requests)))
         mox_mpi_free(t);
 }

@@ -115,8 +115,12 @@ moxie_status mox_mpi_post(mox_mpi_transport *t, mox_mpi_operation *operation, mo
         const int code = m->receive
                              ? MPI_Irecv(m->to, bytes, MPI_BYTE, m->peer, tag, t->comm, &operation->requests[i])
                              : MPI_Isend(m->from, bytes, MPI_BYTE, m->peer, tag, t->comm, &operation->requests[i]);
-        if (code != MPI_SUCCESS)
-            return mox_mpi_failed(t, code, m->receive ? "MPI_Irecv" : "MPI_Isend", m->peer, error);
+        if (code == MPI_SUCCESS)
+            continue;
+        const moxie_status status = mox_mpi_failed(t, code, m->receive ? "MPI_Irecv" : "MPI_Isend", m->peer, error);
+        if (status != MOXIE_ERR_TIMEOUT)
+            return status;
+        mox_mpi_set_dead(t, m->peer); /* and the first look at the operation says so */
     }
     return MOXIE_OK;
 }
@@ -157,9 +161,38 @@ static moxie_status check_bytes(const mox_mpi_transport *t, const mox_mpi_operat
     return MOXIE_OK;
 }
 
+static moxie_status end_message(mox_mpi_transport *t, mox_mpi_operation *operation, int32_t message,
+                                const MPI_Status *status, moxie_error *error)
+{
+    mox_mpi_message *m = &operation->messages[message];
+    m->done = true;
+    operation->left--;
+    return m->receive ? check_bytes(t, operation, m, status, error) : MOXIE_OK;
+}
+
+/* The message stays unfinished, until the operation ends or goes on without the peer. A process that ends because
+ * another one is dead has said so before. */
+static moxie_status fail_message(mox_mpi_transport *t, mox_mpi_operation *operation, int32_t message,
+                                 const MPI_Status *status, moxie_error *error)
+{
+    const mox_mpi_message *m = &operation->messages[message];
+    const char *what = m->receive ? "a receive" : "a send";
+    const moxie_status failed = mox_mpi_failed(t, status->MPI_ERROR, what, m->peer, error);
+    if (failed != MOXIE_ERR_TIMEOUT)
+        return failed;
+    MOX_TRY(mox_mpi_hear(t, error));
+    if (t->others[m->peer].gone)
+        (void)mox_mpi_say_gone(t, operation, m->peer, error);
+    else
+        t->culprit = t->culprit >= 0 ? t->culprit : m->peer;
+    mox_mpi_set_dead(t, m->peer);
+    return failed;
+}
+
 /* One call for all messages: each call works on everything that MPI has under way, which a call for each message would
- * repeat. MPICH reports failed messages to the error handler of MPI_COMM_WORLD, which is the caller's; only
- * MPI_ERRORS_RETURN there lets them come back here. */
+ * repeat. All that have ended are looked at, also behind one that failed: MPI tells of each only once. MPICH reports
+ * failed messages to the error handler of MPI_COMM_WORLD, which is the caller's; only MPI_ERRORS_RETURN there lets them
+ * come back here. */
 moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error)
 {
     int count = 0, class = MPI_SUCCESS;
@@ -170,17 +203,12 @@ moxie_status mox_mpi_test(mox_mpi_transport *t, mox_mpi_operation *operation, mo
         (void)MPI_Error_class(code, &class);
     if (code != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
         return mox_mpi_failed(t, code, "MPI_Testsome", -1, error);
+    moxie_status first = MOXIE_OK;
     for (int i = 0; i < count; i++) { /* count is MPI_UNDEFINED, below 0, where no request is open */
-        mox_mpi_message *m = &operation->messages[operation->ended[i]];
-        const MPI_Status *status = &operation->statuses[i];
-        if (class == MPI_ERR_IN_STATUS && status->MPI_ERROR != MPI_SUCCESS) {
-            t->culprit = t->culprit >= 0 ? t->culprit : m->peer;
-            return mox_mpi_failed(t, status->MPI_ERROR, m->receive ? "a receive" : "a send", m->peer, error);
-        }
-        m->done = true;
-        operation->left--;
-        if (m->receive)
-            MOX_TRY(check_bytes(t, operation, m, status, error));
+        const bool failed = class == MPI_ERR_IN_STATUS && operation->statuses[i].MPI_ERROR != MPI_SUCCESS;
+        const moxie_status status = (failed ? fail_message : end_message)(
+            t, operation, operation->ended[i], &operation->statuses[i], first == MOXIE_OK ? error : NULL);
+        first = first == MOXIE_OK ? status : first;
     }
-    return MOXIE_OK;
+    return first;
 }

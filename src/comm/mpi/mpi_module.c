@@ -4,6 +4,7 @@
  * programs that do not (mpi_table.h).
  */
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -81,10 +82,15 @@ static moxie_status allocate(mox_mpi_transport *t, moxie_error *error)
     t->waits.requests = t->host.alloc(ranks * sizeof(MPI_Request));
     t->ends.requests = t->host.alloc(ranks * sizeof(MPI_Request));
     t->others = t->host.alloc(ranks * sizeof(mox_mpi_other));
-    MOX_FAIL_IF(!t->waits.requests || !t->ends.requests || !t->others, MOXIE_ERR_MEMORY, error,
-                "moxie_comm_mpi_create: no memory for %d ranks", t->ranks);
+    t->hears = (mox_mpi_hearing) { .notices = t->host.alloc(ranks * sizeof(mox_mpi_notice)),
+                                   .requests = t->host.alloc(ranks * sizeof(MPI_Request)),
+                                   .statuses = t->host.alloc(ranks * sizeof(MPI_Status)),
+                                   .ended = t->host.alloc(ranks * sizeof(int)) };
+    MOX_FAIL_IF(!t->waits.requests || !t->ends.requests || !t->others || !t->hears.notices || !t->hears.requests ||
+                    !t->hears.statuses || !t->hears.ended,
+                MOXIE_ERR_MEMORY, error, "moxie_comm_mpi_create: no memory for %d ranks", t->ranks);
     for (int32_t r = 0; r < t->ranks; r++)
-        t->waits.requests[r] = t->ends.requests[r] = MPI_REQUEST_NULL;
+        t->waits.requests[r] = t->ends.requests[r] = t->hears.requests[r] = MPI_REQUEST_NULL;
     for (int i = 0; i < MOX_COMM_OPEN; i++)
         MOX_TRY(mox_mpi_reserve(t, &t->open[i], 2 * t->ranks, error));
     return MOXIE_OK;
@@ -123,13 +129,13 @@ static moxie_status create(const void *communicator, const mox_mpi_options *opti
     moxie_status status = allocate(t, error);
     if (status == MOXIE_OK)
         status = duplicate(t, from, error);
-    if (status == MOXIE_OK)
-        status = mox_mpi_listen(t, error);
     if (status != MOXIE_OK) {
         if (status != MOXIE_ERR_TIMEOUT) /* else MPI still writes to t->comm */
             mox_mpi_free(t);
         return status;
     }
+    for (int32_t r = 0; r < t->ranks; r++)
+        mox_mpi_listen(t, r);
     *out =
         (moxie_transport) { .struct_size = sizeof *out, .ranks = t->ranks, .rank = t->rank, .name = "mpi", .self = t };
     mox_mpi_operations(out);
@@ -139,6 +145,14 @@ static moxie_status create(const void *communicator, const mox_mpi_options *opti
 }
 
 /* ---- for programs that do not call MPI ---------------------------------------------------------------- */
+
+/* Else the death of another rank ends this one, where they have a connection. */
+static void ignore_broken_pipes(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
 
 static moxie_status launch(moxie_error *error)
 {
@@ -150,6 +164,7 @@ static moxie_status launch(moxie_error *error)
     MOX_FAIL_IF(code != MPI_SUCCESS, MOXIE_ERR_IO, error,
                 "moxie_comm_mpi_launch: MPI_Init_thread (" BUILT ") failed: %d", code);
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    ignore_broken_pipes();
     return MOXIE_OK;
 }
 

@@ -55,38 +55,61 @@ int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operat
 
 /* ---- notices ------------------------------------------------------------------------------------------ */
 
-moxie_status mox_mpi_listen(mox_mpi_transport *t, moxie_error *error)
+void mox_mpi_set_dead(mox_mpi_transport *t, int32_t rank)
 {
-    t->hearing = MPI_REQUEST_NULL;
-    if (t->others_gone == t->ranks - 1)
-        return MOXIE_OK;
-    const int code =
-        MPI_Irecv(&t->heard, (int)sizeof t->heard, MPI_BYTE, MPI_ANY_SOURCE, MOX_MPI_NOTICE_TAG, t->comm, &t->hearing);
-    return code == MPI_SUCCESS ? MOXIE_OK : mox_mpi_failed(t, code, "MPI_Irecv", -1, error);
+    mox_mpi_other *other = &t->others[rank];
+    if (!other->gone) {
+        t->others_gone++;
+        other->gone = true;
+        other->last = (mox_mpi_notice) { .news = MOX_MPI_DIED, .culprit = -1 };
+        other->waits = 0;
+    }
+    other->last.operations = 0; /* what has not come will not */
+    other->dead = true;
+}
+
+void mox_mpi_listen(mox_mpi_transport *t, int32_t rank)
+{
+    if (rank == t->rank || t->others[rank].gone)
+        return;
+    const int code = MPI_Irecv(&t->hears.notices[rank], (int)sizeof(mox_mpi_notice), MPI_BYTE, rank, MOX_MPI_NOTICE_TAG,
+                               t->comm, &t->hears.requests[rank]);
+    if (code != MPI_SUCCESS)
+        mox_mpi_set_dead(t, rank);
+}
+
+static void take_in(mox_mpi_transport *t, int32_t rank)
+{
+    mox_mpi_other *other = &t->others[rank];
+    other->last = t->hears.notices[rank];
+    other->waits = other->last.news == MOX_MPI_WAITS ? mox_mpi_now() : 0;
+    other->gone = other->last.news != MOX_MPI_WAITS;
+    t->others_gone += other->gone;
+    mox_mpi_listen(t, rank);
 }
 
 moxie_status mox_mpi_hear(mox_mpi_transport *t, moxie_error *error)
 {
-    int come = 1;
-    while (come && t->hearing != MPI_REQUEST_NULL) {
-        MPI_Status status;
-        const int code = MPI_Test(&t->hearing, &come, &status);
+    const mox_mpi_hearing *h = &t->hears;
+    int count = 1;
+    while (count > 0) { /* MPI_UNDEFINED, below 0, where no request is open */
+        int class = MPI_SUCCESS;
+        const int code = MPI_Testsome(t->ranks, h->requests, &count, h->ended, h->statuses);
         if (code != MPI_SUCCESS)
-            return mox_mpi_failed(t, code, "MPI_Test", -1, error);
-        if (!come)
-            break;
-        mox_mpi_other *other = &t->others[status.MPI_SOURCE];
-        other->last = t->heard;
-        other->waits = t->heard.news == MOX_MPI_WAITS ? mox_mpi_now() : 0;
-        other->gone = t->heard.news != MOX_MPI_WAITS;
-        t->others_gone += other->gone;
-        MOX_TRY(mox_mpi_listen(t, error));
+            (void)MPI_Error_class(code, &class);
+        if (code != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
+            return mox_mpi_failed(t, code, "MPI_Testsome", -1, error);
+        for (int i = 0; i < count; i++)
+            if (code == MPI_SUCCESS || h->statuses[i].MPI_ERROR == MPI_SUCCESS)
+                take_in(t, h->ended[i]);
+            else
+                mox_mpi_set_dead(t, h->ended[i]);
     }
     return MOXIE_OK;
 }
 
-/* Names the rank to blame first. */
-static moxie_status say_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, int32_t peer, moxie_error *error)
+moxie_status mox_mpi_say_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, int32_t peer,
+                              moxie_error *error)
 {
     const mox_mpi_notice *notice = &t->others[peer].last;
     const char *kind = mox_comm_kind_name(operation->kind);
@@ -99,6 +122,11 @@ static moxie_status say_gone(mox_mpi_transport *t, const mox_mpi_operation *oper
             "%s: rank %d of %d gave up (it waited for rank %d in vain), and rank %d needs it; make comms and "
             "plans anew, without the rank that is dead",
             kind, peer, t->ranks, culprit, t->rank);
+    MOX_FAIL_IF(
+        notice->news == MOX_MPI_DIED, MOXIE_ERR_TIMEOUT, error,
+        "%s: MPI says that rank %d of %d is dead or out of reach, and rank %d needs it for operation %llu; make "
+        "comms and plans anew, without that rank",
+        kind, peer, t->ranks, t->rank, (unsigned long long)operation->number);
     return mox_fail(MOXIE_ERR_TIMEOUT, error,
                     "%s: rank %d of %d gave up (it %s after %lld operations), and rank %d needs it for operation %llu; "
                     "make comms and plans anew, without that rank",
@@ -113,7 +141,7 @@ static moxie_status check_gone(mox_mpi_transport *t, const mox_mpi_operation *op
         const mox_mpi_message *m = &operation->messages[i];
         const mox_mpi_other *other = &t->others[m->peer];
         if (!m->done && other->gone && (int64_t)operation->number > other->last.operations)
-            return say_gone(t, operation, m->peer, error);
+            return mox_mpi_say_gone(t, operation, m->peer, error);
     }
     return MOXIE_OK;
 }

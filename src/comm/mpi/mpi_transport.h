@@ -17,6 +17,9 @@
  * waited for. A rank that needs more than that of it fails at once, and names it. A rank that waits long says so by a
  * notice, too, since it may be late because another is: late() names a rank that is silent.
  *
+ * Notices have a receive for each rank. An MPI that notices the death of a process (ULFM) ends all messages with it by
+ * an error, and so this receive, too: then that rank is gone at once, and nobody waits for the deadline.
+ *
  * What MPI cannot promise after cancel():
  *   - A receive that was not matched is withdrawn: its memory is free. One that has begun cannot be withdrawn.
  *   - A send cannot be withdrawn. Its memory may still be read, inside a later MPI call of this process or, on one
@@ -67,7 +70,8 @@ typedef struct mox_mpi_operation {
     moxie_comm_sum how;
 } mox_mpi_operation;
 
-typedef enum mox_mpi_news { MOX_MPI_WAITS, MOX_MPI_CANCELLED, MOX_MPI_DESTROYED } mox_mpi_news;
+/* DIED is not sent: MPI says it. */
+typedef enum mox_mpi_news { MOX_MPI_WAITS, MOX_MPI_CANCELLED, MOX_MPI_DESTROYED, MOX_MPI_DIED } mox_mpi_news;
 
 typedef struct mox_mpi_notice {
     int64_t news;
@@ -81,9 +85,18 @@ typedef struct mox_mpi_telling {
     MPI_Request *requests; /* [ranks] */
 } mox_mpi_telling;
 
+/* The next notice of each rank. */
+typedef struct mox_mpi_hearing {
+    mox_mpi_notice *notices; /* [ranks] where it arrives */
+    MPI_Request *requests;   /* [ranks] MPI_REQUEST_NULL of this rank, and of ranks that have gone */
+    MPI_Status *statuses;    /* what MPI_Testsome answers */
+    int *ended;
+} mox_mpi_hearing;
+
 /* What is known of another rank. */
 typedef struct mox_mpi_other {
     bool gone;
+    bool dead;           /* a message with it has failed */
     bool masked;         /* this rank goes on without it */
     mox_mpi_notice last; /* its last notice */
     double waits;        /* when it last said that it waits, as seen here; 0: never */
@@ -98,9 +111,8 @@ typedef struct mox_mpi_transport {
     bool cancelled;
     bool crowded; /* each poll gives way: this host has fewer processors than ranks, as far as is known */
     mox_mpi_telling waits, ends; /* this rank's notices */
-    mox_mpi_notice heard;        /* where the next one arrives */
-    MPI_Request hearing;         /* MPI_REQUEST_NULL once all others have gone */
-    mox_mpi_other *others;       /* [ranks] */
+    mox_mpi_hearing hears;
+    mox_mpi_other *others; /* [ranks] */
     int32_t others_gone;
     mox_mpi_operation open[MOX_COMM_OPEN];
 } mox_mpi_transport;
@@ -129,13 +141,18 @@ void mox_mpi_operations(moxie_transport *table);
 
 /* ---- mpi_notices.c ---- */
 
-/* Awaits the notices of the other ranks. */
-moxie_status mox_mpi_listen(mox_mpi_transport *t, moxie_error *error);
+/* Awaits the next notice of another rank. */
+void mox_mpi_listen(mox_mpi_transport *t, int32_t rank);
+/* A message with the rank has failed: it is dead, or out of reach. */
+void mox_mpi_set_dead(mox_mpi_transport *t, int32_t rank);
 /* Of an unfinished operation: fails if it needs a rank that has gone before it; tells the others if it takes long. */
 moxie_status mox_mpi_unfinished(mox_mpi_transport *t, mox_mpi_operation *operation, moxie_error *error);
 /* The lowest silent rank with an unfinished receive, or else with an unfinished send. Where all of them say that they
  * wait: the one that the lowest waits for. -1: none. */
 int32_t mox_mpi_late(const mox_mpi_transport *t, const mox_mpi_operation *operation);
+/* Fails for a rank that has gone, and names the one to blame first: itself, or the rank that it gave up. */
+moxie_status mox_mpi_say_gone(mox_mpi_transport *t, const mox_mpi_operation *operation, int32_t peer,
+                              moxie_error *error);
 /* Takes in all notices that have come. */
 moxie_status mox_mpi_hear(mox_mpi_transport *t, moxie_error *error);
 void mox_mpi_tell(mox_mpi_transport *t, mox_mpi_telling *telling, mox_mpi_notice notice);

@@ -51,10 +51,12 @@ mox_record_shape mox_config_shared_shape(const moxie_layer_config *config);
 
 /* With options.comm: the comm is for ep_size * tp_size ranks, and this rank is the configuration's (config_comm.c). */
 moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie_options *options, moxie_error *error);
+/* options.token_layout is a layout. */
+moxie_status mox_config_check_layout(const moxie_options *options, moxie_error *error);
 
-/* The options with defaults filled in; `options` may be NULL. */
 /* options->comm, also where mox_options_read fails; NULL where the struct cannot be read. */
 struct moxie_comm *mox_options_comm(const moxie_options *options);
+/* The options with defaults filled in; `options` may be NULL. */
 moxie_status mox_options_read(const moxie_options *options, moxie_options *out, moxie_error *error);
 
 #endif

@@ -5,6 +5,14 @@
 #include "comm/comm.h"
 #include "layer/config/config.h"
 
+moxie_status mox_config_check_layout(const moxie_options *options, moxie_error *error)
+{
+    MOX_FAIL_IF(options->token_layout < MOXIE_TOKENS_SHARDED || options->token_layout > MOXIE_TOKENS_SCATTERED,
+                MOXIE_ERR_ARGUMENT, error, "options.token_layout is %d, which is no layout of moxie_token_layout",
+                (int)options->token_layout);
+    return MOXIE_OK;
+}
+
 moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie_options *options, moxie_error *error)
 {
     const int64_t ep = mox_config_ep_ranks(config), tp = mox_config_tp_ranks(config);
@@ -20,9 +28,7 @@ moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie
         "options.comm is rank %d, but ep_rank %d of tp_size %d with tp_rank %d is rank %lld: give each rank its own "
         "comm and configuration",
         (int)rank, (int)config->ep_rank, (int)tp, (int)config->tp_rank, (long long)own);
-    MOX_FAIL_IF(options->token_layout < MOXIE_TOKENS_SHARDED || options->token_layout > MOXIE_TOKENS_SCATTERED,
-                MOXIE_ERR_ARGUMENT, error, "options.token_layout is %d, which is no layout of moxie_token_layout",
-                (int)options->token_layout);
+    MOX_TRY(mox_config_check_layout(options, error));
     MOX_FAIL_IF(options->exchange_capacity < 0, MOXIE_ERR_ARGUMENT, error,
                 "options.exchange_capacity is %lld tokens; it must be 0 or more",
                 (long long)options->exchange_capacity);

@@ -11,6 +11,11 @@ bool mox_exchange_has_codes(const moxie_layer_config *c)
     return !mox_quant_is_none(&c->a13) && !mox_act_quant_needs_amax(&c->a13) && !c->routing.on_input;
 }
 
+mox_dispatch mox_exchange_dispatch(const moxie_layer_config *c, bool on_host, bool adapters)
+{
+    return (mox_dispatch) { .codes = on_host && !adapters && mox_exchange_has_codes(c), .adapters = adapters };
+}
+
 uint64_t mox_exchange_array_bytes(const moxie_layer_config *c, mox_dispatch dispatch, int array)
 {
     const int64_t x = dispatch.codes ? mox_act_row_bytes(&c->a13, c->hidden) : c->hidden * mox_dtype_bytes(c->dtype);

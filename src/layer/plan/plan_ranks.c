@@ -173,14 +173,6 @@ static void set_columns(const moxie_layer_config *c, mox_ranks *x)
     }
 }
 
-/* Adapters read hidden states. The oracle's own quantizer runs where the rows are. Static scales may differ:
- * mox_plan_ranks_agree() sees. */
-static bool can_send_codes(const moxie_plan *plan)
-{
-    return plan->ranks->layout == MOXIE_TOKENS_SHARDED && plan->backend == &mox_backend_host && !plan->ranks->adapted &&
-           mox_exchange_has_codes(&plan->config);
-}
-
 moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *options, moxie_error *error)
 {
     const moxie_layer_config *c = &plan->config;
@@ -208,8 +200,10 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->generation = c->slot_map != NULL ? (int64_t)c->slot_map->generation : 0;
     MOX_FAIL_IF(!allocate(c, x), MOXIE_ERR_MEMORY, error, "no memory for a plan of %d ranks", (int)x->count);
     set_columns(c, x);
-    x->adapted = plan->max_adapter_rank > 0;
-    x->coded = can_send_codes(plan);
+    const mox_dispatch sent = mox_exchange_dispatch(c, plan->backend == &mox_backend_host, plan->max_adapter_rank > 0);
+    x->adapted = sent.adapters;
+    x->coded =
+        sent.codes && x->layout == MOXIE_TOKENS_SHARDED; /* static scales may differ: mox_plan_ranks_agree() sees */
     x->capacity = options->exchange_capacity;
     MOX_TRY(set_staged(plan, x, error));
     return place(c, x, error);

@@ -1409,6 +1409,15 @@ extern "C" {
     ) -> moxie_status;
 }
 extern "C" {
+    pub fn moxie_exchange_row_bytes_with(
+        config: *const moxie_layer_config,
+        options: *const moxie_options,
+        dispatch: *mut u64,
+        result: *mut u64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
     pub fn moxie_comm_local_create(
         ranks: i32,
         options: *const moxie_comm_options,
