@@ -42,7 +42,8 @@ typedef struct moxie_comm_rows {
     const int64_t *send_rows, *send_at, *recv_rows, *recv_at;
     /* on_device 1: `send` and `recv` are memory of the transport's device. The transfer begins when what is enqueued on
      * `stream` (a cudaStream_t) so far has ended, and what is enqueued there after the request is done begins later.
-     * 2: the same, and `stream` is being captured in a graph. The request is done when the transfer is part of it. */
+     * 2: the same, but the request is done when the transfer is enqueued there: `stream` is being captured in a graph, or
+     * a later request is waited for. */
     void *stream;
     uint32_t on_device;
     uint32_t reserved[1]; /* zero */

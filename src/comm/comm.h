@@ -49,6 +49,13 @@ uint64_t mox_comm_sent_bytes(const moxie_comm *comm);
 /* While it is set, a dead or late rank breaks nothing: the comm loses it, and operations end without it. A lost rank's
  * rows are not written. A transport without mask() loses all others at once, and this rank copies its own rows. */
 void mox_comm_set_degraded(moxie_comm *comm, bool degraded);
+/* For a transport without mask() that takes rows on a device: copies bytes of rows there, behind what is enqueued on
+ * `stream`, for a rank that has lost all others. `self` is the transport's, which was cancelled. */
+typedef moxie_status (*mox_comm_copy)(void *self, void *to, const void *from, uint64_t bytes, void *stream,
+                                      moxie_error *error);
+void mox_comm_set_copy(moxie_comm *comm, mox_comm_copy copy);
+/* Whether rows on the transport's device can lose a rank. */
+bool mox_comm_can_lose(const moxie_comm *comm);
 /* Whether this rank has lost `rank`, or the comm broke because of it. Ranks may have lost different ones. */
 bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank);
 /* How many. */

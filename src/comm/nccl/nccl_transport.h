@@ -80,6 +80,8 @@ moxie_status mox_nccl_submit(mox_nccl_transport *t, mox_nccl_operation *operatio
 moxie_status mox_nccl_settle(mox_nccl_transport *t, bool *settled, moxie_error *error);
 /* The same until nothing is, or the deadline. */
 moxie_status mox_nccl_settle_all(mox_nccl_transport *t, const char *what, moxie_error *error);
+/* mox_comm_copy: the aborted communicator's operations have left the stream. */
+moxie_status mox_nccl_copy(void *self, void *to, const void *from, uint64_t bytes, void *stream, moxie_error *error);
 /* A transport of rank `rank` of `ranks`. Collective. */
 moxie_status mox_nccl_create(const mox_nccl_id *id, int32_t ranks, int32_t rank, const mox_comm_device *device,
                              int32_t deadline_ms, moxie_transport *out, moxie_error *error);

@@ -26,7 +26,7 @@ enum { PARTS = 8 };
 /* Whether the host takes part in the runs, so that no graph can hold them. */
 static bool needs_host(const moxie_plan *plan)
 {
-    return plan->ranks != NULL && (!plan->ranks->places || plan->ranks->staged);
+    return plan->ranks != NULL && !mox_ranks_fit_graph(plan->ranks);
 }
 
 static moxie_status begin_runs(const moxie_cuda_timed_run *timed, int32_t count, mox_mirrored_run *runs,
