@@ -242,6 +242,10 @@ MOXIE_API moxie_status moxie_comm_reduce_scatter(moxie_comm *comm, const moxie_c
 MOXIE_API moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
                                             moxie_error *error);
 MOXIE_API moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error);
+/* Whether all ranks have succeeded in what each did alone, such as the capture of a graph: each gives its status. A rank
+ * that gives a failure gets it back, with *error as it was. The others get MOXIE_ERR_MISMATCH, which names the lowest of
+ * those ranks and its status; the comm works on. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_comm_agree(moxie_comm *comm, moxie_status status, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Moving experts between runs                                                                 */

@@ -150,6 +150,11 @@ int32_t mox_comm_rows_device(const moxie_comm *comm)
     return comm->transport.device - 1;
 }
 
+int32_t mox_comm_deadline(const moxie_comm *comm)
+{
+    return comm->deadline;
+}
+
 uint64_t mox_comm_operations(const moxie_comm *comm)
 {
     return comm->operations;
@@ -347,7 +352,7 @@ static moxie_status started(moxie_comm *comm, open_request *place, moxie_status 
 {
     const bool loses = status == MOXIE_ERR_TIMEOUT && comm->degraded && place->kind != MOX_COMM_REDUCE_SCATTER &&
                        mox_comm_can_lose(comm);
-    comm->operations++;
+    comm->operations += place->rows.on_device != 2; /* one that a capture holds is none that other ranks made, too */
     place->used = true;
     if (comm->alone)
         status = copy_own(comm, place, reason);

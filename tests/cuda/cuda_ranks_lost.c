@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_ranks_lost.c - ranks on GPUs that lose a rank and go on (options.degraded), and those that start anew without it.
- * A part of test_cuda_ranks.
+ * cuda_ranks_lost.c - ranks on GPUs that lose a rank and go on (options.degraded), and those that start anew without
+ * it. A part of test_cuda_ranks.
  *
  *     lost      one rank leaves before the run. Each token of the others has the bytes of one device that skips the
  *               choices of lost experts, with weights as they are or made anew here; their number is reported
@@ -193,8 +193,7 @@ void a_lost_rank_leaves_the_rest(void **state)
         lose(test_seed(26700) + i, 2 + (int32_t)(i % 3), NULL, false);
 }
 
-/* Each token on the back end of its experts' rank is another matter (mixed): here all sums and experts that are left are
- * of one kind, as of two ranks one is lost. */
+/* Of two ranks the one on the host is lost, so all that is left is the device's. */
 void a_lost_rank_leaves_a_mixed_comm(void **state)
 {
     (void)state;

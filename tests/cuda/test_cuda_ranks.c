@@ -6,7 +6,7 @@
  *     nccl       one rank over NCCL (all rows go to itself), then as many ranks as devices: bytes of one GPU alone
  *     local      ranks that share devices, rows through pinned memory: the same
  *     formats    the same in eleven formats as EP, TP, TP x EP and with tokens that all ranks have, over NCCL and local
- *     graph      fixed capacity over NCCL: what a captured graph computes
+ *     graph      fixed capacity over NCCL: what a captured graph computes; a capture that fails on one rank
  *     crowded    more tokens than a fixed capacity has room for: refused on all ranks, and the next run succeeds
  *     mixed      ranks on the host and on devices: each result is its back end's, each sum its token's rank's; which
  *                mixes are refused
@@ -185,6 +185,53 @@ static void graphs_of_fixed_capacity(void **state)
             free(got);
             test_layer_free(&layer);
         }
+}
+
+/* What rank 1 is to capture behind a run that fits: one token too many. Its output is nobody's. */
+static moxie_run_args too_many;
+
+static moxie_status capture_what_fails(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    moxie_run_args second = plan->ranks->rank == 1 ? too_many : *args;
+    second.workspace = args->workspace;
+    second.workspace_bytes = args->workspace_bytes;
+    double seconds[1];
+    const moxie_cuda_timed_run runs[] = { { .plan = plan, .args = args }, { .plan = plan, .args = &second } };
+    const moxie_status status = moxie_cuda_time_runs(runs, 2, 1, seconds, error);
+    const bool named = plan->ranks->rank == 1 ? status == MOXIE_ERR_ARGUMENT
+                                              : status == MOXIE_ERR_MISMATCH && strstr(error->text, "rank 1") != NULL;
+    return !named ? MOXIE_ERR_FORMAT : run_as_graph(plan, args, error);
+}
+
+/* The capture fails on one rank, behind exchanges that all have captured: it is named, and the comm works on. */
+static void a_capture_that_fails(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_slot_map map;
+    if (devices < 2 || !has_nccl())
+        skip();
+    make_layer(&layer, 26410, 0);
+    char *want = alone(&layer, NULL), *got = malloc(test_layer_output_bytes(&layer) + 1);
+    char *nobodys = malloc(test_layer_output_bytes(&layer) + 1);
+    test_ranks_spec spec = any_spec(&layer, 26610, 2, &map);
+    spec.over = over_nccl;
+    spec.run = capture_what_fails;
+    spec.runs = 1;
+    spec.layout = MOXIE_TOKENS_SHARDED;
+    spec.map = NULL;
+    spec.tp = 0;
+    spec.first[1] = layer.args.tokens / 2;
+    spec.options.exchange_capacity = test_ranks_own(&spec, layer.args.tokens);
+    assert_true(layer.args.tokens > 2);
+    too_many = test_ranks_args(&layer, 0, spec.options.exchange_capacity + 1);
+    too_many.output = nobodys;
+    run_ranks(&layer, &spec, got);
+    assert_memory_equal(want, got, test_layer_output_bytes(&layer));
+    free(nobodys);
+    free(want);
+    free(got);
+    test_layer_free(&layer);
 }
 
 /* ---- crowded ------------------------------------------------------------------------------------------- */
@@ -558,6 +605,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(local_ranks_on_devices),
         cmocka_unit_test(eleven_formats_on_local_ranks),
         cmocka_unit_test(graphs_of_fixed_capacity),
+        cmocka_unit_test(a_capture_that_fails),
         cmocka_unit_test(a_crowded_rank_is_refused),
         cmocka_unit_test(ranks_on_the_host_and_on_devices),
         cmocka_unit_test(mixes_that_are_refused),

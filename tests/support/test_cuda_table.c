@@ -181,10 +181,17 @@ static moxie_status wait_for(void *object, moxie_error *error)
     return record("wait", error);
 }
 
+static bool stuck;
+
+void test_cuda_set_stuck(bool value)
+{
+    stuck = value;
+}
+
 static moxie_status event_done(mox_cuda_event event, int32_t *done, moxie_error *error)
 {
     (void)event, (void)error;
-    *done = 1;
+    *done = !stuck;
     return MOXIE_OK;
 }
 

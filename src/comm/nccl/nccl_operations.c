@@ -22,7 +22,7 @@ static moxie_status begin(mox_nccl_transport *t, mox_comm_kind kind, mox_nccl_op
         if (o->used)
             continue;
         o->kind = kind;
-        o->number = ++t->operations;
+        o->number = t->operations + 1;
         o->on_device = o->on_stream = o->captured = false;
         o->target = NULL;
         o->values = 0;
@@ -77,6 +77,7 @@ static mox_nccl_header header_of(const mox_nccl_operation *o, uint64_t bytes)
 static moxie_status send_staged(mox_nccl_transport *t, mox_nccl_operation *o, int64_t *request, moxie_error *error)
 {
     uint64_t at = 0;
+    t->operations++;
     place(o->send, t->ranks, &at);
     o->send_bytes = at;
     place(o->recv, t->ranks, &at);

@@ -49,7 +49,7 @@ typedef struct mox_nccl_operation {
     bool on_device;       /* rows on the device: no staging */
     bool captured;        /* its stream is captured in a graph: it is done when it is on the stream; no event */
     mox_comm_kind kind;
-    uint64_t number; /* from 1 */
+    uint64_t number; /* of those with headers, from 1. Rows on a device have none: ranks may capture different ones */
     void *event, *stream;
     mox_nccl_piece *send, *recv; /* [ranks] */
     char *pinned, *device;       /* staging memory, as long as the largest operation so far */
@@ -64,7 +64,7 @@ typedef struct mox_nccl_transport {
     mox_comm_device device;
     mox_nccl_comm comm; /* NULL: aborted */
     int32_t ranks, rank, deadline_ms;
-    uint64_t operations;         /* started */
+    uint64_t operations;         /* started, of those with headers */
     void *stream, *looks;        /* of operations in host memory; of late() */
     mox_nccl_header *headers;    /* pinned [ranks], for late() */
     mox_nccl_operation *pending; /* submitted, and in progress at NCCL; or NULL */

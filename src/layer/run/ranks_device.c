@@ -7,8 +7,11 @@
  */
 #include "layer/run/ranks_device.h"
 
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/sizes.h"
 #include "layer/run/exchange.h"
 
@@ -86,6 +89,48 @@ moxie_status mox_ranks_end(const mox_run *run, moxie_error *error)
     return run->queue.table->event_record(run->plan->ranks->last_run, run->queue.stream, error);
 }
 
+static moxie_status too_late(const mox_ranks *x, int32_t deadline, moxie_error *error)
+{
+    moxie_error late;
+    (void)mox_fail(
+        MOXIE_ERR_TIMEOUT, &late,
+        "what is enqueued on the stream of rank %d has not ended within %d ms (deadline_ms): another rank is "
+        "dead, late, or has launched no such graph; NCCL does not say which. Make comms and plans anew "
+        "without it",
+        (int)x->rank, (int)deadline);
+    mox_comm_break(x->comm, &late);
+    if (error != NULL)
+        *error = late;
+    return late.code;
+}
+
+/* For last_run, behind which rows of other ranks may be awaited: at most the comm's deadline. */
+static moxie_status wait_for_event(const mox_cuda_table *table, const mox_ranks *x, moxie_error *error)
+{
+    const int32_t deadline = mox_comm_deadline(x->comm);
+    const uint64_t begin = mox_clock_now();
+    int32_t done = 0;
+    for (uint32_t round = 0; mox_clock_now() - begin <= (uint64_t)deadline * 1000000; round++) {
+        MOX_TRY(table->event_done(x->last_run, &done, error));
+        if (done)
+            return MOXIE_OK;
+        if (round < 1000)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+    }
+    return too_late(x, deadline, error);
+}
+
+moxie_status mox_ranks_wait_for_stream(const moxie_plan *plan, mox_cuda_stream stream, moxie_error *error)
+{
+    const mox_cuda_table *table = plan->device.table;
+    if (plan->ranks == NULL)
+        return table->stream_wait(stream, error);
+    MOX_TRY(table->event_record(plan->ranks->last_run, stream, error));
+    return wait_for_event(table, plan->ranks, error);
+}
+
 const mox_run *mox_ranks_rows_of(const mox_run *run)
 {
     return staged(run) ? run->host : run;
@@ -151,7 +196,7 @@ moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error)
     const mox_ranks *x = run->plan->ranks;
     const mox_ranks_counts *n = &x->counts;
     const int64_t *placed = (const int64_t *)(x->pinned + x->space.placed);
-    MOX_TRY(run->queue.table->event_wait(x->last_run, error));
+    MOX_TRY(wait_for_event(run->queue.table, x, error));
     for (int32_t g = 0; g < x->groups; g++) {
         n->rows[g] = placed[2 * g];
         n->pairs[g] = placed[2 * g + 1];

@@ -24,6 +24,8 @@
 
 /* After routing: sets run->host. `host` is memory for it, which lives as long as the run. Waits for the device. */
 moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error);
+/* Waits for the stream, of a plan with a comm at most the comm's deadline. */
+moxie_status mox_ranks_wait_for_stream(const moxie_plan *plan, mox_cuda_stream stream, moxie_error *error);
 /* The last call of a run. */
 moxie_status mox_ranks_end(const mox_run *run, moxie_error *error);
 

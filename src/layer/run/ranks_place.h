@@ -8,9 +8,9 @@
  * With a fixed capacity the host waits for no choices of experts. Where rows travel from device to device it waits for
  * nothing but other ranks, and not even for those while a stream is captured in a graph.
  *
- * Without one, the host reads how many rows and choices each group has, two numbers a group. It waits for them while the
- * device copies the rows, then the ranks agree, and rows of ids and of hidden states go from device to device. The
- * computing rank finds the order of its results by itself ([order_rows]).
+ * Without one, the host reads how many rows and choices each group has, two numbers a group. It waits for them while
+ * the device copies the rows, then the ranks agree, and ids and hidden states go from device to device. The rank that
+ * computes finds the order of its results by itself ([order_rows]).
  *
  * In the flow: run_ranks.c -> [ranks_place] -> cuda_table.h.
  */
