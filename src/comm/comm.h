@@ -40,7 +40,8 @@ const char *mox_comm_name(const moxie_comm *comm);
 int32_t mox_comm_rows_device(const moxie_comm *comm);
 /* In ms. */
 int32_t mox_comm_deadline(const moxie_comm *comm);
-/* Operations started so far, without those of captured streams: the same number on all ranks at the same place of their programs. */
+/* Operations started so far, without those of captured streams: the same number on all ranks at the same place of their
+ * programs. */
 uint64_t mox_comm_operations(const moxie_comm *comm);
 
 /* Nanoseconds that this rank has waited so far: in mox_comm_wait, less the calls of the transport that ended a request.

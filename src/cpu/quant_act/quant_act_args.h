@@ -26,8 +26,8 @@ typedef struct mox_quant_act_args {
     const float
         *batch_amax; /* host: [1] what mox_quant_act_amax() would find in a batch of which these are a part; NULL:
                               * these are the batch */
-    /* device: two launches for a batch of which these are a part. With finds_amax *amax is found, and nothing quantized;
-     * with maxima the largest of those [maxima_count] is that of the batch, and amax is not read. */
+    /* device: two launches for a batch of which these are a part. With finds_amax *amax is found, and nothing is
+     * quantized. With maxima the largest of those [maxima_count] is that of the batch, and amax is not read. */
     bool finds_amax;
     int32_t maxima_count;
     const uint32_t *maxima;

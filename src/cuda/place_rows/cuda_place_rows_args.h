@@ -14,8 +14,8 @@
  * which refuses its run, only the first ones are placed.
  *
  * With `counts`, which tell how many rows and choices each group has, only those travel: results have the numbers 0, 1,
- * 2, ... in the order of rows, then choices, group 0's before group 1's. The rank that computes them finds this order by
- * order_rows:
+ * 2, ... in the order of rows, then choices, group 0's before group 1's. The rank that computes them finds this order
+ * by order_rows:
  *
  *     position of pairs in y   3 - 0 - - 1 2     (-: another rank computes it)
  *     order                    3 0 1 2

@@ -117,7 +117,7 @@ typedef struct mox_ranks {
     uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
     uint64_t pinned_adapters, pinned_amax;               /* [T], [1] */
     uint64_t pinned_sent, pinned_came;                   /* of what tensor parallel ranks gather */
-    /* The device decides which row goes where (run/ranks_place.h). Without a capacity the host still learns how many. */
+    /* The device decides which row goes where (run/ranks_place.h). Without a capacity the host learns how many. */
     bool places;
     int32_t *tables;           /* on the device: first_replica [E + 1], replica */
     int64_t tables_generation; /* of the map that they are of */
