@@ -36,6 +36,10 @@ test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_
 /* Runs all ranks; a failure fails the test. */
 void run_ranks(const test_layer *layer, test_ranks_spec *spec, char *output);
 
+/* ---- cuda_ranks_graph.c ---- */
+void graphs_of_fixed_capacity(void **state);
+void a_capture_that_fails(void **state);
+
 /* ---- cuda_ranks_lost.c ---- */
 void a_lost_rank_leaves_the_rest(void **state);
 void a_lost_rank_leaves_a_mixed_comm(void **state);

@@ -127,6 +127,7 @@ static void a_plan_says_how_rows_travel(void **state)
     moxie_options options = options_with(comm);
     test_layer_plan(&layer, &options);
     assert_true(says(layer.plan, "through pinned memory"));
+    assert_false(says(layer.plan, "the device places them"));
     assert_ok(moxie_comm_nccl_id(id, &error), &error);
     nccl.ranks = 1;
     nccl.id = id;
@@ -134,6 +135,7 @@ static void a_plan_says_how_rows_travel(void **state)
     options.comm = over;
     test_layer_plan(&layer, &options);
     assert_true(says(layer.plan, "from device to device"));
+    assert_true(says(layer.plan, "the device places them"));
     assert_false(says(layer.plan, "through pinned memory"));
     test_layer_free(&layer);
     moxie_comm_destroy(over);

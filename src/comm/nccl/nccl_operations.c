@@ -304,7 +304,8 @@ static moxie_status nccl_progress(void *self, int64_t request, int32_t *done, mo
     return o->on_device ? MOXIE_OK : finish(t, o, error);
 }
 
-/* Copies on a stream of its own do not wait for NCCL's kernel. */
+/* Copies on a stream of its own do not wait for NCCL's kernel. Before this rank's own message has come, the operation has
+ * not begun: it waits for one before it, whose rows are on a device. */
 static int32_t nccl_late(void *self, int64_t request)
 {
     mox_nccl_transport *t = self;
@@ -316,6 +317,8 @@ static int32_t nccl_late(void *self, int64_t request)
             t->device.copy(&t->headers[r], o->device + o->recv[r].at, sizeof *t->headers, t->looks, NULL) != MOXIE_OK)
             return -1;
     if (t->device.stream_wait(t->looks, NULL) != MOXIE_OK)
+        return -1;
+    if (o->recv[t->rank].message && t->headers[t->rank].operation != o->number)
         return -1;
     for (int32_t r = 0; r < t->ranks; r++)
         if (o->recv[r].message && r != t->rank && t->headers[r].operation != o->number)

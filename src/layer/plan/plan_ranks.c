@@ -250,7 +250,7 @@ static int64_t row_bytes(const moxie_plan *plan)
     return (int64_t)mox_exchange_dispatch_bytes(&plan->config, mox_ranks_dispatch(plan->ranks));
 }
 
-/* Copies of a token's row that leave a rank. */
+/* Copies of a token's row that leave a rank, or that have room in its buffers. */
 static int64_t max_copies(const moxie_plan *plan)
 {
     const mox_ranks *x = plan->ranks;
@@ -542,8 +542,10 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                      (long long)row_bytes(plan), what_travels(plan), way);
         else
             snprintf(text, sizeof text,
-                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s",
-                     (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan), way);
+                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s%s",
+                     (long long)row_bytes(plan), (long long)mox_min_i64(plan->config.top_k, x->groups) * x->tp_size,
+                     what_travels(plan), way,
+                     x->places ? "; the device places them, and the host reads their number" : "");
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
     if (plan->tp_cut == MOX_TP_SUMS) {
