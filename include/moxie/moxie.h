@@ -692,7 +692,7 @@ typedef struct moxie_options {
     struct moxie_comm *comm;
     int32_t token_layout; /* moxie_token_layout; read with a comm */
     /* The largest rank of the LoRA adapters that runs may name (moxie_adapters.h), up to MOXIE_MAX_ADAPTER_RANK; 0:
-     * runs have none. The workspace grows with it. The cuda back end takes no adapters with a comm. */
+     * runs have none. The workspace grows with it. */
     int32_t max_adapter_rank;
     /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own, else its part of them). Then
      * ranks exchange no counts: every message has room for so many, and there is one exchange each way. For few tokens.
@@ -700,7 +700,7 @@ typedef struct moxie_options {
      * 0: counts, and batches of any size. MOXIE_ERR_UNSUPPORTED with `degraded`. */
     int64_t exchange_capacity;
     /* moxie_degraded; read with a comm. MOXIE_ERR_UNSUPPORTED with tp_size > 1, where a group of ranks cannot compute
-     * without one of them, RENORMALIZE with weights on the input (routing.on_input), and on a GPU. */
+     * without one of them, and RENORMALIZE with weights on the input (routing.on_input). */
     int32_t degraded;
     /* Read by moxie_layer_create: so many slots more than config.slot_map says, for experts that a moxie_mover brings
      * (moxie_comm.h). The same on all ranks. 0: the layer's experts stay. */

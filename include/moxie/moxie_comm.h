@@ -42,7 +42,8 @@ typedef struct moxie_comm_rows {
     const int64_t *send_rows, *send_at, *recv_rows, *recv_at;
     /* on_device 1: `send` and `recv` are memory of the transport's device. The transfer begins when what is enqueued on
      * `stream` (a cudaStream_t) so far has ended, and what is enqueued there after the request is done begins later.
-     * 2: the same, and `stream` is being captured in a graph. The request is done when the transfer is part of it. */
+     * 2: the same, but the request is done when the transfer is enqueued there: `stream` is being captured in a graph,
+     * or a later request is waited for. */
     void *stream;
     uint32_t on_device;
     uint32_t reserved[1]; /* zero */
@@ -248,6 +249,10 @@ MOXIE_API moxie_status moxie_comm_reduce_scatter(moxie_comm *comm, const moxie_c
 MOXIE_API moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, moxie_comm_sum how,
                                             moxie_error *error);
 MOXIE_API moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error);
+/* Whether all ranks have succeeded in what each did alone, such as the capture of a graph: each gives its status. A
+ * rank that gives a failure gets it back, with *error as it was. The others get MOXIE_ERR_MISMATCH, which names the
+ * lowest of those ranks and its status; the comm works on. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_comm_agree(moxie_comm *comm, moxie_status status, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Moving experts between runs                                                                 */

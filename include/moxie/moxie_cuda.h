@@ -69,11 +69,18 @@ MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *ou
  * the layer's device the calling thread's current one. One-thread-at-a-time per plan; plans of one layer may run on
  * several streams at once, each with its own workspace.
  *
- * With options.comm the host decides which row goes where. So the call waits for the device, and for other ranks, and
- * no graph can capture it. It returns when the last operation is enqueued; use one stream for all runs of the plan.
- * Pinned memory comes with the plan. */
+ * With options.comm the call waits for the device, to learn which rows go where or how many, and for other ranks; and
+ * no graph can capture it. With exchange_capacity and rows that go from device to device one can (docs/ranks.md). It
+ * returns when the last operation is enqueued; use one stream for all runs of the plan. Pinned memory comes with the
+ * plan. */
 MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, void *stream,
                                            moxie_error *error);
+
+/* Waits until all that is enqueued on `stream` has ended: runs of the plan, and launches of graphs that hold such runs.
+ * With options.comm it waits at most deadline_ms of the comm. Then it is MOXIE_ERR_TIMEOUT: a rank is dead or late. The
+ * comm is broken; over NCCL the operations that waited leave the stream, with results that are of no use.
+ * One-thread-at-a-time per plan. */
+MOXIE_API moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxie_error *error);
 
 /* How a fast matrix product of a plan for a GPU is launched for one batch size. The arithmetic is the same for every
  * launch. What changes is the tile: how many tokens of an expert a block multiplies at once, and how much shared memory

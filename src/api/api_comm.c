@@ -221,6 +221,12 @@ moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int64_t n, mox
     return mox_comm_wait(comm, request, error);
 }
 
+moxie_status moxie_comm_agree(moxie_comm *comm, moxie_status status, moxie_error *error)
+{
+    NEED(comm);
+    return mox_comm_agree(comm, status, "do its part", error);
+}
+
 moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error)
 {
     mox_comm_request request;

@@ -13,6 +13,7 @@
 #include "cuda/cuda_kernels.h"
 #include "cuda/limits/cuda_limits.h"
 #include "layer/plan/launch.h"
+#include "layer/run/ranks_device.h"
 #include "layer/run/run.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
@@ -68,6 +69,15 @@ moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, v
                 "this plan runs on the host, and was given a stream: make its layer with backend cuda, or call "
                 "moxie_plan_run");
     return mox_run_enqueue(plan, MOX_RUN_WHOLE, args, NULL, stream, NULL, error);
+}
+
+moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxie_error *error)
+{
+    NEED(plan);
+    MOX_FAIL_IF(!plan->backend->on_device, MOXIE_ERR_ARGUMENT, error,
+                "this plan runs on the host, where moxie_plan_run returns when it is done");
+    MOX_TRY(plan->device.table->use(plan->device.ordinal, error));
+    return mox_ranks_wait_for_stream(plan, stream, error);
 }
 
 int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)

@@ -43,6 +43,7 @@ struct moxie_comm {
     uint64_t sent_bytes; /* to other ranks */
     bool degraded;       /* goes on without ranks that are lost */
     bool alone;          /* all others are lost, and the transport is not used any more */
+    mox_comm_copy copy;  /* of rows on the transport's device, when this rank is alone; or NULL */
     bool *lost;          /* [ranks] */
     int32_t losses;
     moxie_error broken; /* code MOXIE_OK: it is not */
@@ -72,6 +73,7 @@ moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_
         return mox_fail(MOXIE_ERR_MEMORY, error, "moxie_comm: no memory for %d ranks", transport->ranks);
     }
     comm->transport = *transport;
+    comm->copy = NULL;
     comm->deadline = deadline_ms > 0 ? deadline_ms : MOX_COMM_DEADLINE;
     *out = comm;
     return MOXIE_OK;
@@ -146,6 +148,11 @@ const char *mox_comm_name(const moxie_comm *comm)
 int32_t mox_comm_rows_device(const moxie_comm *comm)
 {
     return comm->transport.device - 1;
+}
+
+int32_t mox_comm_deadline(const moxie_comm *comm)
+{
+    return comm->deadline;
 }
 
 uint64_t mox_comm_operations(const moxie_comm *comm)
@@ -228,6 +235,16 @@ void mox_comm_set_degraded(moxie_comm *comm, bool degraded)
     comm->degraded = degraded;
 }
 
+void mox_comm_set_copy(moxie_comm *comm, mox_comm_copy copy)
+{
+    comm->copy = copy;
+}
+
+bool mox_comm_can_lose(const moxie_comm *comm)
+{
+    return comm->transport.device == 0 || comm->transport.mask != NULL || comm->copy != NULL;
+}
+
 bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank)
 {
     return comm->lost[rank];
@@ -239,7 +256,7 @@ int32_t mox_comm_losses(const moxie_comm *comm)
 }
 
 /* What an operation brings to a rank that takes part alone. */
-static void copy_own(const moxie_comm *comm, const open_request *r)
+static moxie_status copy_own(const moxie_comm *comm, const open_request *r, moxie_error *error)
 {
     const moxie_comm_rows *m = &r->rows;
     const int32_t rank = comm->transport.rank;
@@ -247,20 +264,29 @@ static void copy_own(const moxie_comm *comm, const open_request *r)
     const int32_t entry = r->kind == MOX_COMM_ALLGATHERV ? 0 : rank;
     const int64_t count = rows ? m->send_rows[entry] : r->kind == MOX_COMM_COUNTS;
     const int64_t from = rows ? m->send_at[entry] : rank, to = rows ? m->recv_at[rank] : rank;
-    if (count > 0 && m->row_bytes > 0)
-        memcpy((char *)m->recv + (uint64_t)to * m->row_bytes, (const char *)m->send + (uint64_t)from * m->row_bytes,
-               (uint64_t)count * m->row_bytes);
+    if (count <= 0 || m->row_bytes == 0)
+        return MOXIE_OK;
+    char *target = (char *)m->recv + (uint64_t)to * m->row_bytes;
+    const char *source = (const char *)m->send + (uint64_t)from * m->row_bytes;
+    const uint64_t bytes = (uint64_t)count * m->row_bytes;
+    if (m->on_device != 0)
+        return comm->copy(comm->transport.self, target, source, bytes, m->stream, error);
+    memcpy(target, source, bytes);
+    return MOXIE_OK;
 }
 
-static void go_on_alone(moxie_comm *comm)
+/* False: own rows on a device could not be copied. */
+static bool go_on_alone(moxie_comm *comm, moxie_error *error)
 {
+    moxie_status status = MOXIE_OK;
     comm->transport.cancel(comm->transport.self);
     comm->alone = true;
     for (int32_t r = 0; r < comm->transport.ranks; r++)
         lose(comm, r);
-    for (int i = 0; i < MOX_COMM_OPEN; i++)
+    for (int i = 0; i < MOX_COMM_OPEN && status == MOXIE_OK; i++)
         if (comm->open[i].used)
-            copy_own(comm, &comm->open[i]);
+            status = copy_own(comm, &comm->open[i], error);
+    return status == MOXIE_OK;
 }
 
 /* The request failed with `status`, or is late if that is MOXIE_OK: gives up on the rank to blame. False when the comm
@@ -269,15 +295,16 @@ static bool go_on(moxie_comm *comm, open_request *r, moxie_status status)
 {
     const moxie_transport *t = &comm->transport;
     moxie_error why;
-    if (!comm->degraded || (status != MOXIE_OK && status != MOXIE_ERR_TIMEOUT) || r->kind == MOX_COMM_REDUCE_SCATTER)
+    if (!comm->degraded || (status != MOXIE_OK && status != MOXIE_ERR_TIMEOUT) || r->kind == MOX_COMM_REDUCE_SCATTER ||
+        !mox_comm_can_lose(comm))
         return false;
     const int32_t late = t->late(t->self, r->number);
     const bool known = t->mask != NULL && late >= 0 && late != t->rank && !comm->lost[late];
     const moxie_status masked = known ? t->mask(t->self, late, &why) : MOXIE_ERR_UNSUPPORTED;
     if (masked == MOXIE_OK)
         lose(comm, late);
-    else if (masked != MOXIE_ERR_TIMEOUT || r->extensions++ >= t->ranks)
-        go_on_alone(comm);
+    else if ((masked != MOXIE_ERR_TIMEOUT || r->extensions++ >= t->ranks) && !go_on_alone(comm, &why))
+        return false;
     r->since = -1;
     return true;
 }
@@ -323,13 +350,15 @@ static open_request *find_place(moxie_comm *comm, mox_comm_kind kind, moxie_stat
 static moxie_status started(moxie_comm *comm, open_request *place, moxie_status status, moxie_error *reason,
                             mox_comm_request *request, moxie_error *error)
 {
-    comm->operations++;
+    const bool loses = status == MOXIE_ERR_TIMEOUT && comm->degraded && place->kind != MOX_COMM_REDUCE_SCATTER &&
+                       mox_comm_can_lose(comm);
+    comm->operations += place->rows.on_device != 2; /* one that a capture holds is none that other ranks made, too */
     place->used = true;
     if (comm->alone)
-        copy_own(comm, place);
-    else if (status == MOXIE_ERR_TIMEOUT && comm->degraded && place->kind != MOX_COMM_REDUCE_SCATTER)
-        go_on_alone(comm);
-    else if (status != MOXIE_OK) {
+        status = copy_own(comm, place, reason);
+    else if (loses)
+        status = go_on_alone(comm, reason) ? MOXIE_OK : MOXIE_ERR_IO;
+    if (status != MOXIE_OK) {
         reason->code = status;
         return transport_failed(comm, mox_comm_kind_name(place->kind), place->operation, 0, reason, error);
     }

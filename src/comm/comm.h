@@ -38,7 +38,10 @@ int32_t mox_comm_rank(const moxie_comm *comm);
 const char *mox_comm_name(const moxie_comm *comm);
 /* The device whose rows alltoallv and allgatherv take; -1: none. */
 int32_t mox_comm_rows_device(const moxie_comm *comm);
-/* Operations started so far: the same number on all ranks at the same place of their programs. */
+/* In ms. */
+int32_t mox_comm_deadline(const moxie_comm *comm);
+/* Operations started so far, without those of captured streams: the same number on all ranks at the same place of their
+ * programs. */
 uint64_t mox_comm_operations(const moxie_comm *comm);
 
 /* Nanoseconds that this rank has waited so far: in mox_comm_wait, less the calls of the transport that ended a request.
@@ -49,6 +52,13 @@ uint64_t mox_comm_sent_bytes(const moxie_comm *comm);
 /* While it is set, a dead or late rank breaks nothing: the comm loses it, and operations end without it. A lost rank's
  * rows are not written. A transport without mask() loses all others at once, and this rank copies its own rows. */
 void mox_comm_set_degraded(moxie_comm *comm, bool degraded);
+/* For a transport without mask() that takes rows on a device: copies bytes of rows there, behind what is enqueued on
+ * `stream`, for a rank that has lost all others. `self` is the transport's, which was cancelled. */
+typedef moxie_status (*mox_comm_copy)(void *self, void *to, const void *from, uint64_t bytes, void *stream,
+                                      moxie_error *error);
+void mox_comm_set_copy(moxie_comm *comm, mox_comm_copy copy);
+/* Whether rows on the transport's device can lose a rank. */
+bool mox_comm_can_lose(const moxie_comm *comm);
 /* Whether this rank has lost `rank`, or the comm broke because of it. Ranks may have lost different ones. */
 bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank);
 /* How many. */
@@ -72,6 +82,10 @@ moxie_status mox_comm_start_barrier(moxie_comm *comm, mox_comm_request *request,
 /* *done: 1 when it is done; then its number is free. Untouched on failure. */
 moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *done, moxie_error *error);
 moxie_status mox_comm_wait(moxie_comm *comm, mox_comm_request request, moxie_error *error);
+
+/* Every rank tells all others a status. `status` is returned where it is not MOXIE_OK; else MOXIE_ERR_MISMATCH where
+ * another rank has such a one, and names the lowest. `what`: "capture its runs", for the text. */
+moxie_status mox_comm_agree(moxie_comm *comm, moxie_status status, const char *what, moxie_error *error);
 
 /* Breaks the comm for a failure of the caller's own, so that other ranks do not wait in vain: cancels what is open.
  * Later calls return `reason`. A broken comm keeps its first failure. */

@@ -95,7 +95,8 @@ enum {
 #define MOX_CUDA_LAUNCHER(family, args_type) +sizeof(args_type)
 enum {
     MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) +
-                          sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args)
+                          sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args) +
+                          sizeof(mox_cuda_order_rows_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER
@@ -148,6 +149,7 @@ typedef struct mox_cuda_table {
     /* ---- rows for other ranks ------------------------------------------------------------------- */
     moxie_status (*copy_rows)(const mox_cuda_copy_rows_args *args, mox_cuda_stream stream, moxie_error *error);
     moxie_status (*place_rows)(const mox_cuda_place_rows_args *args, mox_cuda_stream stream, moxie_error *error);
+    moxie_status (*order_rows)(const mox_cuda_order_rows_args *args, mox_cuda_stream stream, moxie_error *error);
 
     /* ---- launchers, one per kernel -------------------------------------------------------------- */
 #define MOX_CUDA_LAUNCHER(family, args_type) mox_cuda_##family##_launch *family[MOX_CUDA_ROWS_##family];
@@ -175,6 +177,8 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #undef MOX_CUDA_ROW
 moxie_status mox_cuda_copy_rows_launch(const mox_cuda_copy_rows_args *args, mox_cuda_stream stream, moxie_error *error);
 moxie_status mox_cuda_place_rows_launch(const mox_cuda_place_rows_args *args, mox_cuda_stream stream,
+                                        moxie_error *error);
+moxie_status mox_cuda_order_rows_launch(const mox_cuda_order_rows_args *args, mox_cuda_stream stream,
                                         moxie_error *error);
 
 #ifdef __cplusplus

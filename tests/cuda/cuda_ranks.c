@@ -5,7 +5,6 @@
 #include "cuda_ranks.h"
 
 #include "layer/config/tp_slice.h"
-#include "quant/quant.h"
 
 int32_t devices, nccl_deadline_ms = 20000;
 const char *const device_names[MAX_DEVICES] = { "0", "1", "2", "3", "4", "5", "6", "7" };
@@ -21,30 +20,55 @@ static const test_layer_limits kinds[] = {
 };
 _Static_assert(sizeof kinds / sizeof kinds[0] == KINDS, "cuda_ranks.h says how many");
 
-/* One scale for the rows of all ranks, which ranks on devices refuse. */
-bool has_batch_scale(const moxie_layer_config *c)
-{
-    const bool shared = mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2);
-    return mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2) ||
-           (c->shared.intermediate > 0 && shared);
-}
-
 void make_layer(test_layer *layer, uint64_t seed, int kind)
 {
     test_rng rng = { seed };
     test_layer_make(layer, &rng, &kinds[kind]);
-    if (!has_batch_scale(&layer->config))
-        return;
-    test_layer_free(layer);
-    make_layer(layer, seed + 1000003, kind);
 }
 
-/* The output of one device alone. */
-char *alone(test_layer *layer)
+void adapt(test_layer *layer, test_ranks_spec *spec, uint64_t seed, test_adapter_set *set)
+{
+    test_rng rng = { seed };
+    int32_t *ids = test_layer_own(layer, ((size_t)layer->args.tokens + 1) * sizeof *ids);
+    test_adapter_set_make(set, &rng, &layer->config, 1 + (int32_t)test_below(&rng, 20));
+    for (int64_t t = 0; t < layer->args.tokens; t++)
+        ids[t] = (int32_t)test_range(&rng, -1, TEST_ADAPTER_SET - 1);
+    layer->args.adapter_ids = ids;
+    spec->adapters = set;
+    spec->options.max_adapter_rank = set->max_rank;
+}
+
+char *alone(test_layer *layer, const test_adapter_set *adapters)
 {
     moxie_options options = device_options(layer->args.tokens + 1);
+    moxie_adapters *given = NULL;
+    moxie_error error = { 0 };
+    options.max_adapter_rank = adapters != NULL ? adapters->max_rank : 0;
     test_layer_plan(layer, &options);
-    return test_layer_output(layer, layer->plan);
+    if (adapters != NULL)
+        assert_ok(test_adapter_set_give(adapters, layer->built, &given, &error), &error);
+    layer->args.adapters = given;
+    char *output = test_layer_output(layer, layer->plan);
+    layer->args.adapters = NULL;
+    moxie_adapters_destroy(given);
+    return output;
+}
+
+void fix_routing(test_layer *layer)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    const size_t choices = (size_t)(layer->args.tokens * layer->config.top_k);
+    int32_t *ids = test_layer_own(layer, (choices + 1) * sizeof *ids);
+    float *weights = test_layer_own(layer, (choices + 1) * sizeof *weights);
+    options.max_tokens = layer->args.tokens;
+    test_layer_plan(layer, &options);
+    layer->args.ids_out = ids;
+    layer->args.weights_out = weights;
+    free(test_layer_output(layer, layer->plan));
+    layer->args.ids_out = NULL;
+    layer->args.weights_out = NULL;
+    layer->args.ids = ids;
+    layer->args.weights = weights;
 }
 
 /* ---- ranks --------------------------------------------------------------------------------------------- */

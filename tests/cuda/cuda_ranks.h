@@ -6,6 +6,7 @@
 #define CUDA_RANKS_H
 
 #include "device_support.h"
+#include "test_adapter_set.h"
 #include "test_ranks.h"
 
 enum { MAX_DEVICES = 8, KINDS = 5 };
@@ -13,12 +14,15 @@ enum { MAX_DEVICES = 8, KINDS = 5 };
 extern int32_t devices, nccl_deadline_ms;
 extern const char *const device_names[MAX_DEVICES]; /* as options.device */
 
-/* One scale for the rows of all ranks, which ranks on devices refuse. */
-bool has_batch_scale(const moxie_layer_config *config);
 /* A random layer of a kind below KINDS. The last kind may quantize activations in any way. */
 void make_layer(test_layer *layer, uint64_t seed, int kind);
-/* The output of one device alone; the caller frees it. */
-char *alone(test_layer *layer);
+/* Gives tokens adapters, which all ranks get; `set` is freed after the layer's last run. */
+void adapt(test_layer *layer, test_ranks_spec *spec, uint64_t seed, test_adapter_set *set);
+/* The output of one device alone, with these adapters unless that is NULL; the caller frees it. */
+char *alone(test_layer *layer, const test_adapter_set *adapters);
+
+/* Gives tokens ids and weights, so that both back ends have the same. */
+void fix_routing(test_layer *layer);
 
 /* For test_ranks_spec.change: rank r on device r modulo their number. */
 void on_devices(int32_t rank, moxie_layer_config *config, moxie_options *options, moxie_run_args *args);
@@ -31,5 +35,15 @@ int32_t groups_of(const test_layer *layer, int32_t tp);
 test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_slot_map *map);
 /* Runs all ranks; a failure fails the test. */
 void run_ranks(const test_layer *layer, test_ranks_spec *spec, char *output);
+
+/* ---- cuda_ranks_graph.c ---- */
+void graphs_of_fixed_capacity(void **state);
+void a_capture_that_fails(void **state);
+
+/* ---- cuda_ranks_lost.c ---- */
+void a_lost_rank_leaves_the_rest(void **state);
+void a_lost_rank_leaves_a_mixed_comm(void **state);
+void ranks_over_nccl_go_on_alone(void **state);
+void those_that_are_left_start_anew(void **state);
 
 #endif

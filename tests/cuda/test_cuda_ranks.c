@@ -5,18 +5,19 @@
  *
  *     nccl       one rank over NCCL (all rows go to itself), then as many ranks as devices: bytes of one GPU alone
  *     local      ranks that share devices, rows through pinned memory: the same
- *     formats    the same in ten formats as EP, TP, TP x EP and with tokens that all ranks have, over NCCL and local
- *     graph      fixed capacity over NCCL: what a captured graph computes
+ *     formats    the same in eleven formats as EP, TP, TP x EP and with tokens that all ranks have, over NCCL and local
+ *     graph      fixed capacity over NCCL: what a captured graph computes; a capture that fails on one rank
+ *                (cuda_ranks_graph.c)
  *     crowded    more tokens than a fixed capacity has room for: refused on all ranks, and the next run succeeds
  *     mixed      ranks on the host and on devices: each result is its back end's, each sum its token's rank's; which
  *                mixes are refused
  *     absent     a rank that leaves is named, within the deadline
+ *     lost       runs go on without a rank (cuda_ranks_lost.c)
  *     killed     of processes over NCCL, one is killed; the others end within the deadline
  *
  * MOXIE_TEST_SEED repeats a layer.
  */
 #include "cuda_ranks.h"
-#include "layer/plan/plan.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -25,13 +26,17 @@
 
 static const mox_cuda_table *table;
 
+/* With adapters in one of three layers. */
 static void same_bytes(uint64_t seed, int kind, int32_t ranks, moxie_comm *(*over)(moxie_comm *, moxie_error *))
 {
     test_layer layer;
     moxie_slot_map map;
+    test_adapter_set adapters = { .max_rank = 0 };
     make_layer(&layer, seed, kind);
-    char *want = alone(&layer), *got = malloc(test_layer_output_bytes(&layer) + 1);
     test_ranks_spec spec = any_spec(&layer, seed, ranks, &map);
+    if (seed % 3 == 2)
+        adapt(&layer, &spec, seed, &adapters);
+    char *want = alone(&layer, spec.adapters), *got = malloc(test_layer_output_bytes(&layer) + 1);
     spec.over = over;
     run_ranks(&layer, &spec, got);
     if (memcmp(want, got, test_layer_output_bytes(&layer)) != 0)
@@ -39,6 +44,7 @@ static void same_bytes(uint64_t seed, int kind, int32_t ranks, moxie_comm *(*ove
                  (unsigned long long)seed);
     free(want);
     free(got);
+    test_adapter_set_free(&adapters);
     test_layer_free(&layer);
 }
 
@@ -73,6 +79,7 @@ static const char *const formats[][2] = {
     { "fp8 block 128x128", "fp8 1x128" },
     { "fp8 per channel", "fp8 token" },
     { "fp8 per tensor", "fp8 tensor static" },
+    { "fp8 per tensor", "fp8 tensor" },
     { "mxfp4", "none" },
     { "mxfp8", "mxfp8" },
     { "nvfp4 multiply", "nvfp4 multiply" },
@@ -108,10 +115,8 @@ static void in_every_way(int format, int32_t ranks, moxie_comm *(*over)(moxie_co
     test_rng rng = { test_seed(26500) + (uint64_t)format };
     test_layer layer;
     moxie_slot_map map;
-    do
-        test_layer_make(&layer, &rng, &limits);
-    while (has_batch_scale(&layer.config) && (test_layer_free(&layer), true));
-    char *want = alone(&layer), *got = malloc(test_layer_output_bytes(&layer) + 1);
+    test_layer_make(&layer, &rng, &limits);
+    char *want = alone(&layer, NULL), *got = malloc(test_layer_output_bytes(&layer) + 1);
     for (int way = (format + ranks) % step; way < WAYS; way += step) {
         test_ranks_spec spec = any_spec(&layer, 26500, ranks, &map);
         one_way(&layer, way, &spec);
@@ -125,7 +130,7 @@ static void in_every_way(int format, int32_t ranks, moxie_comm *(*over)(moxie_co
     test_layer_free(&layer);
 }
 
-static void ten_formats_over_nccl(void **state)
+static void eleven_formats_over_nccl(void **state)
 {
     (void)state;
     if (!has_nccl())
@@ -135,51 +140,11 @@ static void ten_formats_over_nccl(void **state)
             in_every_way(format, ranks, over_nccl);
 }
 
-static void ten_formats_on_local_ranks(void **state)
+static void eleven_formats_on_local_ranks(void **state)
 {
     (void)state;
     for (int format = 0; format < FORMATS; format++)
         in_every_way(format, 4, NULL);
-}
-
-/* ---- graph --------------------------------------------------------------------------------------------- */
-
-/* Two runs in one graph. Only the graph makes the second one, whose output the test sees. */
-static moxie_status run_as_graph(moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
-{
-    const size_t bytes = (size_t)((args->tokens + 1) * plan->config.hidden) * sizeof(float);
-    moxie_run_args first = *args;
-    double seconds[3] = { -1, -1, -1 };
-    first.output = calloc(1, bytes);
-    const moxie_cuda_timed_run runs[] = { { .plan = plan, .args = &first }, { .plan = plan, .args = args } };
-    const moxie_status status = moxie_cuda_time_runs(runs, 2, 3, seconds, error);
-    free(first.output);
-    return status != MOXIE_OK || seconds[2] >= 0 ? status : MOXIE_ERR_IO;
-}
-
-static void graphs_of_fixed_capacity(void **state)
-{
-    (void)state;
-    if (!has_nccl())
-        skip();
-    for (uint64_t i = 0; i < 6; i++)
-        for (int32_t ranks = 1; ranks <= devices; ranks *= 2) {
-            test_layer layer;
-            moxie_slot_map map;
-            make_layer(&layer, test_seed(26600) + i, (int)(i % KINDS));
-            char *want = alone(&layer), *got = malloc(test_layer_output_bytes(&layer) + 1);
-            test_ranks_spec spec = any_spec(&layer, 26600 + i, ranks, &map);
-            spec.over = over_nccl;
-            spec.run = run_as_graph;
-            spec.runs = 1;
-            spec.options.exchange_capacity = test_ranks_own(&spec, layer.args.tokens);
-            run_ranks(&layer, &spec, got);
-            if (memcmp(want, got, test_layer_output_bytes(&layer)) != 0)
-                fail_msg("%s: a graph on %d ranks gives other bytes than one GPU", layer.text, (int)ranks);
-            free(want);
-            free(got);
-            test_layer_free(&layer);
-        }
 }
 
 /* ---- crowded ------------------------------------------------------------------------------------------- */
@@ -267,24 +232,6 @@ static void lone_free(lone_plan *p)
     moxie_layer_destroy(p->layer);
     free(p->workspace);
     free(p->rows);
-}
-
-/* Tokens' ids and weights, so that both back ends have the same. */
-static void fix_routing(test_layer *layer)
-{
-    moxie_options options = MOXIE_OPTIONS_INIT;
-    const size_t choices = (size_t)(layer->args.tokens * layer->config.top_k);
-    int32_t *ids = test_layer_own(layer, (choices + 1) * sizeof *ids);
-    float *weights = test_layer_own(layer, (choices + 1) * sizeof *weights);
-    options.max_tokens = layer->args.tokens;
-    test_layer_plan(layer, &options);
-    layer->args.ids_out = ids;
-    layer->args.weights_out = weights;
-    free(test_layer_output(layer, layer->plan));
-    layer->args.ids_out = NULL;
-    layer->args.weights_out = NULL;
-    layer->args.ids = ids;
-    layer->args.weights = weights;
 }
 
 /* Token t's rank: sharded tokens. */
@@ -567,13 +514,18 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_over_nccl),
         cmocka_unit_test(many_ranks_over_nccl),
-        cmocka_unit_test(ten_formats_over_nccl),
+        cmocka_unit_test(eleven_formats_over_nccl),
         cmocka_unit_test(local_ranks_on_devices),
-        cmocka_unit_test(ten_formats_on_local_ranks),
+        cmocka_unit_test(eleven_formats_on_local_ranks),
         cmocka_unit_test(graphs_of_fixed_capacity),
+        cmocka_unit_test(a_capture_that_fails),
         cmocka_unit_test(a_crowded_rank_is_refused),
         cmocka_unit_test(ranks_on_the_host_and_on_devices),
         cmocka_unit_test(mixes_that_are_refused),
+        cmocka_unit_test(a_lost_rank_leaves_the_rest),
+        cmocka_unit_test(a_lost_rank_leaves_a_mixed_comm),
+        cmocka_unit_test(ranks_over_nccl_go_on_alone),
+        cmocka_unit_test(those_that_are_left_start_anew),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_rank_that_leaves_nccl_is_named),
         cmocka_unit_test(a_killed_process_does_not_hang_the_others),

@@ -127,6 +127,7 @@ static void a_plan_says_how_rows_travel(void **state)
     moxie_options options = options_with(comm);
     test_layer_plan(&layer, &options);
     assert_true(says(layer.plan, "through pinned memory"));
+    assert_false(says(layer.plan, "the device places them"));
     assert_ok(moxie_comm_nccl_id(id, &error), &error);
     nccl.ranks = 1;
     nccl.id = id;
@@ -134,6 +135,7 @@ static void a_plan_says_how_rows_travel(void **state)
     options.comm = over;
     test_layer_plan(&layer, &options);
     assert_true(says(layer.plan, "from device to device"));
+    assert_true(says(layer.plan, "the device places them"));
     assert_false(says(layer.plan, "through pinned memory"));
     test_layer_free(&layer);
     moxie_comm_destroy(over);
@@ -229,6 +231,30 @@ static void wrong_arguments_break_nothing(void **state)
     moxie_comm_destroy(comm);
 }
 
+/* A stream that does not end is waited for until the deadline; then the comm is broken. */
+static void a_wait_has_a_deadline(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_comm *comm = NULL;
+    moxie_comm_options short_one = MOXIE_COMM_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    short_one.deadline_ms = 30;
+    make(&layer, test_seed(26506));
+    assert_ok(moxie_comm_local_create(1, &short_one, &comm, &error), &error);
+    const moxie_options options = options_with(comm);
+    test_layer_plan(&layer, &options);
+    assert_ok(moxie_cuda_plan_wait(layer.plan, NULL, &error), &error);
+    test_cuda_set_stuck(true);
+    const moxie_status status = moxie_cuda_plan_wait(layer.plan, NULL, &error);
+    test_cuda_set_stuck(false);
+    assert_int_equal(status, MOXIE_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "has not ended within 30 ms"));
+    assert_int_equal(moxie_plan_run(layer.plan, &layer.args, &error), MOXIE_ERR_TIMEOUT);
+    test_layer_free(&layer);
+    moxie_comm_destroy(comm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +264,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_refused, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_graph_needs_no_host, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_wait_has_a_deadline, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,27 @@ static int32_t place_choice(const mox_cuda_place_rows_args *a, int32_t home, int
     return begin[(t + j) % (end - begin)];
 }
 
+/* The number of a choice's result; with counts, those of this group and of the groups before it are known so far. */
+static int64_t next_result(const mox_cuda_place_rows_args *a, int32_t g, int64_t row, int64_t j)
+{
+    int64_t result = 0;
+    if (a->counts == NULL)
+        return row * a->top_k + j;
+    for (int32_t i = 0; i <= g; i++)
+        result += a->counts[2 * i + 1];
+    a->counts[2 * g + 1]++;
+    return result;
+}
+
+/* A row of a used or unused token has an adapter, too. */
+static void place_adapters(const mox_cuda_place_rows_args *a, int64_t first, int64_t end)
+{
+    for (int64_t row = first; row < end && a->row_adapters != NULL; row++) {
+        const int64_t token = a->token[row];
+        a->row_adapters[row] = token >= 0 && a->adapters != NULL ? a->adapters[token] : -1;
+    }
+}
+
 /* Rows of source s for group g: from `first` on. */
 static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g, int64_t first)
 {
@@ -55,6 +76,8 @@ static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g,
     const int64_t all = a->ranks > 0 ? (s + 1) * a->tokens / a->ranks : a->tokens;
     const int64_t end = mox_min_i64(all, begin + a->capacity);
     int64_t row = first;
+    if (a->counts != NULL)
+        a->counts[2 * g] = a->counts[2 * g + 1] = 0;
     for (int64_t i = first; i < first + a->capacity; i++) {
         if (a->token != NULL)
             a->token[i] = -1;
@@ -73,7 +96,7 @@ static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g,
             if (a->row_ids != NULL)
                 a->row_ids[row * k + j] = a->ids[t * k + j];
             if (a->position != NULL)
-                a->position[(t - begin) * k + j] = row * k + j;
+                a->position[(t - begin) * k + j] = next_result(a, g, row, j);
         }
         assert_true(!any || row < first + a->capacity);
         if (any && a->token != NULL)
@@ -82,6 +105,9 @@ static void place_group(const mox_cuda_place_rows_args *a, int64_t s, int32_t g,
             a->row_weights[row * k + j] = a->weights[t * k + j];
         row += any;
     }
+    if (a->counts != NULL)
+        a->counts[2 * g] = row - first;
+    place_adapters(a, first, first + a->capacity);
     if (a->own_offsets != NULL) {
         a->own_offsets[0] = 0;
         a->own_offsets[1] = end - begin;
@@ -95,6 +121,19 @@ static moxie_status place_rows(const mox_cuda_place_rows_args *a, mox_cuda_strea
     for (int32_t s = 0; s < a->sources; s++)
         for (int32_t g = 0; g < a->groups; g++)
             place_group(a, a->first_source + s, a->first_group + g, (s * a->groups + g) * a->capacity);
+    return MOXIE_OK;
+}
+
+static moxie_status order_rows(const mox_cuda_order_rows_args *a, mox_cuda_stream stream, moxie_error *error)
+{
+    int64_t at = 0;
+    (void)stream;
+    MOX_TRY(record("order_rows", error));
+    for (int64_t p = 0; p < a->pairs; p++)
+        if (a->position[p] >= 0 && at < a->count)
+            a->order[at++] = a->position[p];
+    while (at < a->count)
+        a->order[at++] = -1;
     return MOXIE_OK;
 }
 
@@ -112,6 +151,7 @@ static moxie_status place_rows(const mox_cuda_place_rows_args *a, mox_cuda_strea
     }
 ROWS(copy_rows)
 ROWS(place_rows)
+ROWS(order_rows)
 #undef ROWS
 
 void test_cuda_rows_fill(mox_cuda_table *table, moxie_status (*tell)(const char *name, moxie_error *error))
@@ -119,4 +159,5 @@ void test_cuda_rows_fill(mox_cuda_table *table, moxie_status (*tell)(const char 
     record = tell;
     table->copy_rows = copy_rows_enqueue;
     table->place_rows = place_rows_enqueue;
+    table->order_rows = order_rows_enqueue;
 }

@@ -181,10 +181,17 @@ static moxie_status wait_for(void *object, moxie_error *error)
     return record("wait", error);
 }
 
+static bool stuck;
+
+void test_cuda_set_stuck(bool value)
+{
+    stuck = value;
+}
+
 static moxie_status event_done(mox_cuda_event event, int32_t *done, moxie_error *error)
 {
     (void)event, (void)error;
-    *done = 1;
+    *done = !stuck;
     return MOXIE_OK;
 }
 
@@ -300,6 +307,13 @@ static void quantize_row(const mox_quant_act_args *a, int64_t row, float amax, f
         o->global[row] = quantizer.static_scale;
 }
 
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 static moxie_status quant_act(const mox_quant_act_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
@@ -310,12 +324,16 @@ static moxie_status quant_act(const mox_quant_act_args *a, mox_cuda_stream strea
     assert_true(rows <= a->max_rows && !a->out.tiled);
     if (a->early != 0) /* nothing that permute makes */
         assert_true(a->rows == NULL && a->source == NULL && a->row_weight == NULL && a->row_scale == NULL);
-    for (int64_t r = 0; r < rows && a->amax != NULL; r++) {
+    for (int64_t r = 0; r < rows && a->amax != NULL && a->maxima == NULL; r++) {
         for (int64_t k = 0; k < a->cols; k++)
             x[k] = number(a, r, k);
         amax = fmaxf(amax, mox_amax(x, a->cols));
     }
-    for (int64_t r = 0; r < rows; r++)
+    for (int32_t i = 0; i < a->maxima_count; i++)
+        amax = fmaxf(amax, float_of(a->maxima[i]));
+    if (a->finds_amax)
+        memcpy(a->amax, &amax, sizeof amax);
+    for (int64_t r = 0; r < rows && !a->finds_amax; r++)
         quantize_row(a, r, amax, x, codes);
     free(x);
     free(codes);

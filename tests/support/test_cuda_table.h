@@ -23,6 +23,8 @@ void test_cuda_set_device(const char *preset);
 void test_cuda_set_devices(int count);
 /* Sets a smaller L2, for tests that would otherwise allocate much memory. */
 void test_cuda_set_l2(uint64_t bytes);
+/* While set, no event is done: as of a stream on which another rank's rows are awaited. */
+void test_cuda_set_stuck(bool value);
 
 /* Names of launches, copies ("copy") and waits ("wait"), space separated. */
 const char *test_cuda_log(void);

@@ -59,7 +59,7 @@ void test_ranks_cut(test_ranks_spec *spec, test_rng *rng, int64_t tokens);
 /* The most tokens that one rank owns; 1 if there are none. */
 int64_t test_ranks_own(const test_ranks_spec *spec, int64_t tokens);
 /* Runs all ranks; results[ranks]. output: [T, H] of the layer. With replicated tokens each rank's output is compared
- * with rank 0's. Returns the first status that is not MOXIE_OK. */
+ * with rank 0's, unless one is absent. Returns the first status that is not MOXIE_OK. */
 moxie_status test_ranks_run(const test_layer *layer, test_ranks_spec *spec, void *output, test_rank_result *results);
 /* As one rank, that of `comm`, which lives on: for ranks that are processes. `output` is as long as the whole output;
  * only what this rank computes is written. */

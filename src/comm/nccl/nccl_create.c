@@ -132,5 +132,7 @@ moxie_status mox_comm_nccl_create(const moxie_nccl_options *options, const mox_c
     if (options->over == NULL && options->file != NULL && rank == 0)
         (void)unlink(options->file); /* all have read it when the comm is there */
     MOX_TRY(status);
-    return mox_comm_create(&transport, deadline, out, error);
+    MOX_TRY(mox_comm_create(&transport, deadline, out, error));
+    mox_comm_set_copy(*out, mox_nccl_copy);
+    return MOXIE_OK;
 }

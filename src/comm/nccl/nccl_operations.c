@@ -22,7 +22,7 @@ static moxie_status begin(mox_nccl_transport *t, mox_comm_kind kind, mox_nccl_op
         if (o->used)
             continue;
         o->kind = kind;
-        o->number = ++t->operations;
+        o->number = t->operations + 1;
         o->on_device = o->on_stream = o->captured = false;
         o->target = NULL;
         o->values = 0;
@@ -77,6 +77,7 @@ static mox_nccl_header header_of(const mox_nccl_operation *o, uint64_t bytes)
 static moxie_status send_staged(mox_nccl_transport *t, mox_nccl_operation *o, int64_t *request, moxie_error *error)
 {
     uint64_t at = 0;
+    t->operations++;
     place(o->send, t->ranks, &at);
     o->send_bytes = at;
     place(o->recv, t->ranks, &at);
@@ -303,7 +304,8 @@ static moxie_status nccl_progress(void *self, int64_t request, int32_t *done, mo
     return o->on_device ? MOXIE_OK : finish(t, o, error);
 }
 
-/* Copies on a stream of its own do not wait for NCCL's kernel. */
+/* Copies on a stream of its own do not wait for NCCL's kernel. Before this rank's own message has come, the operation has
+ * not begun: it waits for one before it, whose rows are on a device. */
 static int32_t nccl_late(void *self, int64_t request)
 {
     mox_nccl_transport *t = self;
@@ -315,6 +317,8 @@ static int32_t nccl_late(void *self, int64_t request)
             t->device.copy(&t->headers[r], o->device + o->recv[r].at, sizeof *t->headers, t->looks, NULL) != MOXIE_OK)
             return -1;
     if (t->device.stream_wait(t->looks, NULL) != MOXIE_OK)
+        return -1;
+    if (o->recv[t->rank].message && t->headers[t->rank].operation != o->number)
         return -1;
     for (int32_t r = 0; r < t->ranks; r++)
         if (o->recv[r].message && r != t->rank && t->headers[r].operation != o->number)

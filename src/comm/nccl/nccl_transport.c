@@ -131,6 +131,13 @@ static void nccl_cancel(void *self)
     t->pending = NULL;
 }
 
+moxie_status mox_nccl_copy(void *self, void *to, const void *from, uint64_t bytes, void *stream, moxie_error *error)
+{
+    const mox_nccl_transport *t = self;
+    MOX_TRY(t->device.use(t->device.ordinal, error));
+    return t->device.copy(to, from, bytes, stream, error);
+}
+
 /* Waits for the others to have finished with this rank's memory; aborts when they do not come. */
 static void say_goodbye(mox_nccl_transport *t)
 {

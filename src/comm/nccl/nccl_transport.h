@@ -49,7 +49,7 @@ typedef struct mox_nccl_operation {
     bool on_device;       /* rows on the device: no staging */
     bool captured;        /* its stream is captured in a graph: it is done when it is on the stream; no event */
     mox_comm_kind kind;
-    uint64_t number; /* from 1 */
+    uint64_t number; /* of those with headers, from 1. Rows on a device have none: ranks may capture different ones */
     void *event, *stream;
     mox_nccl_piece *send, *recv; /* [ranks] */
     char *pinned, *device;       /* staging memory, as long as the largest operation so far */
@@ -64,7 +64,7 @@ typedef struct mox_nccl_transport {
     mox_comm_device device;
     mox_nccl_comm comm; /* NULL: aborted */
     int32_t ranks, rank, deadline_ms;
-    uint64_t operations;         /* started */
+    uint64_t operations;         /* started, of those with headers */
     void *stream, *looks;        /* of operations in host memory; of late() */
     mox_nccl_header *headers;    /* pinned [ranks], for late() */
     mox_nccl_operation *pending; /* submitted, and in progress at NCCL; or NULL */
@@ -80,6 +80,8 @@ moxie_status mox_nccl_submit(mox_nccl_transport *t, mox_nccl_operation *operatio
 moxie_status mox_nccl_settle(mox_nccl_transport *t, bool *settled, moxie_error *error);
 /* The same until nothing is, or the deadline. */
 moxie_status mox_nccl_settle_all(mox_nccl_transport *t, const char *what, moxie_error *error);
+/* mox_comm_copy: the aborted communicator's operations have left the stream. */
+moxie_status mox_nccl_copy(void *self, void *to, const void *from, uint64_t bytes, void *stream, moxie_error *error);
 /* A transport of rank `rank` of `ranks`. Collective. */
 moxie_status mox_nccl_create(const mox_nccl_id *id, int32_t ranks, int32_t rank, const mox_comm_device *device,
                              int32_t deadline_ms, moxie_transport *out, moxie_error *error);

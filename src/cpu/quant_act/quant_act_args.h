@@ -24,8 +24,13 @@ typedef struct mox_quant_act_args {
     float static_scale;      /* the same for all rows, when row_scale is NULL */
     uint32_t *amax;          /* [1] scratch for rules with one scale over the whole batch, else NULL */
     const float
-        *batch_amax;    /* host: [1] what mox_quant_act_amax() would find in a batch of which these are a part; NULL:
+        *batch_amax; /* host: [1] what mox_quant_act_amax() would find in a batch of which these are a part; NULL:
                               * these are the batch */
+    /* device: two launches for a batch of which these are a part. With finds_amax *amax is found, and nothing is
+     * quantized. With maxima the largest of those [maxima_count] is that of the batch, and amax is not read. */
+    bool finds_amax;
+    int32_t maxima_count;
+    const uint32_t *maxima;
     const float *table; /* device: [256] values of quant.element's codes; NULL when not quantized */
     /* device: the kernel may run beside permute (device_launch.cuh). It reads inputs of the run only: x is one, and
      * rows, source, row_weight and row_scale are NULL. Nothing else in the pass has used the memory of `out` before. */

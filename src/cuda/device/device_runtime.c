@@ -314,6 +314,7 @@ static const mox_cuda_table table = {
     .timer_stop = timer_stop,
     .copy_rows = mox_cuda_copy_rows_launch,
     .place_rows = mox_cuda_place_rows_launch,
+    .order_rows = mox_cuda_order_rows_launch,
     .row_norm = {
 #include "cuda/row_norm/cuda_row_norm.def"
     },

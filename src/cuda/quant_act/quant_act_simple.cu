@@ -80,6 +80,15 @@ static __global__ void amax_kernel(mox_quant_act_args args, bool clears)
         atomicMax(args.amax, mox_float_bits(mox_act_finite(amax)));
 }
 
+/* The magnitude of the batch, of which these rows may be a part. */
+static __device__ float batch_amax(const mox_quant_act_args &args)
+{
+    uint32_t amax = args.maxima == nullptr ? *args.amax : 0;
+    for (int i = 0; i < args.maxima_count; i++)
+        amax = max(amax, args.maxima[i]);
+    return mox_float_of(amax);
+}
+
 /* ---- a row ------------------------------------------------------------------------------------------ */
 
 static __device__ void store(const mox_quant_act_args &args, int64_t row, int64_t k, uint8_t code)
@@ -104,7 +113,7 @@ static __device__ void quantize_group(const job &j, int64_t row, int64_t g, int 
                                   .global = args.quant.global,
                                   .largest = mox_device_largest(args.quant.element),
                                   .static_scale = args.row_scale != nullptr ? args.row_scale[row] : args.static_scale,
-                                  .batch_amax = args.amax != nullptr ? mox_float_of(*args.amax) : 0.0f,
+                                  .batch_amax = j.whole_batch ? batch_amax(args) : 0.0f,
                                   .amax = mox_act_finite(amax) };
     const mox_act_step step = mox_act_step_of(j.rule, &input);
     for (int64_t k = first + thread; k < end; k += threads) {
@@ -159,18 +168,24 @@ static __global__ void quant_act_kernel(job j)
     pad_row(j.args, row);
 }
 
+/* Also of no rows, since other ranks may have some. */
+static moxie_status find_amax(const mox_quant_act_args *args, unsigned rows, mox_cuda_stream stream, moxie_error *error)
+{
+    MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, 1, 1, 0, stream, *args, true),
+                            "quant_act simple: clear", error));
+    return rows == 0 ? MOXIE_OK
+                     : mox_cuda_status(mox_device_launch_dependent(amax_kernel, rows, THREADS, 0, stream, *args, false),
+                                       "quant_act simple: amax", error);
+}
+
 moxie_status mox_cuda_quant_act_simple_launch(const mox_quant_act_args *args, mox_cuda_stream stream,
                                               moxie_error *error)
 {
     const unsigned rows = static_cast<unsigned>(args->max_rows);
-    if (rows == 0)
+    if (args->amax != nullptr && args->maxima == nullptr)
+        MOX_TRY(find_amax(args, rows, stream, error));
+    if (rows == 0 || args->finds_amax)
         return MOXIE_OK;
-    if (args->amax != nullptr) {
-        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, 1, 1, 0, stream, *args, true),
-                                "quant_act simple: clear", error));
-        MOX_TRY(mox_cuda_status(mox_device_launch_dependent(amax_kernel, rows, THREADS, 0, stream, *args, false),
-                                "quant_act simple: amax", error));
-    }
     const job j = { .args = *args,
                     .quantized = args->out.scale_cols > 0,
                     .by_block = args->out.group_cols >= LONG_GROUP,

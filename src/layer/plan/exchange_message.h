@@ -16,6 +16,7 @@ enum {
     MOX_MESSAGE_GENERATION, /* of the slot map */
     MOX_MESSAGE_TOKENS,     /* of the whole batch, where all ranks have the same; else 0 */
     MOX_MESSAGE_CHOICES,    /* a hash of its ids, with the first chunk; else 0 */
+    MOX_MESSAGE_ADAPTERS,   /* a hash of those that a run has, where no host sees which of them rows need; else 0 */
     MOX_MESSAGE_CHUNKS,     /* that this rank's own tokens need */
     MOX_MESSAGE_ROWS,       /* rows that go from the sender to the receiver */
     MOX_MESSAGE_PAIRS,      /* choices in them: rows that the sender expects back */

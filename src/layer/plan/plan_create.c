@@ -146,15 +146,11 @@ static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
     return mox_workspace_assign(plan, error);
 }
 
-static moxie_status check_adapters(const moxie_plan *plan, const moxie_options *options, moxie_error *error)
+static moxie_status check_adapters(const moxie_plan *plan, moxie_error *error)
 {
     const char *remedy = "merge the adapter into the weights, or set max_adapter_rank to 0";
     if (plan->max_adapter_rank == 0)
         return MOXIE_OK;
-    MOX_FAIL_IF(options->comm != NULL && plan->backend->on_device, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d with a comm, but ranks of the %s back end do not exchange adapters' "
-                "numbers yet: use back end cpu or one rank, %s",
-                (int)plan->max_adapter_rank, plan->backend->name, remedy);
     MOX_FAIL_IF(plan->tp_cut == MOX_TP_SUMS, MOXIE_ERR_UNSUPPORTED, error,
                 "options.max_adapter_rank is %d, but in fast mode each of %d tensor parallel ranks has a part of the "
                 "activations, and adapters need all of them: use exact mode, %s",
@@ -215,7 +211,7 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = find_cut(plan, error);
     if (status == MOXIE_OK)
-        status = check_adapters(plan, &read, error);
+        status = check_adapters(plan, error);
     if (status == MOXIE_OK)
         status = mox_select(config, &read, &plan->device, plan->tp_cut, layer != NULL ? layer->layouts : NULL,
                             &plan->kernels, &plan->steps, error);

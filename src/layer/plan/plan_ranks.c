@@ -137,6 +137,13 @@ static bool has_batch_scale(const moxie_layer_config *c)
             (mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2)));
 }
 
+/* Whether the device places rows without a capacity. Not where the host needs the choices: to send rows itself, to
+ * leave out lost ranks, to count what tensor parallel ranks gather, and to find the rows of all ranks' tokens. */
+static bool can_place(const mox_ranks *x)
+{
+    return !x->staged && x->degraded == MOXIE_DEGRADED_NONE && x->tp_size == 1 && x->layout == MOXIE_TOKENS_SHARDED;
+}
+
 /* Whether rows of the plan's device travel through pinned memory, and who places them. */
 static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error *error)
 {
@@ -144,21 +151,16 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
     if (!plan->backend->on_device)
         return MOXIE_OK;
     MOX_FAIL_IF(
-        x->degraded != MOXIE_DEGRADED_NONE, MOXIE_ERR_UNSUPPORTED, error,
-        "options.degraded is %d, but a plan of the %s back end cannot go on without a rank yet: use the cpu back "
-        "end, or degraded 0",
-        (int)x->degraded, plan->backend->name);
-    MOX_FAIL_IF(
-        has_batch_scale(&plan->config), MOXIE_ERR_UNSUPPORTED, error,
-        "activations have one dynamic scale a tensor, and ranks of the %s back end cannot find that of all ranks' "
-        "rows yet: use the cpu back end, or scales by row or group",
-        plan->backend->name);
+        x->degraded != MOXIE_DEGRADED_NONE && !mox_comm_can_lose(x->comm), MOXIE_ERR_UNSUPPORTED, error,
+        "options.degraded is %d, but rows of this comm are on a device, and its transport %s has no mask(): use one "
+        "with it, a comm of moxie_comm_nccl_create, or one whose rows are in host memory",
+        (int)x->degraded, mox_comm_name(x->comm));
     MOX_FAIL_IF(device >= 0 && device != plan->device.ordinal, MOXIE_ERR_MISMATCH, error,
                 "the plan runs on CUDA device %d, but options.comm is of device %d: make the comm for the device of "
                 "the plan",
                 (int)plan->device.ordinal, (int)device);
     x->staged = device < 0;
-    x->places = x->capacity > 0;
+    x->places = x->capacity > 0 || can_place(x);
     return MOXIE_OK;
 }
 
@@ -242,13 +244,13 @@ static int64_t row_bytes(const moxie_plan *plan)
     return (int64_t)mox_exchange_dispatch_bytes(&plan->config, mox_ranks_dispatch(plan->ranks));
 }
 
-/* Copies of a token's row that leave a rank. */
+/* Copies of a token's row that leave a rank, or that have room in its buffers. */
 static int64_t max_copies(const moxie_plan *plan)
 {
     const mox_ranks *x = plan->ranks;
     if (x->layout != MOXIE_TOKENS_SHARDED)
         return 0;
-    return x->capacity > 0 ? x->groups : mox_min_i64(plan->config.top_k, x->groups);
+    return x->places || x->capacity > 0 ? x->groups : mox_min_i64(plan->config.top_k, x->groups);
 }
 
 /* Tokens that one rank owns. */
@@ -291,9 +293,16 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     x->max_rows = x->count * x->chunk_tokens;
 }
 
+/* What a device has placed, it computes in one pass: the host does not know where one would end. */
+static bool has_one_pass(const mox_ranks *x)
+{
+    return x->places && x->capacity == 0;
+}
+
 int64_t mox_plan_ranks_min_pass(const moxie_plan *plan)
 {
-    return plan->ranks != NULL ? plan->ranks->capacity : 0;
+    const mox_ranks *x = plan->ranks;
+    return x == NULL ? 0 : has_one_pass(x) ? x->count : x->capacity;
 }
 
 /* Also room for hidden states, which may have to travel instead of codes. */
@@ -317,8 +326,9 @@ moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *erro
 
 void mox_plan_ranks_fit_chunk(moxie_plan *plan)
 {
-    if (plan->ranks != NULL)
-        mox_plan_ranks_limit_chunk(plan, plan->pass_tokens);
+    const mox_ranks *x = plan->ranks;
+    if (x != NULL)
+        mox_plan_ranks_limit_chunk(plan, has_one_pass(x) ? plan->pass_tokens / x->count : plan->pass_tokens);
 }
 
 void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens)
@@ -350,9 +360,12 @@ static void carve_numbers(const moxie_plan *plan, mox_ranks_space *s, mox_carver
         s->send_adapters = carve(c, sent, 1, sizeof(int32_t));
         s->recv_adapters = carve(c, x->max_rows, 1, sizeof(int32_t));
     }
+    if (x->degraded == MOXIE_DEGRADED_RENORMALIZE)
+        s->kept = carve(c, x->chunk_tokens, k, sizeof(float));
     if (plan->backend->on_device) {
         s->local = carve(c, x->max_rows, k, sizeof(int64_t));
         s->shared_offsets = carve(c, 2, 1, sizeof(int64_t));
+        s->placed = carve(c, x->groups, 2, sizeof(int64_t));
     }
 }
 
@@ -378,8 +391,8 @@ static void carve_shared(const moxie_plan *plan, mox_ranks_space *s, mox_carver 
         s->whole = carve(c, returned, h, result);
     if (x->layout == MOXIE_TOKENS_REPLICATED)
         s->output = carve(c, tokens, h, mox_dtype_bytes(config->dtype));
-    if (x->degraded == MOXIE_DEGRADED_RENORMALIZE)
-        s->kept = carve(c, tokens, k, sizeof(float));
+    if (plan->backend->on_device && has_batch_scale(config))
+        s->maxima = carve(c, x->count, 1, sizeof(uint32_t));
 }
 
 /* A worker's scratch: the row as f32, its codes and its scales. */
@@ -419,8 +432,10 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         two->recv_weights = numbers.recv_weights;
         two->send_adapters = numbers.send_adapters;
         two->recv_adapters = numbers.recv_adapters;
+        two->kept = numbers.kept;
         two->local = numbers.local;
         two->shared_offsets = numbers.shared_offsets;
+        two->placed = numbers.placed;
         carve_rows(plan, two, c);
     }
     x->bytes = c->used;
@@ -448,6 +463,9 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
     carve(&c, (int64_t)(x->staged ? x->bytes : x->number_bytes), 1, 1);
     x->pinned_ids = carve(&c, plan->max_tokens, plan->config.top_k, sizeof(int32_t));
     x->pinned_weights = carve(&c, plan->max_tokens, plan->config.top_k, sizeof(float));
+    if (x->adapted)
+        x->pinned_adapters = carve(&c, plan->max_tokens, 1, sizeof(int32_t));
+    x->pinned_amax = carve(&c, 1, 1, sizeof(uint32_t));
     if (x->staged && x->layout == MOXIE_TOKENS_REPLICATED)
         x->pinned_outputs = carve(&c, x->max_rows, plan->config.hidden, mox_dtype_bytes(plan->config.dtype));
     if (x->staged && plan->tp_cut != MOX_TP_WHOLE) {
@@ -518,8 +536,10 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
                      (long long)row_bytes(plan), what_travels(plan), way);
         else
             snprintf(text, sizeof text,
-                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s",
-                     (long long)row_bytes(plan), (long long)max_copies(plan) * x->tp_size, what_travels(plan), way);
+                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s%s",
+                     (long long)row_bytes(plan), (long long)mox_min_i64(plan->config.top_k, x->groups) * x->tp_size,
+                     what_travels(plan), way,
+                     x->places ? "; the device places them, and the host reads their number" : "");
         MOX_TRY(add_step(plan, "dispatch", text, error));
     }
     if (plan->tp_cut == MOX_TP_SUMS) {

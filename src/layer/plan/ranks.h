@@ -24,6 +24,9 @@
  *     send_x [groups C]    C rows for each group; those that are not used have no choices (ids -1)
  *     results [R C K], returned [groups C K]    the result of choice j of row i at i K + j; zeros where it has none
  *
+ * Where the device places rows without one (mox_ranks.places), send_x has room for C rows of each group too, but only
+ * those that are used travel, and results are as above.
+ *
  * In the flow: options.comm -> plan_ranks.c -> [plan] -> run_ranks.c.
  */
 #ifndef MOX_LAYER_RANKS_H
@@ -64,6 +67,8 @@ typedef struct mox_ranks_space {
     /* plans on a device: */
     uint64_t local;          /* [R C, K] pairs that this rank computes */
     uint64_t shared_offsets; /* [2] */
+    uint64_t placed;         /* [groups, 2] rows and choices of each group, as the device counts them */
+    uint64_t maxima;         /* [R] magnitudes, of which one scale covers the batch */
     uint64_t kept;           /* [C, K] weights of choices that are left, when others are lost */
 } mox_ranks_space;
 
@@ -110,8 +115,9 @@ typedef struct mox_ranks {
     uint64_t bytes;
     char *pinned;
     uint64_t pinned_ids, pinned_weights, pinned_outputs; /* offsets: [T, K], [T, K], [R C, H] */
+    uint64_t pinned_adapters, pinned_amax;               /* [T], [1] */
     uint64_t pinned_sent, pinned_came;                   /* of what tensor parallel ranks gather */
-    /* Fixed capacity on a device: the device decides which row goes where (run/ranks_place.h). */
+    /* The device decides which row goes where (run/ranks_place.h). Without a capacity the host learns how many. */
     bool places;
     int32_t *tables;           /* on the device: first_replica [E + 1], replica */
     int64_t tables_generation; /* of the map that they are of */
@@ -127,6 +133,12 @@ static inline void mox_ranks_use(mox_ranks *x, int64_t number)
 {
     x->space = x->sides[number % 2].space;
     x->counts = x->sides[number % 2].counts;
+}
+
+/* Whether no part of a run needs the host, so that a graph can hold it. */
+static inline bool mox_ranks_fit_graph(const mox_ranks *x)
+{
+    return x->places && x->capacity > 0 && !x->staged;
 }
 
 static inline mox_dispatch mox_ranks_dispatch(const mox_ranks *x)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "layer/adapters/adapters.h"
 #include "layer/plan/exchange_message.h"
 #include "layer/run/run_adapters.h"
 
@@ -51,12 +52,23 @@ static int64_t hash_of_choices(const mox_run *run)
     return (int64_t)(h >> 11);
 }
 
+/* Which adapters the run has, enabled. */
+static int64_t hash_of_adapters(const mox_run *run)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int32_t i = 0; run->args.adapters != NULL && i < run->args.adapters->count; i++)
+        if (mox_run_has_adapter(run, i))
+            h = (h ^ (uint32_t)i) * UINT64_C(0x100000001b3);
+    return (int64_t)(h >> 11);
+}
+
 static void fill(const mox_run *run, int64_t chunk)
 {
     const mox_ranks *x = run->plan->ranks;
     const bool same = x->layout != MOXIE_TOKENS_SHARDED;
     const bool known = !x->places || x->staged; /* else the ids are on the device alone */
     const int64_t choices = same && known && chunk == 0 ? hash_of_choices(run) : 0;
+    const int64_t adapters = x->adapted && !known ? hash_of_adapters(run) : 0;
     for (int32_t r = 0; r < x->count; r++) {
         int64_t *m = message(x->counts.send, r);
         m[MOX_MESSAGE_STATUS] = MOXIE_OK;
@@ -66,6 +78,7 @@ static void fill(const mox_run *run, int64_t chunk)
         m[MOX_MESSAGE_GENERATION] = x->generation;
         m[MOX_MESSAGE_TOKENS] = same ? run->args.tokens : 0;
         m[MOX_MESSAGE_CHOICES] = choices;
+        m[MOX_MESSAGE_ADAPTERS] = adapters;
         m[MOX_MESSAGE_CHUNKS] = mox_exchange_chunks(run);
         m[MOX_MESSAGE_ROWS] = x->counts.rows[r];
         m[MOX_MESSAGE_PAIRS] = x->counts.pairs[r];
@@ -83,7 +96,9 @@ static moxie_status compare(const mox_ranks *x, moxie_error *error)
                    { MOX_MESSAGE_CHUNK, "the chunk of the batch" },
                    { MOX_MESSAGE_GENERATION, "the slot map's generation" },
                    { MOX_MESSAGE_TOKENS, "the number of tokens" },
-                   { MOX_MESSAGE_CHOICES, "the tokens' choices of experts and adapters (a hash of them)" } };
+                   { MOX_MESSAGE_CHOICES, "the tokens' choices of experts and adapters (a hash of them)" },
+                   { MOX_MESSAGE_ADAPTERS,
+                     "the adapters of the run, those that are enabled (a hash of their numbers)" } };
     for (int32_t r = 0; r < x->count; r++)
         MOX_FAIL_IF(message(x->counts.recv, r)[MOX_MESSAGE_STATUS] != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
                     "rank %d refused its run (%s), so the others cannot run either: see the error of its call", (int)r,

@@ -7,6 +7,11 @@
  */
 #include "layer/run/ranks_device.h"
 
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
 #include "base/sizes.h"
 #include "layer/run/exchange.h"
 
@@ -61,17 +66,19 @@ moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error)
     host->space = x->pinned;
     host->ids = (const int32_t *)(x->pinned + x->pinned_ids);
     host->weights = (const float *)(x->pinned + x->pinned_weights);
+    host->args.adapter_ids = run->args.adapters != NULL ? (const int32_t *)(x->pinned + x->pinned_adapters) : NULL;
     host->host = run->host = host;
     if (x->places && !x->staged) /* pinned memory has nothing of the run */
         return MOXIE_OK;
     MOX_TRY(run->queue.table->event_wait(x->last_run, error));
     if (x->places && x->layout == MOXIE_TOKENS_SHARDED)
         return MOXIE_OK;
-    if (run->args.tokens > 0) {
-        MOX_TRY(copy(run, x->pinned + x->pinned_ids, run->ids, choices * sizeof(int32_t), error));
-        if (run->plan->config.routing.on_input)
-            MOX_TRY(copy(run, x->pinned + x->pinned_weights, run->weights, choices * sizeof(float), error));
-    }
+    MOX_TRY(copy(run, x->pinned + x->pinned_ids, run->ids, choices * sizeof(int32_t), error));
+    if (run->plan->config.routing.on_input || x->degraded == MOXIE_DEGRADED_RENORMALIZE)
+        MOX_TRY(copy(run, x->pinned + x->pinned_weights, run->weights, choices * sizeof(float), error));
+    if (run->args.adapters != NULL)
+        MOX_TRY(copy(run, x->pinned + x->pinned_adapters, run->args.adapter_ids,
+                     (uint64_t)run->args.tokens * sizeof(int32_t), error));
     return wait_for(run, error);
 }
 
@@ -80,6 +87,48 @@ moxie_status mox_ranks_end(const mox_run *run, moxie_error *error)
     if (!on_device(run) || (run->plan->ranks->places && !staged(run)))
         return MOXIE_OK;
     return run->queue.table->event_record(run->plan->ranks->last_run, run->queue.stream, error);
+}
+
+static moxie_status too_late(const mox_ranks *x, int32_t deadline, moxie_error *error)
+{
+    moxie_error late;
+    (void)mox_fail(
+        MOXIE_ERR_TIMEOUT, &late,
+        "what is enqueued on the stream of rank %d has not ended within %d ms (deadline_ms): another rank is "
+        "dead, late, or has launched no such graph; NCCL does not say which. Make comms and plans anew "
+        "without it",
+        (int)x->rank, (int)deadline);
+    mox_comm_break(x->comm, &late);
+    if (error != NULL)
+        *error = late;
+    return late.code;
+}
+
+/* For last_run, behind which rows of other ranks may be awaited: at most the comm's deadline. */
+static moxie_status wait_for_event(const mox_cuda_table *table, const mox_ranks *x, moxie_error *error)
+{
+    const int32_t deadline = mox_comm_deadline(x->comm);
+    const uint64_t begin = mox_clock_now();
+    int32_t done = 0;
+    for (uint32_t round = 0; mox_clock_now() - begin <= (uint64_t)deadline * 1000000; round++) {
+        MOX_TRY(table->event_done(x->last_run, &done, error));
+        if (done)
+            return MOXIE_OK;
+        if (round < 1000)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+    }
+    return too_late(x, deadline, error);
+}
+
+moxie_status mox_ranks_wait_for_stream(const moxie_plan *plan, mox_cuda_stream stream, moxie_error *error)
+{
+    const mox_cuda_table *table = plan->device.table;
+    if (plan->ranks == NULL)
+        return table->stream_wait(stream, error);
+    MOX_TRY(table->event_record(plan->ranks->last_run, stream, error));
+    return wait_for_event(table, plan->ranks, error);
 }
 
 const mox_run *mox_ranks_rows_of(const mox_run *run)
@@ -93,16 +142,24 @@ void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows)
     rows->stream = rows->on_device != 0 ? run->queue.stream : NULL;
 }
 
+/* A rank that a degraded run loses must be seen while its rows are awaited. */
+void mox_ranks_mark_early(const mox_run *run, moxie_comm_rows *rows)
+{
+    mox_ranks_mark(run, rows);
+    if (rows->on_device != 0 && run->plan->ranks->places)
+        rows->on_device = 2;
+}
+
 /* ---- dispatch ------------------------------------------------------------------------------------------ */
 
-moxie_status mox_ranks_copy_hidden(const mox_run *run, uint64_t to, int64_t rows, moxie_error *error)
+moxie_status mox_ranks_copy_hidden(const mox_run *run, int64_t first, uint64_t to, int64_t rows, moxie_error *error)
 {
     const moxie_layer_config *c = &run->plan->config;
     const mox_cuda_copy_rows_args args = { .rows = rows,
                                            .cols = c->hidden,
                                            .to_cols = c->hidden,
                                            .row = (const int64_t *)(run->space + run->plan->ranks->space.token),
-                                           .from = run->args.hidden,
+                                           .from = (const char *)run->args.hidden + hidden_bytes(run, first),
                                            .to = run->space + to,
                                            .from_stride = (int64_t)hidden_bytes(run, 1),
                                            .to_stride = (int64_t)hidden_bytes(run, 1),
@@ -123,8 +180,30 @@ moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t toke
         return MOXIE_OK;
     MOX_TRY(bring(run, x->space.position, (uint64_t)(tokens * c->top_k) * sizeof(int64_t), error));
     MOX_TRY(bring(run, x->space.token, (uint64_t)rows * sizeof(int64_t), error));
-    MOX_TRY(mox_ranks_copy_hidden(run, to, rows, error));
+    MOX_TRY(mox_ranks_copy_hidden(run, 0, to, rows, error));
     return send && staged(run) ? fetch(run, to, hidden_bytes(run, rows), error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_fetch_counts(const mox_run *run, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    MOX_TRY(fetch(run, x->space.placed, (uint64_t)(2 * x->groups) * sizeof(int64_t), error));
+    return run->queue.table->event_record(x->last_run, run->queue.stream, error);
+}
+
+moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const mox_ranks_counts *n = &x->counts;
+    const int64_t *placed = (const int64_t *)(x->pinned + x->space.placed);
+    MOX_TRY(wait_for_event(run->queue.table, x, error));
+    for (int32_t g = 0; g < x->groups; g++) {
+        n->rows[g] = placed[2 * g];
+        n->pairs[g] = placed[2 * g + 1];
+        n->at[g] = g * x->chunk_tokens;
+        n->pairs_at[g] = g > 0 ? n->pairs_at[g - 1] + n->pairs[g - 1] : 0;
+    }
+    return MOXIE_OK;
 }
 
 moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
@@ -138,6 +217,8 @@ moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
     MOX_TRY(fetch(run, x->space.send_ids, choices * sizeof(int32_t), error));
     if (run->plan->config.routing.on_input)
         MOX_TRY(fetch(run, x->space.send_weights, choices * sizeof(float), error));
+    if (x->adapted)
+        MOX_TRY(fetch(run, x->space.send_adapters, (uint64_t)rows * sizeof(int32_t), error));
     return wait_for(run, error);
 }
 
@@ -158,6 +239,8 @@ moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error)
         MOX_TRY(mox_ranks_upload(run, x->space.recv_x, hidden_bytes(run, rows), error));
     if (run->plan->config.routing.on_input)
         MOX_TRY(bring(run, x->space.recv_weights, choices * sizeof(float), error));
+    if (x->adapted)
+        MOX_TRY(bring(run, x->space.recv_adapters, (uint64_t)rows * sizeof(int32_t), error));
     return bring(run, x->space.recv_ids, choices * sizeof(int32_t), error);
 }
 
@@ -184,9 +267,23 @@ int64_t mox_ranks_pairs(const mox_run *run)
     return pairs;
 }
 
+/* The host does not know the pairs, but how many all ranks have sent. They are one pass. */
+static moxie_status order_placed(const mox_run *run, int64_t *count, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    *count = 0;
+    for (int32_t r = 0; r < x->count; r++)
+        *count += x->counts.from_pairs[r];
+    const mox_cuda_order_rows_args args = { .position = run->permutation.position,
+                                            .pairs = run->tokens * run->plan->config.top_k,
+                                            .count = *count,
+                                            .order = (int64_t *)(run->space + x->space.order) };
+    return run->queue.table->order_rows(&args, run->queue.stream, error);
+}
+
 /* The pairs of the pass that this rank computes, which the host knows, say where in `position` the device finds the
  * rows of y. */
-moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, moxie_error *error)
+static moxie_status order_known(const mox_run *run, int64_t done, int64_t *count, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const mox_ranks *x = plan->ranks;
@@ -210,6 +307,11 @@ moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, m
                                            .from_dtype = MOXIE_F32,
                                            .to_dtype = MOXIE_F32 };
     return run->queue.table->copy_rows(&args, run->queue.stream, error);
+}
+
+moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, moxie_error *error)
+{
+    return run->plan->ranks->places ? order_placed(run, count, error) : order_known(run, done, count, error);
 }
 
 /* place_rows has found them. */
@@ -237,6 +339,82 @@ moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxi
     values[0] = 0;
     values[1] = run->tokens;
     return values != offsets ? copy(run, offsets, values, 2 * sizeof *values, error) : MOXIE_OK;
+}
+
+/* ---- what a degraded run changes ----------------------------------------------------------------------- */
+
+moxie_status mox_ranks_settle(const mox_run *run, moxie_error *error)
+{
+    return on_device(run) ? wait_for(run, error) : MOXIE_OK;
+}
+
+moxie_status mox_ranks_bring_choices(const mox_run *run, bool weights, moxie_error *error)
+{
+    const mox_ranks_space *s = &run->plan->ranks->space;
+    const uint64_t choices = (uint64_t)(run->tokens * run->plan->config.top_k);
+    if (!on_device(run))
+        return MOXIE_OK;
+    if (weights)
+        MOX_TRY(bring(run, s->kept, choices * sizeof(float), error));
+    return bring(run, s->position, choices * sizeof(int64_t), error);
+}
+
+moxie_status mox_ranks_clear(const mox_run *run, void *memory, uint64_t bytes, moxie_error *error)
+{
+    if (on_device(run))
+        return bytes > 0 ? run->queue.table->fill(memory, 0, bytes, run->queue.stream, error) : MOXIE_OK;
+    memset(memory, 0, bytes);
+    return MOXIE_OK;
+}
+
+/* ---- one scale of the batch ---------------------------------------------------------------------------- */
+
+/* Through the host, as ranks on the host do it, who may be among the others. */
+static moxie_status join_on_host(const mox_run *run, uint32_t *amax, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    float *value = (float *)(x->pinned + x->pinned_amax);
+    mox_comm_request request;
+    MOX_TRY(copy(run, value, amax, sizeof *value, error));
+    MOX_TRY(wait_for(run, error));
+    MOX_TRY(mox_comm_start_allreduce(x->comm, value, 1, MOXIE_COMM_MAX_F32, &request, error));
+    MOX_TRY(mox_comm_wait(x->comm, request, error));
+    return copy(run, amax, value, sizeof *value, error);
+}
+
+/* From device to device: every rank gets all magnitudes, and the quantizer takes the largest. Those of lost ranks are
+ * zero. */
+static moxie_status join_on_device(const mox_run *run, const uint32_t *amax, uint32_t *maxima, moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t one = 1, zero = 0;
+    int64_t *rows = x->tp_numbers, *at = rows + x->count;
+    mox_comm_request request;
+    for (int32_t r = 0; r < x->count; r++) {
+        rows[r] = 1;
+        at[r] = r;
+    }
+    MOX_TRY(run->queue.table->fill(maxima, 0, (uint64_t)x->count * sizeof *maxima, run->queue.stream, error));
+    moxie_comm_rows values = { .send = amax,
+                               .recv = maxima,
+                               .row_bytes = sizeof *amax,
+                               .send_rows = &one,
+                               .send_at = &zero,
+                               .recv_rows = rows,
+                               .recv_at = at };
+    mox_ranks_mark(run, &values);
+    MOX_TRY(mox_comm_start_allgatherv(x->comm, &values, &request, error));
+    return mox_comm_wait(x->comm, request, error);
+}
+
+moxie_status mox_ranks_join_amax(const mox_run *run, uint32_t *amax, const uint32_t **maxima, int32_t *count,
+                                 moxie_error *error)
+{
+    const mox_ranks *x = run->plan->ranks;
+    uint32_t *all = (uint32_t *)(run->space + x->space.maxima);
+    *maxima = staged(run) ? amax : all;
+    *count = staged(run) ? 1 : x->count;
+    return staged(run) ? join_on_host(run, amax, error) : join_on_device(run, amax, all, error);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */

@@ -24,6 +24,8 @@
 
 /* After routing: sets run->host. `host` is memory for it, which lives as long as the run. Waits for the device. */
 moxie_status mox_ranks_begin(mox_run *run, mox_run *host, moxie_error *error);
+/* Waits for the stream, of a plan with a comm at most the comm's deadline. */
+moxie_status mox_ranks_wait_for_stream(const moxie_plan *plan, mox_cuda_stream stream, moxie_error *error);
 /* The last call of a run. */
 moxie_status mox_ranks_end(const mox_run *run, moxie_error *error);
 
@@ -31,11 +33,16 @@ moxie_status mox_ranks_end(const mox_run *run, moxie_error *error);
 const mox_run *mox_ranks_rows_of(const mox_run *run);
 /* Tells the transport about rows on the device. */
 void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows);
+/* The same of rows for which the host need not wait, since it waits for later ones of this run. */
+void mox_ranks_mark_early(const mox_run *run, moxie_comm_rows *rows);
 
 /* Puts the hidden states of the chunk's rows into send_x, or recv_x where all ranks have all tokens. */
 moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error);
-/* The rows of hidden states that space.token says, to the ranks' buffer at `to`. */
-moxie_status mox_ranks_copy_hidden(const mox_run *run, uint64_t to, int64_t rows, moxie_error *error);
+/* The rows of hidden states that space.token says, counted from token `first`, to the ranks' buffer at `to`. */
+moxie_status mox_ranks_copy_hidden(const mox_run *run, int64_t first, uint64_t to, int64_t rows, moxie_error *error);
+/* What the device has placed, without a capacity: fetches the counts; waits for them and sets the counts of ranks. */
+moxie_status mox_ranks_fetch_counts(const mox_run *run, moxie_error *error);
+moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error);
 /* Brings rows, ids and weights that the device has placed to the host before they are sent, and waits. */
 moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error);
 /* Waits until what was gathered or downloaded is there. */
@@ -52,6 +59,16 @@ moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxi
  * came. */
 moxie_status mox_ranks_download(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
 moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t bytes, moxie_error *error);
+
+/* Before the host changes pinned memory that copies may still read: waits for the device. */
+moxie_status mox_ranks_settle(const mox_run *run, moxie_error *error);
+/* Brings positions of own choices that the host has changed, and with `weights` their weights (space.kept). */
+moxie_status mox_ranks_bring_choices(const mox_run *run, bool weights, moxie_error *error);
+/* Sets memory of the caller to zero. */
+moxie_status mox_ranks_clear(const mox_run *run, void *memory, uint64_t bytes, moxie_error *error);
+/* Replaces *amax, the bits of a magnitude on the device, by the largest of all ranks: *maxima [*count], also there. */
+moxie_status mox_ranks_join_amax(const mox_run *run, uint32_t *amax, const uint32_t **maxima, int32_t *count,
+                                 moxie_error *error);
 
 /* Pairs of the pass in a tensor parallel group, or on a device at least as many: the same number on all its ranks. */
 int64_t mox_ranks_pairs(const mox_run *run);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "layer/run/exchange.h"
+#include "layer/run/ranks_device.h"
 
 static bool has_losses(const mox_ranks *x)
 {
@@ -27,20 +28,23 @@ void mox_run_degraded_end(const moxie_plan *plan)
 
 /* ---- rows of other ranks' tokens --------------------------------------------------------------------- */
 
-void mox_run_drop_rows(const mox_run *run)
+void mox_run_drop_rows(const mox_run *host)
 {
-    const mox_ranks *x = run->plan->ranks;
-    const moxie_layer_config *c = &run->plan->config;
+    const mox_ranks *x = host->plan->ranks;
+    const moxie_layer_config *c = &host->plan->config;
     const size_t row = (size_t)x->row_bytes;
-    int32_t *ids = (int32_t *)(run->space + x->space.recv_ids);
+    const bool has_rows = !host->plan->backend->on_device || x->staged;
+    int32_t *ids = (int32_t *)(host->space + x->space.recv_ids);
     for (int32_t r = 0; has_losses(x) && r < x->count; r++) {
         if (!mox_comm_is_lost(x->comm, r))
             continue;
         for (int64_t i = x->counts.from[r] * c->top_k; i < (x->counts.from[r] + x->counts.from_rows[r]) * c->top_k; i++)
             ids[i] = -1;
         for (int64_t i = x->counts.from[r]; x->adapted && i < x->counts.from[r] + x->counts.from_rows[r]; i++)
-            ((int32_t *)(run->space + x->space.recv_adapters))[i] = -1;
-        memset(run->space + x->space.recv_x + (size_t)x->counts.from[r] * row, 0, (size_t)x->counts.from_rows[r] * row);
+            ((int32_t *)(host->space + x->space.recv_adapters))[i] = -1;
+        if (has_rows)
+            memset(host->space + x->space.recv_x + (size_t)x->counts.from[r] * row, 0,
+                   (size_t)x->counts.from_rows[r] * row);
         x->counts.from_pairs[r] = 0;
     }
 }
@@ -91,32 +95,36 @@ static int64_t drop_choices(const mox_ranks *x, int64_t top_k, int64_t *position
     return lost;
 }
 
-void mox_run_drop_results(const mox_run *run, mox_combine_args *args)
+moxie_status mox_run_drop_results(const mox_run *run, mox_combine_args *args, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
+    const mox_run *host = run->host;
     const moxie_layer_config *c = &run->plan->config;
-    int64_t *position = (int64_t *)(run->space + x->space.position);
-    float *kept = (float *)(run->space + x->space.kept);
     const bool anew = x->degraded == MOXIE_DEGRADED_RENORMALIZE;
     if (!has_losses(x))
-        return;
+        return MOXIE_OK;
+    MOX_TRY(mox_ranks_settle(run, error));
+    int64_t *position = (int64_t *)(host->space + x->space.position);
+    float *kept = (float *)(host->space + x->space.kept);
     for (int64_t t = 0; t < run->tokens; t++) {
         const int64_t at = t * c->top_k, lost = drop_choices(x, c->top_k, position + at);
+        const int64_t choice = run->first * c->top_k + at;
         x->lost_slots += lost;
         if (anew && lost > 0)
-            renormalize(c, args->ids + at, position + at, args->weights + at, kept + at);
+            renormalize(c, host->ids + choice, position + at, host->weights + choice, kept + at);
         else if (anew)
-            memcpy(kept + at, args->weights + at, (size_t)c->top_k * sizeof *kept);
+            memcpy(kept + at, host->weights + choice, (size_t)c->top_k * sizeof *kept);
     }
     if (anew) {
-        args->weights = kept;
-        args->identity_weights = args->identity_weights != NULL ? kept : NULL;
+        args->weights = (const float *)(run->space + x->space.kept);
+        args->identity_weights = args->identity_weights != NULL ? args->weights : NULL;
     }
+    return mox_ranks_bring_choices(run, anew, error);
 }
 
 /* ---- outputs of other ranks' tokens ------------------------------------------------------------------ */
 
-void mox_run_drop_outputs(const mox_run *run, int64_t number)
+moxie_status mox_run_drop_outputs(const mox_run *run, int64_t number, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
     const moxie_layer_config *c = &run->plan->config;
@@ -125,7 +133,9 @@ void mox_run_drop_outputs(const mox_run *run, int64_t number)
         const mox_chunk theirs = mox_exchange_chunk(run, r, number);
         if (!mox_comm_is_lost(x->comm, r))
             continue;
-        memset((char *)run->args.output + (size_t)theirs.first * row, 0, (size_t)theirs.tokens * row);
+        MOX_TRY(mox_ranks_clear(run, (char *)run->args.output + (size_t)theirs.first * row, (size_t)theirs.tokens * row,
+                                error));
         x->lost_tokens += theirs.tokens;
     }
+    return MOXIE_OK;
 }

@@ -6,6 +6,9 @@
  *     rows of a lost rank's tokens            nobody waits for them: they compute nothing
  *     outputs of a lost rank's tokens         where all ranks get all outputs: zero
  *
+ * On a device the host decides this, too: ids and positions are in its memory before they are brought to the device
+ * (ranks_device.h).
+ *
  * The comm ends operations without the ranks that it loses (comm.h). A rank that is lost at any time in a chunk is lost
  * for all of it. Without a lost rank these calls change nothing.
  *
@@ -20,11 +23,11 @@
 void mox_run_degraded_begin(const moxie_plan *plan);
 void mox_run_degraded_end(const moxie_plan *plan);
 
-/* After the dispatch. */
-void mox_run_drop_rows(const mox_run *run);
+/* After the dispatch. `host` is the run as the host sees it. */
+void mox_run_drop_rows(const mox_run *host);
 /* Before combine, of the chunk's own tokens: takes lost choices out of args, or weights the others anew. */
-void mox_run_drop_results(const mox_run *run, mox_combine_args *args);
+moxie_status mox_run_drop_results(const mox_run *run, mox_combine_args *args, moxie_error *error);
 /* After the gather of chunk `number`. */
-void mox_run_drop_outputs(const mox_run *run, int64_t number);
+moxie_status mox_run_drop_outputs(const mox_run *run, int64_t number, moxie_error *error);
 
 #endif

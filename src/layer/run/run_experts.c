@@ -116,23 +116,47 @@ static mox_quant_act_args quantizer(const mox_run *run, const mox_expert_pass *p
     };
 }
 
-/* One scale covers the tokens of all ranks: finds its magnitude together. A row of a token may be on many ranks or on
- * none, so ranks look at their own tokens; rows of pairs are each on one. */
-static moxie_status join_amax(const mox_run *run, mox_projection p, mox_quant_act_args *args, float *amax,
-                              moxie_error *error)
+/* The rows in which this rank looks for the magnitude. A row of a token may be on many ranks or on none, so ranks look
+ * at their own tokens; rows of pairs are each on one. */
+static mox_quant_act_args looked_at(const mox_run *run, mox_projection p, const mox_quant_act_args *args)
 {
-    const mox_ranks *ranks = run->plan->ranks;
-    mox_quant_act_args looked_at = *args;
-    mox_comm_request request;
+    mox_quant_act_args rows = *args;
     if (p == MOX_W13 && args->source == NULL) {
-        looked_at.x = run->own->args.hidden;
-        looked_at.max_rows = run->own->args.tokens;
+        rows.x = run->own->args.hidden;
+        rows.max_rows = run->own->args.tokens;
     }
-    *amax = mox_quant_act_amax(&looked_at);
+    return rows;
+}
+
+static moxie_status join_on_host(const mox_run *run, mox_quant_act_args *args, const mox_quant_act_args *rows,
+                                 float *amax, moxie_error *error)
+{
+    moxie_comm *comm = run->plan->ranks->comm;
+    mox_comm_request request;
+    *amax = mox_quant_act_amax(rows);
     args->batch_amax = amax;
     const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
-    MOX_TRY(mox_comm_start_allreduce(ranks->comm, amax, 1, MOXIE_COMM_MAX_F32, &request, error));
-    return mox_run_back(run, before, mox_comm_wait(ranks->comm, request, error));
+    MOX_TRY(mox_comm_start_allreduce(comm, amax, 1, MOXIE_COMM_MAX_F32, &request, error));
+    return mox_run_back(run, before, mox_comm_wait(comm, request, error));
+}
+
+static moxie_status join_on_device(const mox_run *run, const mox_kernel *kernel, mox_quant_act_args *args,
+                                   mox_quant_act_args *rows, moxie_error *error)
+{
+    rows->finds_amax = true;
+    MOX_TRY(run->plan->backend->quantize(&run->queue, kernel, rows, error));
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_EXCHANGE);
+    return mox_run_back(run, before, mox_ranks_join_amax(run, args->amax, &args->maxima, &args->maxima_count, error));
+}
+
+/* One scale covers the tokens of all ranks: finds its magnitude together. *amax is memory for it on the host. */
+static moxie_status join_amax(const mox_run *run, mox_projection p, const mox_kernel *kernel, mox_quant_act_args *args,
+                              float *amax, moxie_error *error)
+{
+    mox_quant_act_args rows = looked_at(run, p, args);
+    if (run->plan->backend->on_device)
+        return join_on_device(run, kernel, args, &rows, error);
+    return join_on_host(run, args, &rows, amax, error);
 }
 
 /* Makes the activations that the product reads, and in a traced run the same as F32. */
@@ -144,7 +168,7 @@ static moxie_status make_activations(const mox_run *run, const mox_expert_pass *
     float amax;
     args->out = pass->a[p];
     if (args->amax != NULL && run->own != NULL)
-        MOX_TRY(join_amax(run, p, args, &amax, error));
+        MOX_TRY(join_amax(run, p, kernel, args, &amax, error));
     if (!pass->experts->form[p].reads_hidden)
         MOX_TRY(b->quantize(&run->queue, kernel, args, error));
     if (run->probe == NULL || args->out.kind == MOX_ACTIVATIONS_F32)
@@ -219,7 +243,7 @@ static moxie_status activate(const mox_run *run, const mox_expert_pass *pass, mo
 {
     const mox_kernel *kernel = pass->experts->kernels.glu;
     const mox_glu_args args = activation(run, pass);
-    if (kernel == NULL)
+    if (kernel == NULL || pass->pairs == 0)
         return MOXIE_OK;
     const mox_phase before = mox_run_enter(run, MOX_PHASE_ACTIVATION);
     return mox_run_back(run, before, run->plan->backend->activate(&run->queue, kernel, &args, error));

@@ -51,7 +51,7 @@ static moxie_status start_arrays(const moxie_plan *plan, const dispatched *array
                                     .recv_rows = n->from_rows,
                                     .recv_at = n->from };
         if (arrays[i].run != NULL)
-            mox_ranks_mark(arrays[i].run, rows);
+            mox_ranks_mark_early(arrays[i].run, rows);
         MOX_TRY(mox_comm_start_alltoallv(x->comm, rows, &side->requests[side->open], error));
         side->open++;
     }
@@ -85,8 +85,8 @@ static moxie_status finish_dispatch(const mox_run *run, mox_ranks_side *side, mo
 {
     const bool came = side->open > 0;
     MOX_TRY(wait_for_arrays(run->plan, side, error));
-    mox_run_drop_rows(run);
-    if (came)
+    mox_run_drop_rows(run->host);
+    if (came && !run->plan->ranks->places)
         MOX_TRY(mox_exchange_check_rows(run->host, error));
     return mox_ranks_upload_received(run, error);
 }
@@ -252,7 +252,7 @@ static moxie_status combine(mox_run *run, moxie_error *error)
     mox_combine_args args = mox_run_combine_args(run, rounded ? NULL : rows, at(run, x->space.position));
     args.y16 = rounded ? rows : NULL;
     args.out = output_of(run);
-    mox_run_drop_results(run, &args);
+    MOX_TRY(mox_run_drop_results(run, &args, error));
     return mox_run_combine(run, &args, error);
 }
 
@@ -283,8 +283,7 @@ static moxie_status gather(const mox_run *run, int64_t chunk, moxie_error *error
     MOX_TRY(mox_comm_start_allgatherv(x->comm, &rows, &request, error));
     MOX_TRY(mox_comm_wait(x->comm, request, error));
     MOX_TRY(mox_ranks_place_outputs(run, chunk, error));
-    mox_run_drop_outputs(run, chunk);
-    return MOXIE_OK;
+    return mox_run_drop_outputs(run, chunk, error);
 }
 
 /* The phase of an exchange: where phases are timed on a device, one of its own. */
@@ -311,14 +310,15 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
     mox_ranks_use(x, number);
     if (x->places)
-        MOX_TRY(or_break(run, mox_ranks_place(run, error), error));
+        MOX_TRY(or_break(run, mox_ranks_place(run, &chunk, error), error));
     else
         mox_exchange_send(run->host, &chunk);
     if (!sharded && !x->places)
         mox_exchange_take(run->host, number);
     if (x->capacity > 0)
         return dispatch_fixed(run, &x->sides[number % 2], error);
-    MOX_TRY(or_break(run, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
+    if (!x->places)
+        MOX_TRY(or_break(run, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
     MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;

@@ -26,7 +26,7 @@ enum { PARTS = 8 };
 /* Whether the host takes part in the runs, so that no graph can hold them. */
 static bool needs_host(const moxie_plan *plan)
 {
-    return plan->ranks != NULL && (!plan->ranks->places || plan->ranks->staged);
+    return plan->ranks != NULL && !mox_ranks_fit_graph(plan->ranks);
 }
 
 static moxie_status begin_runs(const moxie_cuda_timed_run *timed, int32_t count, mox_mirrored_run *runs,
@@ -86,25 +86,11 @@ static moxie_status time_launches(const mox_mirror *m, void *graph, void *timer,
 
 /* ---- ranks ------------------------------------------------------------------------------------------------ */
 
-/* Whether all ranks have come so far: on each, `status` or that of another one. */
+/* Whether all ranks have come so far: on each, `status` or that another one has failed. */
 static moxie_status agree(const moxie_plan *plan, moxie_status status, moxie_error *error)
 {
-    int64_t worst = status;
-    mox_comm_request request;
-    moxie_error reason;
-    if (plan->ranks == NULL)
-        return status;
-    moxie_status met = mox_comm_start_allreduce(plan->ranks->comm, &worst, 1, MOXIE_COMM_MAX_I64, &request, &reason);
-    if (met == MOXIE_OK)
-        met = mox_comm_wait(plan->ranks->comm, request, &reason);
-    if (status != MOXIE_OK)
-        return status;
-    if (met != MOXIE_OK && error != NULL)
-        *error = reason;
-    MOX_FAIL_IF(met == MOXIE_OK && worst != MOXIE_OK, MOXIE_ERR_MISMATCH, error,
-                "another rank cannot time its runs (%s): see the error of its call",
-                mox_status_name((moxie_status)worst));
-    return met;
+    return plan->ranks != NULL ? mox_comm_agree(plan->ranks->comm, status, "prepare or capture its runs", error)
+                               : status;
 }
 
 static moxie_status time_calls(const mox_mirror *m, const mox_mirrored_run *runs, int32_t count, int32_t repeats,

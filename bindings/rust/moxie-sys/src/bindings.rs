@@ -1544,6 +1544,13 @@ extern "C" {
 extern "C" {
     pub fn moxie_comm_barrier(comm: *mut moxie_comm, error: *mut moxie_error) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_comm_agree(
+        comm: *mut moxie_comm,
+        status: moxie_status,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct moxie_mover {
@@ -1636,6 +1643,13 @@ extern "C" {
     pub fn moxie_cuda_plan_run(
         plan: *mut moxie_plan,
         args: *const moxie_run_args,
+        stream: *mut ::std::os::raw::c_void,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_cuda_plan_wait(
+        plan: *mut moxie_plan,
         stream: *mut ::std::os::raw::c_void,
         error: *mut moxie_error,
     ) -> moxie_status;
