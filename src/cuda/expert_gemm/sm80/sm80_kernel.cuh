@@ -29,13 +29,16 @@ __device__ __forceinline__ void mox_sm80_loop(float (&sums)[GROUPS][SUMS], const
                                               mox_sm80_header *header, uint8_t *stages, const mox_sm90_work_unit &unit,
                                               mox_sm80_cursor *at)
 {
+    const mox_sm80_span tokens = { unit.columns, mox_sm90_tile_rows(unit) };
+    const int end = unit.end;
 #pragma unroll 1
-    for (int k = unit.begin; k < unit.end; k += args.chunks_per_stage) {
+    for (int k = unit.begin; k < end; k += args.chunks_per_stage) {
         mox_sm80_wait(args.stages);
         __syncthreads();
-        mox_sm80_copy_next<ELEMENT, 256 / GROUPS, true, true>(args, header, stages, &at->filled);
+        mox_sm80_copy_next<ELEMENT, 2 * SUMS, true, true>(args, header, stages, &at->filled);
         mox_async_copy_commit();
-        mox_sm80_multiply_stage<ELEMENT, N>(sums, args, stages + (uint64_t)at->stage * args.stage_bytes, unit, k);
+        mox_sm80_multiply_stage<ELEMENT, N>(sums, args, stages + (uint32_t)at->stage * args.stage_bytes, tokens, k,
+                                            min(args.chunks_per_stage, end - k));
         at->stage = at->stage + 1 == args.stages ? 0 : at->stage + 1;
     }
 }
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__(mox_sm80_threads(MAX_COLUMNS), MOX_SM80_BLOCKS
     mox_sm80_header *header = (mox_sm80_header *)shared;
     uint8_t *stages = shared + MOX_SM80_HEADER_BYTES;
     mox_sm80_begin<ELEMENT, THREADS>(args, header);
-    mox_sm80_cursor at = { mox_sm80_fill<ELEMENT, THREADS>(args, header, stages), 0 };
+    mox_sm80_cursor at = { mox_sm80_fill<ELEMENT, MAX_COLUMNS>(args, header, stages), 0 };
 #pragma unroll 1
     for (int n = 0;; n++) {
         const mox_sm90_work_unit &unit = header->queue[n % MOX_SM80_QUEUE];

@@ -45,11 +45,11 @@ __device__ __forceinline__ void mox_sm80_mma(float (&d)[4], const uint32_t (&a)[
 
 /* ---- operand A --------------------------------------------------------------------------------------------------- */
 
-/* The four fragments of a chunk, and how their sums are scaled. */
+/* The four fragments of a chunk, and how their sums are scaled: words() are what a thread loads, decoded by load(). */
 template <int ELEMENT> struct mox_sm80_from_codes {
     using decoder = typename mox_sm90_decoder_of<ELEMENT>::type;
+    using words_of_chunk = mox_sm90_words<decoder>;
     mox_sm90_view<decoder> from;
-    mox_sm90_words<decoder> words;
 
     __device__ __forceinline__ mox_sm80_from_codes(const mox_sm90_args &args, const uint8_t *stage, int k,
                                                    const mox_sm90_place &me)
@@ -57,10 +57,14 @@ template <int ELEMENT> struct mox_sm80_from_codes {
     {
     }
 
-    /* Chunk i of the stage. */
-    __device__ __forceinline__ void load(uint32_t (&a)[4][4], int i)
+    /* Of chunk i of the stage. */
+    __device__ __forceinline__ words_of_chunk words(int i) const
     {
-        words = from.words(i);
+        return from.words(i);
+    }
+
+    __device__ __forceinline__ void load(uint32_t (&a)[4][4], const words_of_chunk &words) const
+    {
         const typename decoder::multipliers m = decoder::prepare(words.scales, from.args);
 #pragma unroll
         for (int t = 0; t < 4; t++)
@@ -70,6 +74,8 @@ template <int ELEMENT> struct mox_sm80_from_codes {
 
 /* Weights as the tensor cores read them: one chunk a stage. */
 struct mox_sm80_from_rows {
+    struct words_of_chunk {
+    };
     uint32_t row; /* address of this lane's row of four 8 x 8 matrices */
 
     __device__ __forceinline__ mox_sm80_from_rows(const mox_sm90_args &, const uint8_t *stage, int,
@@ -79,7 +85,12 @@ struct mox_sm80_from_rows {
         row = mox_shared_address(stage) + (me.group * 64 + me.warp * 16 + r) * 128 + ((me.lane / 16 ^ r % 8) << 4);
     }
 
-    __device__ __forceinline__ void load(uint32_t (&a)[4][4], int)
+    __device__ __forceinline__ words_of_chunk words(int) const
+    {
+        return {};
+    }
+
+    __device__ __forceinline__ void load(uint32_t (&a)[4][4], const words_of_chunk &) const
     {
 #pragma unroll
         for (int t = 0; t < 4; t++)
@@ -119,58 +130,93 @@ struct mox_sm80_tokens {
     }
 };
 
-/* Eight tokens times the rows, where scales multiply the sums of groups: acc += weight scale [* token scale] * sum. */
-template <int ELEMENT, class WEIGHTS>
-__device__ __forceinline__ void mox_sm80_multiply_groups(float (&acc)[4], const uint32_t (&a)[4][4],
-                                                         const uint32_t (&b)[4][2], const WEIGHTS &weights,
-                                                         const float *token_scales)
+/* Tokens of a tile, and rows that they have in a stage: a multiple of eight. */
+struct mox_sm80_span {
+    int columns, rows;
+};
+
+/* EIGHTS times eight tokens are multiplied at a time: so many chains of MMAs, times groups of rows, hide each other's
+ * latency. */
+template <int N> constexpr int mox_sm80_eights = N > 8 ? 2 : 1;
+
+/* They times the rows, where scales multiply the sums of groups: acc += weight scale [* token scale] * sum. */
+template <int ELEMENT, int EIGHTS, int SUMS, int GROUPS, class WEIGHTS>
+__device__ __forceinline__ void
+mox_sm80_multiply_groups(float (&acc)[GROUPS][SUMS], int first, const uint32_t (&a)[GROUPS][4][4],
+                         const uint32_t (&b)[EIGHTS][4][2], const typename WEIGHTS::words_of_chunk (&words)[GROUPS],
+                         const mox_sm90_args &args, const float *token_scales)
 {
     using decoder = typename WEIGHTS::decoder;
     constexpr int EACH = 4 / decoder::GROUPS;
 #pragma unroll
     for (int g = 0; g < decoder::GROUPS; g++) {
-        float part[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        float part[GROUPS][EIGHTS][4] = {};
 #pragma unroll
         for (int t = g * EACH; t < (g + 1) * EACH; t++)
-            mox_sm80_mma<ELEMENT>(part, a[t], b[t]);
-        const float2 weight = decoder::sum_scales(weights.words.scales, g, weights.from.args);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float scale = i < 2 ? weight.x : weight.y;
-            if constexpr (mox_sm90_token_scales(ELEMENT) > 0)
-                scale = __fmul_rn(scale, token_scales[i % 2]);
-            acc[i] = __fmaf_rn(scale, part[i], acc[i]);
+            for (int e = 0; e < EIGHTS; e++)
+#pragma unroll
+                for (int r = 0; r < GROUPS; r++)
+                    mox_sm80_mma<ELEMENT>(part[r][e], a[r][t], b[e][t]);
+#pragma unroll
+        for (int r = 0; r < GROUPS; r++) {
+            const float2 weight = decoder::sum_scales(words[r].scales, g, args);
+#pragma unroll
+            for (int i = 0; i < 4 * EIGHTS; i++) {
+                float scale = i % 4 < 2 ? weight.x : weight.y;
+                if constexpr (mox_sm90_token_scales(ELEMENT) > 0)
+                    scale = __fmul_rn(scale, token_scales[8 * (i / 4) + i % 2]);
+                acc[r][first + i] = __fmaf_rn(scale, part[r][i / 4][i % 4], acc[r][first + i]);
+            }
         }
     }
 }
 
-/* N tokens, `offset` bytes behind `tokens`, with their scales at `token_scales`, times chunk i of a stage. */
-template <int ELEMENT, int N, int SUMS, int GROUPS, class WEIGHTS>
-__device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUMS], WEIGHTS (&weights)[GROUPS], int i,
-                                                        const mox_sm80_tokens &tokens, uint32_t offset,
-                                                        const float *token_scales, int columns)
+template <int ELEMENT, int EIGHTS, int SUMS, int GROUPS>
+__device__ __forceinline__ void mox_sm80_multiply_chain(float (&acc)[GROUPS][SUMS], int first,
+                                                        const uint32_t (&a)[GROUPS][4][4],
+                                                        const uint32_t (&b)[EIGHTS][4][2])
 {
-    uint32_t a[GROUPS][4][4];
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++)
-        weights[g].load(a[g], i);
+    for (int t = 0; t < 4; t++)
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        if (GROUPS > 1 && 8 * j >= columns) /* also, eight tokens at a time are loaded, which saves registers */
+        for (int e = 0; e < EIGHTS; e++)
+#pragma unroll
+            for (int r = 0; r < GROUPS; r++)
+                mox_sm80_mma<ELEMENT>(reinterpret_cast<float(&)[4]>(acc[r][first + 4 * e]), a[r][t], b[e][t]);
+}
+
+/* N tokens, `offset` bytes behind `tokens`, with their scales at `token_scales`, times a chunk. Tokens are loaded while
+ * those before are multiplied. */
+template <int ELEMENT, int N, int SUMS, int GROUPS, class WEIGHTS>
+__device__ __forceinline__ void mox_sm80_multiply_chunk(float (&acc)[GROUPS][SUMS], const WEIGHTS (&weights)[GROUPS],
+                                                        const typename WEIGHTS::words_of_chunk (&words)[GROUPS],
+                                                        const mox_sm90_args &args, const mox_sm80_tokens &tokens,
+                                                        uint32_t offset, const float *token_scales, int columns)
+{
+    constexpr int EIGHTS = mox_sm80_eights<N>, STEPS = N / 8 / EIGHTS;
+    uint32_t a[GROUPS][4][4], b[2][EIGHTS][4][2];
+    const auto load = [&](int j) {
+#pragma unroll
+        for (int e = 0; e < EIGHTS; e++)
+            tokens.load(b[j % 2][e], offset + (j * EIGHTS + e) * 1024);
+    };
+    load(0);
+#pragma unroll
+    for (int r = 0; r < GROUPS; r++)
+        weights[r].load(a[r], words[r]);
+#pragma unroll
+    for (int j = 0; j < STEPS; j++) {
+        const bool more = j + 1 < STEPS && (GROUPS == 1 || 8 * EIGHTS * (j + 1) < columns);
+        if (more)
+            load(j + 1);
+        if constexpr (MOX_SM90_BY_CHUNK(ELEMENT))
+            mox_sm80_multiply_groups<ELEMENT, EIGHTS, SUMS, GROUPS, WEIGHTS>(acc, 4 * EIGHTS * j, a, b[j % 2], words,
+                                                                             args, token_scales + 8 * EIGHTS * j);
+        else
+            mox_sm80_multiply_chain<ELEMENT, EIGHTS>(acc, 4 * EIGHTS * j, a, b[j % 2]);
+        if (!more)
             break;
-        uint32_t b[4][2];
-        tokens.load(b, offset + j * 1024);
-#pragma unroll
-        for (int g = 0; g < GROUPS; g++) {
-            float(&sums)[4] = reinterpret_cast<float(&)[4]>(acc[g][4 * j]);
-            if constexpr (MOX_SM90_BY_CHUNK(ELEMENT)) {
-                mox_sm80_multiply_groups<ELEMENT>(sums, a[g], b, weights[g], token_scales + 8 * j);
-            } else {
-#pragma unroll
-                for (int t = 0; t < 4; t++)
-                    mox_sm80_mma<ELEMENT>(sums, a[g][t], b[t]);
-            }
-        }
     }
 }
 
@@ -183,28 +229,56 @@ template <int GROUPS> __device__ __forceinline__ mox_sm90_place mox_sm80_place(i
 
 template <int ELEMENT> using mox_sm80_weights_of = typename mox_sm80_weights<ELEMENT, MOX_SM90_DECODES(ELEMENT)>::type;
 
-/* N tokens times the chunks of a stage, whose first is chunk k. */
+/* COUNT chunks of a stage from chunk i on: what they are decoded from is loaded first. */
+template <int ELEMENT, int N, int COUNT, int SUMS, int GROUPS, class WEIGHTS>
+__device__ __forceinline__ void
+mox_sm80_multiply_chunks(float (&acc)[GROUPS][SUMS], const WEIGHTS (&weights)[GROUPS], int i, const mox_sm90_args &args,
+                         const mox_sm80_tokens &tokens, const float *token_scales, const mox_sm80_span &span)
+{
+    typename WEIGHTS::words_of_chunk words[COUNT][GROUPS];
+#pragma unroll
+    for (int c = 0; c < COUNT; c++)
+#pragma unroll
+        for (int r = 0; r < GROUPS; r++)
+            words[c][r] = weights[r].words(i + c);
+#pragma unroll
+    for (int c = 0; c < COUNT; c++)
+        mox_sm80_multiply_chunk<ELEMENT, N>(acc, weights, words[c], args, tokens, (i + c) * span.rows * 128,
+                                            token_scales + (i + c) * span.rows, span.columns);
+}
+
+/* Narrow tiles load the words of two chunks together, where sums of groups leave the registers. */
+template <int ELEMENT>
+constexpr int mox_sm80_words_together = MOX_SM90_BY_CHUNK(ELEMENT) &&
+                                                sizeof(typename mox_sm80_weights_of<ELEMENT>::words_of_chunk) > 24
+                                            ? 1
+                                            : 2;
+
+/* N tokens times `chunks` chunks of a stage, whose first is chunk k. */
 template <int ELEMENT, int N, int SUMS, int GROUPS>
 __device__ __forceinline__ void mox_sm80_multiply_stage(float (&acc)[GROUPS][SUMS], const mox_sm90_args &args,
-                                                        const uint8_t *stage, const mox_sm90_work_unit &unit, int k)
+                                                        const uint8_t *stage, const mox_sm80_span &span, int k,
+                                                        int chunks)
 {
     using weights_of = mox_sm80_weights_of<ELEMENT>;
-    const int rows = mox_sm90_tile_rows(unit), chunks = min(args.chunks_per_stage, unit.end - k);
     const int lane = (int)threadIdx.x % 32;
     const float *scales = (const float *)(stage + mox_sm90_token_scales_at<ELEMENT>(args)) + lane % 4 * 2;
     const mox_sm80_tokens tokens(stage + args.tokens_at, lane);
-    const auto multiply = [&](auto &weights) {
+    if constexpr (GROUPS == 1) {
+        constexpr int COUNT = mox_sm80_words_together<ELEMENT>;
+        const weights_of weights[1] = { { args, stage, k, mox_sm80_place<1>(0) } };
+        int i = 0;
+#pragma unroll 1
+        for (; i + COUNT <= chunks; i += COUNT)
+            mox_sm80_multiply_chunks<ELEMENT, N, COUNT>(acc, weights, i, args, tokens, scales, span);
+        if (COUNT > 1 && i < chunks)
+            mox_sm80_multiply_chunks<ELEMENT, N, 1>(acc, weights, i, args, tokens, scales, span);
+    } else {
+        const weights_of weights[2] = { { args, stage, k, mox_sm80_place<2>(0) },
+                                        { args, stage, k, mox_sm80_place<2>(1) } };
 #pragma unroll 1
         for (int i = 0; i < chunks; i++)
-            mox_sm80_multiply_chunk<ELEMENT, N>(acc, weights, i, tokens, i * rows * 128, scales + i * rows,
-                                                unit.columns);
-    };
-    if constexpr (GROUPS == 1) {
-        weights_of weights[1] = { { args, stage, k, mox_sm80_place<1>(0) } };
-        multiply(weights);
-    } else {
-        weights_of weights[2] = { { args, stage, k, mox_sm80_place<2>(0) }, { args, stage, k, mox_sm80_place<2>(1) } };
-        multiply(weights);
+            mox_sm80_multiply_chunks<ELEMENT, N, 1>(acc, weights, i, args, tokens, scales, span);
     }
 }
 
