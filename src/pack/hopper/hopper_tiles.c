@@ -13,6 +13,7 @@
 #include "base/carver.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
+#include "pack/hopper/hopper_codes.h"
 
 enum { W13, W2 };
 
@@ -23,7 +24,9 @@ static mox_hopper_product product_of(const mox_hopper_order *order, const mox_re
                                        shape->gated, shape->bias13,           fp8 };
     const mox_hopper_product second = { &shape->w2, mox_shape_rows2(shape), shape->intermediate,
                                         false,      shape->bias2,           fp8 };
-    return which == W13 ? first : second;
+    mox_hopper_product product = which == W13 ? first : second;
+    mox_hopper_classify(&product);
+    return product;
 }
 
 /* ---- form ----------------------------------------------------------------------------------------------------- */

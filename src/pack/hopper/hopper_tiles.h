@@ -17,6 +17,10 @@ typedef struct mox_hopper_product {
     int64_t rows, cols; /* of one matrix */
     bool gated, bias;
     bool to_fp8; /* layout hopper_fp8: codes are decoded to 8 bits, not to 16 */
+    /* What follows from the above, since it is asked for each row (mox_hopper_classify). */
+    int32_t bits;                             /* of an element */
+    const struct mox_hopper_element *element; /* NULL: layouts of codes do not hold it */
+    bool is_mx, is_by_row, has_words, has_blocks;
 } mox_hopper_product;
 
 /* The order of elements in a tile. `from[0]` is gate or the only matrix, `from[1]` is up. */
