@@ -80,8 +80,8 @@ MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_arg
  * [0, count), one after the other. *graph is a cudaGraphExec_t that is ready to launch, with cudaGraphLaunch() or with
  * moxie_cuda_graph_launch(). A launch takes the host a few microseconds for the whole chain. It reads what the buffers
  * of `args` then hold: other hidden states, ids and logits give other routing. The number of tokens is that of `args`;
- * tokens that are not there get ids of -1. Buffers and plans must live as long as the graph is launched, and launches of
- * one graph must not overlap.
+ * tokens that are not there get ids of -1. Buffers and plans must live as long as the graph is launched, and launches
+ * of one graph must not overlap.
  *
  * First every run is made once, since the driver loads kernels at their first launch and cannot do that during a
  * capture: outputs and workspaces are written, ids must be valid. It allocates and waits. All plans must be of one

@@ -9,7 +9,7 @@
 #ifndef MOX_PACK_HOPPER_CODES_H
 #define MOX_PACK_HOPPER_CODES_H
 
-#include "pack/hopper/hopper_tiles.h"
+#include "pack/hopper/hopper.h"
 
 /* A decoded code is 2^-unit times its value, as bf16. Values are multiples of 2^-fine. */
 typedef struct mox_hopper_element {
@@ -17,6 +17,18 @@ typedef struct mox_hopper_element {
     bool integer;
     int unit, fine;
 } mox_hopper_element;
+
+/* One of a record's two products. */
+typedef struct mox_hopper_product {
+    const moxie_quant *quant;
+    int64_t rows, cols; /* of one matrix */
+    bool gated, bias;
+    bool to_fp8; /* layout hopper_fp8: codes are decoded to 8 bits, not to 16 */
+    /* What follows from the above, since it is asked for each row (mox_hopper_classify). */
+    int32_t bits;                      /* of an element */
+    const mox_hopper_element *element; /* NULL: layouts of codes do not hold it */
+    bool is_mx, is_by_row, has_words, has_blocks;
+} mox_hopper_product;
 
 /* Sets what follows from a product's quantization:
  *     element      of its weights; NULL: the layouts do not hold it

@@ -320,8 +320,8 @@ static void get_blocks(const uint8_t *from, uint64_t apart, int64_t r, const mox
     }
 }
 
-/* Where multipliers of a row go: `width` bytes in a block, which are `own` groups, each `copies` times. CODES_AT_ONCE is
- * a multiple of `own`. */
+/* Where multipliers of a row go: `width` bytes in a block, which are `own` groups, each `copies` times. CODES_AT_ONCE
+ * is a multiple of `own`. */
 typedef struct places {
     uint8_t *to;
     uint64_t apart; /* from block to block */

@@ -13,7 +13,6 @@
 #include "base/carver.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
-#include "pack/hopper/hopper_codes.h"
 
 enum { W13, W2 };
 

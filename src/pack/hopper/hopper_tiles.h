@@ -9,19 +9,7 @@
 #ifndef MOX_PACK_HOPPER_TILES_H
 #define MOX_PACK_HOPPER_TILES_H
 
-#include "pack/hopper/hopper.h"
-
-/* One of a record's two products. */
-typedef struct mox_hopper_product {
-    const moxie_quant *quant;
-    int64_t rows, cols; /* of one matrix */
-    bool gated, bias;
-    bool to_fp8; /* layout hopper_fp8: codes are decoded to 8 bits, not to 16 */
-    /* What follows from the above, since it is asked for each row (mox_hopper_classify). */
-    int32_t bits;                             /* of an element */
-    const struct mox_hopper_element *element; /* NULL: layouts of codes do not hold it */
-    bool is_mx, is_by_row, has_words, has_blocks;
-} mox_hopper_product;
+#include "pack/hopper/hopper_codes.h"
 
 /* The order of elements in a tile. `from[0]` is gate or the only matrix, `from[1]` is up. */
 typedef struct mox_hopper_order {
