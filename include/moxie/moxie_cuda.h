@@ -7,10 +7,11 @@
  * read the variable. Without the file or a driver everything else works, and these functions say what is missing. GPUs
  * of compute capability 8.0 and later are used.
  *
- *     options.backend = MOXIE_BACKEND_CUDA   -> moxie_layer_create, moxie_layer_prepare: records go to device memory,
- *                                               one expert after the other through pinned buffers
+ *     options.backend = MOXIE_BACKEND_CUDA   -> moxie_layer_create, moxie_layer_prepare: experts go to device memory
+ *                                               one after the other through pinned buffers, and are packed there
  *                                            -> moxie_plan_create
  *     moxie_cuda_plan_run(plan, args, stream)   device pointers; enqueues and returns; a graph can capture it
+ *     moxie_cuda_plan_capture(plans, args, n, &graph)   such a graph, ready to launch
  *     moxie_plan_run(plan, args)                host pointers; allocates device memory, copies in, runs, copies out,
  *                                               waits: for tools and tests
  *
@@ -81,6 +82,24 @@ MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_arg
  * comm is broken; over NCCL the operations that waited leave the stream, with results that are of no use.
  * One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxie_error *error);
+/* Makes one graph of runs, the way a chain of layers runs: run i is moxie_cuda_plan_run(plans[i], args[i]), i in
+ * [0, count), one after the other. *graph is a cudaGraphExec_t that is ready to launch, with cudaGraphLaunch() or with
+ * moxie_cuda_graph_launch(). A launch takes the host a few microseconds for the whole chain. It reads what the buffers
+ * of `args` then hold: other hidden states, ids and logits give other routing. The number of tokens is that of `args`;
+ * tokens that are not there get ids of -1. Buffers and plans must live as long as the graph is launched, and launches
+ * of one graph must not overlap.
+ *
+ * First every run is made once, since the driver loads kernels at their first launch and cannot do that during a
+ * capture: outputs and workspaces are written, ids must be valid. It allocates and waits. All plans must be of one
+ * device; plans with a comm as moxie_cuda_plan_run says, on all ranks together. On failure *graph is untouched.
+ * One-thread-at-a-time per plan. */
+MOXIE_API moxie_status moxie_cuda_plan_capture(moxie_plan *const *plans, const moxie_run_args *const *args,
+                                               int32_t count, void **graph, moxie_error *error);
+/* Enqueues a launch of such a graph on `stream` and returns. The graph's device must be the thread's current one, as it
+ * is after the capture. */
+MOXIE_API moxie_status moxie_cuda_graph_launch(void *graph, void *stream, moxie_error *error);
+/* As cudaGraphExecDestroy(); NULL is fine. */
+MOXIE_API void moxie_cuda_graph_destroy(void *graph);
 
 /* How a fast matrix product of a plan for a GPU is launched for one batch size. The arithmetic is the same for every
  * launch. What changes is the tile: how many tokens of an expert a block multiplies at once, and how much shared memory

@@ -17,6 +17,7 @@
 #include "layer/run/run.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
+#include "layer/run/capture_cuda.h"
 #include "layer/run/time_cuda.h"
 
 moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
@@ -78,6 +79,30 @@ moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxie_error *e
                 "this plan runs on the host, where moxie_plan_run returns when it is done");
     MOX_TRY(plan->device.table->use(plan->device.ordinal, error));
     return mox_ranks_wait_for_stream(plan, stream, error);
+}
+
+moxie_status moxie_cuda_plan_capture(moxie_plan *const *plans, const moxie_run_args *const *args, int32_t count,
+                                     void **graph, moxie_error *error)
+{
+    NEED(plans);
+    NEED(args);
+    NEED(graph);
+    return mox_cuda_capture(plans, args, count, graph, error);
+}
+
+moxie_status moxie_cuda_graph_launch(void *graph, void *stream, moxie_error *error)
+{
+    const mox_cuda_table *table;
+    NEED(graph);
+    MOX_TRY(mox_cuda_open(&table, error));
+    return table->graph_launch(graph, stream, error);
+}
+
+void moxie_cuda_graph_destroy(void *graph)
+{
+    const mox_cuda_table *table;
+    if (graph != NULL && mox_cuda_open(&table, NULL) == MOXIE_OK)
+        table->graph_destroy(graph);
 }
 
 int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie_cuda_launch *out)

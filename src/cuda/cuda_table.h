@@ -26,6 +26,7 @@
 #include "cpu/glu/glu_args.h"
 #include "cuda/limits/cuda_limits_args.h"
 #include "cpu/lora/lora_args.h"
+#include "cuda/pack/cuda_pack_args.h"
 #include "cuda/place_rows/cuda_place_rows_args.h"
 #include "cpu/permute/permute_args.h"
 #include "cpu/quant_act/quant_act_args.h"
@@ -45,6 +46,7 @@ typedef void *mox_cuda_event;  /* a cudaEvent_t without timing */
     typedef moxie_status mox_cuda_##family##_launch(const args_type *args, mox_cuda_stream stream, moxie_error *error);
 #include "cuda/cuda_families.def"
 MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args) /* probes are no family, but are launched in the same way */
+MOX_CUDA_LAUNCHER(pack, mox_cuda_pack_args)     /* so are packers */
 #undef MOX_CUDA_LAUNCHER
 
 /* Positions in the table: MOX_CUDA_AT_<family>_<kernel>; how many there are: MOX_CUDA_ROWS_<family>. */
@@ -89,6 +91,10 @@ enum {
 #include "cuda/limits/cuda_limits.def"
     MOX_CUDA_ROWS_limits
 };
+enum {
+#include "cuda/pack/cuda_pack.def"
+    MOX_CUDA_ROWS_pack
+};
 #undef MOX_CUDA_ROW
 
 /* The sizes of all argument structs: two builds must agree on these, too, besides the table itself. */
@@ -96,7 +102,8 @@ enum {
 enum {
     MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) +
                           sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args) +
-                          sizeof(mox_cuda_order_rows_args)
+                          sizeof(mox_cuda_order_rows_args) +
+                          sizeof(mox_cuda_pack_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER
@@ -155,6 +162,7 @@ typedef struct mox_cuda_table {
 #define MOX_CUDA_LAUNCHER(family, args_type) mox_cuda_##family##_launch *family[MOX_CUDA_ROWS_##family];
 #include "cuda/cuda_families.def"
     MOX_CUDA_LAUNCHER(limits, mox_cuda_limits_args)
+    MOX_CUDA_LAUNCHER(pack, mox_cuda_pack_args)
 #undef MOX_CUDA_LAUNCHER
 } mox_cuda_table;
 
@@ -170,6 +178,7 @@ typedef const mox_cuda_table *(*mox_cuda_table_fn)(void);
 #include "cuda/glu/cuda_glu.def"
 #include "cuda/limits/cuda_limits.def"
 #include "cuda/lora/cuda_lora.def"
+#include "cuda/pack/cuda_pack.def"
 #include "cuda/permute/cuda_permute.def"
 #include "cuda/quant_act/cuda_quant_act.def"
 #include "cuda/row_norm/cuda_row_norm.def"

@@ -74,8 +74,8 @@ static moxie_status sized(const mox_layout *layout, const mox_record_shape *shap
     return MOXIE_OK;
 }
 
-moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
-                              const moxie_expert *expert, moxie_error *error)
+moxie_status mox_record_check_views(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                                    const moxie_expert *expert, moxie_error *error)
 {
     char reason[256];
     const char *rejection = layout->reject(shape, reason, sizeof reason);
@@ -83,7 +83,14 @@ moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *
                 (long long)expert_index, rejection);
     uint64_t bytes;
     MOX_TRY(sized(layout, shape, &bytes, error));
-    MOX_TRY(check_expert(shape, expert_index, expert, error));
+    return check_expert(shape, expert_index, expert, error);
+}
+
+moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                              const moxie_expert *expert, moxie_error *error)
+{
+    char reason[256];
+    MOX_TRY(mox_record_check_views(layout, shape, expert_index, expert, error));
     MOX_FAIL_IF(layout->accepts != NULL && !layout->accepts(shape, expert, reason, sizeof reason),
                 MOXIE_ERR_UNSUPPORTED, error, "layout %s cannot hold expert %lld: %s", layout->name,
                 (long long)expert_index, reason);
@@ -105,7 +112,7 @@ int64_t mox_record_parts(const mox_layout *layout, const mox_record_shape *shape
     return layout->pack_part != NULL ? layout->parts(shape) : 1;
 }
 
-static uint64_t part_at(const mox_layout *layout, const mox_record_shape *shape, int64_t part)
+uint64_t mox_record_part_at(const mox_layout *layout, const mox_record_shape *shape, int64_t part)
 {
     if (layout->pack_part != NULL)
         return layout->part_at(shape, part);
@@ -114,7 +121,7 @@ static uint64_t part_at(const mox_layout *layout, const mox_record_shape *shape,
 
 static uint64_t sum_part(const mox_layout *layout, const mox_record_shape *shape, int64_t part, const void *record)
 {
-    const uint64_t begin = part_at(layout, shape, part), end = part_at(layout, shape, part + 1);
+    const uint64_t begin = mox_record_part_at(layout, shape, part), end = mox_record_part_at(layout, shape, part + 1);
     return mox_checksum((const uint8_t *)record + begin, end - begin);
 }
 

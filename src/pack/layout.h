@@ -84,6 +84,11 @@ typedef struct mox_layout {
     uint64_t (*part_at)(const mox_record_shape *shape, int64_t part);
     moxie_status (*pack_part)(const mox_record_shape *shape, const moxie_expert *expert, int64_t part, void *record,
                               moxie_error *error);
+    /* For records that a device packs: what is no code, end to end in the order of the record, from the header on (its
+     * bytes are 0). A device gets that rest and the checkpoint's codes. pack_rest() writes what lies in a part; views
+     * as for pack_part(). NULL: no device packs this layout. */
+    uint64_t (*rest_bytes)(const mox_record_shape *shape);
+    void (*pack_rest)(const mox_record_shape *shape, const moxie_expert *expert, int64_t part, void *rest);
     /* Writes every element through the writable grids in `out`. They have the shapes, dtypes and zero_add that pack()
      * read. A group_index that is not NULL is written too, through a cast: it is the caller's writable memory. Numbers
      * that a record holds as f32 (zero, global, bias) come back by value; NaN payloads of 16-bit ones are lost. */
@@ -97,7 +102,11 @@ const mox_layout *mox_layout_by_name(const char *name);
  * thread; then seal with the sums in order. Until it is sealed the record is invalid. */
 moxie_status mox_record_check(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
                               const moxie_expert *expert, moxie_error *error);
+/* The same without accepts(), for experts that it has accepted. */
+moxie_status mox_record_check_views(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,
+                                    const moxie_expert *expert, moxie_error *error);
 int64_t mox_record_parts(const mox_layout *layout, const mox_record_shape *shape);
+uint64_t mox_record_part_at(const mox_layout *layout, const mox_record_shape *shape, int64_t part);
 moxie_status mox_record_pack_part(const mox_layout *layout, const mox_record_shape *shape, const moxie_expert *expert,
                                   int64_t part, void *record, uint64_t *sum, moxie_error *error);
 void mox_record_seal(const mox_layout *layout, const mox_record_shape *shape, int64_t expert_index,

@@ -20,28 +20,6 @@
 
 #include "base/sizes.h"
 
-static const uint8_t awq_nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
-
-typedef struct element_place {
-    int64_t word;   /* byte offset of the word */
-    uint32_t shift; /* lowest bit of the element in it */
-} element_place;
-
-static element_place place_of(const moxie_grid *grid, int64_t r, int64_t c, int32_t bits)
-{
-    const int64_t per_word = grid->packing.per_word;
-    int64_t i;
-    if (grid->packing.along_rows) {
-        i = r % per_word;
-        r /= per_word;
-    } else {
-        i = c % per_word;
-        c /= per_word;
-    }
-    const int64_t slot = grid->packing.order == MOXIE_ORDER_AWQ ? awq_nibble[i] : i;
-    return (element_place) { r * grid->row_stride + c * grid->col_stride, (uint32_t)(slot * bits) };
-}
-
 static uint64_t low_bits(int32_t bits)
 {
     return ((uint64_t)1 << bits) - 1;
@@ -148,15 +126,9 @@ static moxie_status check_blocks(const moxie_grid *grid, const char *what, moxie
 /* The byte of the code at (r, c), and where in it the code begins. */
 static uint8_t *halves_byte(const moxie_grid *grid, int64_t r, int64_t c, uint32_t *shift)
 {
-    const moxie_packing p = grid->packing;
-    uint8_t *word = (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + c / p.per_word * grid->col_stride;
-    const int64_t run = p.order == MOX_ORDER_HALVES_16 ? 16 : p.per_word, i = c % p.per_word;
-    if (p.word_bytes == p.per_word) {
-        *shift = 0;
-        return word + i;
-    }
-    *shift = i % run < run / 2 ? 0 : 4;
-    return word + i / run * (run / 2) + i % (run / 2);
+    const mox_grid_place place = mox_halves_place(grid, r, c);
+    *shift = place.shift;
+    return (uint8_t *)(uintptr_t)grid->data + place.word;
 }
 
 static moxie_status check_halves(const moxie_grid *grid, const char *what, moxie_error *error)
@@ -187,7 +159,7 @@ uint32_t mox_grid_code(const moxie_grid *grid, int64_t r, int64_t c)
         return *byte >> shift & (uint32_t)low_bits(mox_dtype_bits(grid->dtype));
     }
     const int32_t bits = mox_dtype_bits(grid->dtype);
-    const element_place place = place_of(grid, r, c, bits);
+    const mox_grid_place place = mox_grid_place_of(grid, r, c, bits);
     const uint64_t word = load_word((const uint8_t *)grid->data + place.word, grid->packing.word_bytes);
     return (uint32_t)(word >> place.shift & low_bits(bits));
 }
@@ -213,7 +185,7 @@ void mox_grid_store(const moxie_grid *grid, int64_t r, int64_t c, uint32_t code)
         return;
     }
     const int32_t bits = mox_dtype_bits(grid->dtype);
-    const element_place place = place_of(grid, r, c, bits);
+    const mox_grid_place place = mox_grid_place_of(grid, r, c, bits);
     /* A view is const, since most users only read it. The cast through uintptr_t lets a writer store. */
     uint8_t *bytes = (uint8_t *)(uintptr_t)grid->data + place.word;
     uint64_t word = load_word(bytes, grid->packing.word_bytes);

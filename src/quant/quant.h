@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "format/block.h"
 #include "format/format.h"
+#include "quant/grid_place.h"
 
 /* Resolved group extents of `quant` for a [rows, cols] tensor: 0 and -1 become the whole extent (rows: 0
  * becomes 1), larger than the extent becomes the extent. At least 1. */
@@ -50,15 +51,6 @@ bool mox_quant_is_scale(moxie_dtype dtype);
  * b * col_stride. A code is the bits of the f32 that the weight is. mox_grid_store() does nothing: whole blocks are
  * copied. */
 #define MOX_ORDER_BLOCK 17
-/* Packings of codes inside the blocks of a GGUF file: a word is all codes of a block, `per_word` of them in
- * `word_bytes` bytes, along a row. Codes of 8 bits lie in order. Of codes of 4 bits, the first half lie in the low
- * nibbles, the second half in the high ones: halves of the block, or with the second order of every 16 codes. */
-#define MOX_ORDER_HALVES    18
-#define MOX_ORDER_HALVES_16 19
-static inline bool mox_is_halves(const moxie_packing *packing)
-{
-    return packing->order == MOX_ORDER_HALVES || packing->order == MOX_ORDER_HALVES_16;
-}
 /* Words that `count` codes of `bits` bits take. */
 static inline int64_t mox_stream_words(int64_t count, int32_t bits)
 {

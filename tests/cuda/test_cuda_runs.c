@@ -5,9 +5,16 @@
  *     batches   the bytes of a token's output do not depend on the batch, the run or the other tokens
  *     graphs    a graph is captured once and replayed with other contents
  *     streams   two streams at once
+ *     records   experts packed on the GPU have the bytes that the CPU gives them, and need little memory on their way
+ *     host      the time that a call takes the host (printed)
  *     edges     extreme sizes and routings; weights of more than 2^31 elements
  */
+#include <time.h>
+
+#include "base/memory.h"
 #include "device_support.h"
+#include "layer/weights/layer.h"
+#include "layer/weights/layer_prepare.h"
 
 static const mox_cuda_table *table;
 
@@ -132,6 +139,214 @@ static void graph_replays(void **state)
         device_case_close(&c);
     }
 }
+
+/* Two layers in one graph, the second reading what the first writes. */
+static void graph_of_a_chain(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 9, .largest = 150, .plain_acts = true, .decoded = true };
+    device_case c;
+    device_args d;
+    moxie_error error = { 0 };
+    void *graph = NULL;
+    device_case_make(&c, table, 700, &limits);
+    device_args_make(&c, &d);
+    const size_t bytes = (size_t)d.output_bytes;
+    char *want = malloc(bytes + 1), *got = malloc(bytes + 1), *kept = (char *)(uintptr_t)c.layer.args.hidden;
+    moxie_run_args second = d.args;
+    second.hidden = d.args.output;
+    void *after = device_copy_of(table, &d, c.layer.args.output, bytes);
+    second.output = after;
+    moxie_plan *const plans[] = { c.layer.plan, c.layer.plan };
+    const moxie_run_args *const args[] = { &d.args, &second };
+    assert_ok(moxie_cuda_plan_capture(plans, args, 2, &graph, &error), &error);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < row_bytes(&c); i++) { /* another token comes first */
+            const char first = kept[i];
+            kept[i] = kept[row_bytes(&c) + i];
+            kept[row_bytes(&c) + i] = first;
+        }
+        run_tokens(&c, 9, want);
+        memcpy(got, kept, bytes);
+        memcpy(kept, want, bytes);
+        run_tokens(&c, 9, want);
+        memcpy(kept, got, bytes);
+        assert_ok(table->copy((void *)(uintptr_t)d.args.hidden, kept, bytes, NULL, &error), &error);
+        assert_ok(moxie_cuda_graph_launch(graph, NULL, &error), &error);
+        assert_ok(table->copy(got, after, bytes, NULL, &error), &error);
+        assert_ok(table->stream_wait(NULL, &error), &error);
+        assert_memory_equal(got, want, bytes);
+    }
+    moxie_cuda_graph_destroy(graph);
+    free(want);
+    free(got);
+    device_args_free(table, &d);
+    device_case_close(&c);
+}
+
+/* ---- records --------------------------------------------------------------------------------------------- */
+
+static void records_of(device_case *c)
+{
+    const moxie_layer *layer = c->layer.built;
+    uint8_t *want = aligned_alloc(64, layer->record_bytes), *got = aligned_alloc(64, layer->record_bytes);
+    for (int32_t s = 0; s < layer->slots; s++) {
+        const int64_t e = layer->expert_of[s];
+        moxie_error error = { 0 };
+        assert_ok(mox_layer_pack_alone(layer, e, &c->layer.weights.experts[e], want, &error), &error);
+        assert_ok(table->copy(got, layer->records[s], layer->record_bytes, NULL, &error), &error);
+        assert_ok(table->stream_wait(NULL, &error), &error);
+        if (memcmp(got, want, layer->record_bytes) != 0)
+            fail_msg("%s: the record of expert %lld differs from the CPU's", c->layer.text, (long long)e);
+    }
+    free(want);
+    free(got);
+}
+
+static void records_have_the_cpus_bytes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        const test_layer_limits limits = { .tokens = 1,
+                                           .plain_routing = true,
+                                           .largest = i % 10 == 0 ? 1500 : 300,
+                                           .decoded = i % 4 == 0,
+                                           .mma = i % 4 == 1,
+                                           .to_fp8 = i % 4 == 2,
+                                           .blocks = i % 4 == 3 };
+        device_case c;
+        device_case_make(&c, table, 900 + (uint64_t)i, &limits);
+        records_of(&c);
+        device_case_close(&c);
+    }
+}
+
+/* Device memory of a layer in use now, and the most there was. */
+typedef struct device_count {
+    uint64_t now, peak;
+    struct {
+        void *memory;
+        uint64_t bytes;
+    } blocks[64];
+} device_count;
+
+static void *count_allocate(void *self, uint64_t bytes)
+{
+    device_count *count = self;
+    void *memory = NULL;
+    int i = 0;
+    while (i < 63 && count->blocks[i].memory != NULL)
+        i++;
+    assert_int_equal(table->allocate(bytes, &memory, NULL), MOXIE_OK);
+    count->blocks[i].memory = memory;
+    count->blocks[i].bytes = bytes;
+    count->now += bytes;
+    count->peak = count->now > count->peak ? count->now : count->peak;
+    return memory;
+}
+
+static void count_release(void *self, void *memory)
+{
+    device_count *count = self;
+    for (int i = 0; i < 64; i++)
+        if (count->blocks[i].memory == memory) {
+            count->now -= count->blocks[i].bytes;
+            count->blocks[i].memory = NULL;
+        }
+    table->release(memory);
+}
+
+/* What a preparation needs besides the records: two experts on their way, and the few arrays of a layer. */
+static void peak_memory_is_two_experts(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .tokens = 1,
+                                       .plain_routing = true,
+                                       .experts = 12,
+                                       .largest = 1500,
+                                       .no_parallel = true,
+                                       .weight = test_weight_quant_named("int4 words g32") };
+    device_count count = { 0 };
+    test_rng rng = { 31 };
+    test_layer layer;
+    test_layer_make(&layer, &rng, &limits);
+    moxie_options options = device_options(1);
+    const moxie_cuda_allocator allocator = { &count, count_allocate, count_release };
+    options.device_memory = &allocator;
+    test_layer_plan(&layer, &options);
+    const uint64_t records = moxie_layer_bytes(layer.built), expert = layer.built->record_bytes;
+    print_message("records %llu bytes, an expert's %llu, peak %llu\n", (unsigned long long)records,
+                  (unsigned long long)expert, (unsigned long long)count.peak);
+    assert_true(count.peak < records + 2 * expert + expert / 2 + (1 << 20));
+    test_layer_free(&layer);
+    assert_int_equal(count.now, 0);
+}
+
+/* ---- the host's time ------------------------------------------------------------------------------------- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median time of a call, which only enqueues. The GPU is idle before each, so no call waits for room. */
+static double host_time(device_case *c, device_args *d, void *graph)
+{
+    enum { CALLS = 301 };
+    static double times[CALLS];
+    moxie_error error = { 0 };
+    for (int i = 0; i < CALLS; i++) {
+        assert_ok(table->stream_wait(NULL, &error), &error);
+        const double start = seconds_now();
+        assert_ok(graph != NULL ? moxie_cuda_graph_launch(graph, NULL, &error)
+                                : moxie_cuda_plan_run(c->layer.plan, &d->args, NULL, &error),
+                  &error);
+        times[i] = seconds_now() - start;
+    }
+    assert_ok(table->stream_wait(NULL, &error), &error);
+    qsort(times, CALLS, sizeof *times, by_size);
+    return times[CALLS / 2];
+}
+
+static void host_times(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        test_layer_limits limits;
+    } layers[] = {
+        { "16-bit, 1 token", { .tokens = 1, .experts = 16, .largest = 900, .no_parallel = true, .mma = true } },
+        { "4-bit, 1 token", { .tokens = 1, .experts = 16, .largest = 900, .no_parallel = true, .decoded = true } },
+        { "4-bit, 512 tokens", { .tokens = 512, .experts = 16, .largest = 900, .no_parallel = true, .decoded = true } },
+        { "fp8, 64 tokens", { .tokens = 64, .experts = 16, .largest = 900, .no_parallel = true, .blocks = true } },
+    };
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        device_case c;
+        device_args d;
+        moxie_error error = { 0 };
+        void *graph = NULL;
+        device_case_make(&c, table, 40 + i, &layers[i].limits);
+        device_args_make(&c, &d);
+        moxie_plan *const plans[] = { c.layer.plan };
+        const moxie_run_args *const args[] = { &d.args };
+        assert_ok(moxie_cuda_plan_capture(plans, args, 1, &graph, &error), &error);
+        print_message("host time, %s: %.1f us a call, %.1f us a launch of its graph (%s)\n", layers[i].name,
+                      1e6 * host_time(&c, &d, NULL), 1e6 * host_time(&c, &d, graph), c.layer.text);
+        moxie_cuda_graph_destroy(graph);
+        device_args_free(table, &d);
+        device_case_close(&c);
+    }
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------- */
 
 static void check_two_streams(bool mma)
 {
@@ -288,8 +503,16 @@ static void many_elements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_do_not_matter), cmocka_unit_test(graph_replays), cmocka_unit_test(two_streams),
-        cmocka_unit_test(edges_of_routing),      cmocka_unit_test(most_experts),  cmocka_unit_test(many_elements),
+        cmocka_unit_test(batches_do_not_matter),
+        cmocka_unit_test(graph_replays),
+        cmocka_unit_test(graph_of_a_chain),
+        cmocka_unit_test(records_have_the_cpus_bytes),
+        cmocka_unit_test(peak_memory_is_two_experts),
+        cmocka_unit_test(host_times),
+        cmocka_unit_test(two_streams),
+        cmocka_unit_test(edges_of_routing),
+        cmocka_unit_test(most_experts),
+        cmocka_unit_test(many_elements),
     };
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output of a program that hangs shows where */
     table = device_or_skip();

@@ -10,6 +10,11 @@ bool mox_device_has_dependent_code(const void *)
     return false;
 }
 
+cudaError_t mox_device_allow_shared(const void *)
+{
+    return cudaSuccess;
+}
+
 moxie_status mox_cuda_status(cudaError_t code, const char *, moxie_error *)
 {
     return code == cudaSuccess ? MOXIE_OK : MOXIE_ERR_IO;

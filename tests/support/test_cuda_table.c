@@ -15,6 +15,7 @@
 #include "route/route_rules.h"
 #include "test_cuda_graph.h"
 #include "test_cuda_adapt.h"
+#include "test_cuda_packers.h"
 #include "test_cuda_rows_table.h"
 #include "test_cuda_sm90.h"
 #include "test_stream.h"
@@ -551,6 +552,7 @@ int test_cuda_begin(void **state)
     table.glu[MOX_CUDA_AT_glu_split] = glu_split_enqueue;
     test_cuda_graph_fill(&table, record);
     test_cuda_rows_fill(&table, record);
+    test_cuda_pack_fill(&table, record);
     test_cuda_set_device("sm_80");
     test_cuda_clear();
     test_cuda_fail_at(0);

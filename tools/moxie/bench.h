@@ -104,6 +104,7 @@ typedef struct bench_model {
     void *workspace;
     uint64_t workspace_bytes;
     double prepare_seconds;
+    double load_seconds; /* of the copy whose experts were loaded and packed fastest */
 } bench_model;
 
 /* How many copies the batch sizes need so that weights come from memory. Fewer when they do not fit into `available`

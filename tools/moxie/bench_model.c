@@ -57,8 +57,12 @@ static moxie_status prepare_copy(bench_model *model, bench_copy *copy, const mox
                                  const moxie_options *options, moxie_error *error)
 {
     moxie_status status = moxie_layer_create(&model->config, options, &copy->layer, error);
+    const double start = cli_seconds();
     if (status == MOXIE_OK)
         status = moxie_layer_prepare(copy->layer, weights, options, error);
+    const double seconds = cli_seconds() - start;
+    if (model->load_seconds == 0 || seconds < model->load_seconds)
+        model->load_seconds = seconds;
     if (status == MOXIE_OK)
         status = moxie_plan_create(copy->layer, options, &copy->plan, error);
     if (status != MOXIE_OK)

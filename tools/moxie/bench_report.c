@@ -63,6 +63,17 @@ static const char *note_of(const bench *b, const bench_line *line, char *buffer,
     return buffer;
 }
 
+static uint64_t checkpoint_bytes(const bench *b)
+{
+    return (uint64_t)b->model.config.experts * b->model.expert_bytes + b->model.shared_bytes;
+}
+
+/* Bytes of the checkpoint that become records in a second. */
+static double load_rate(const bench *b)
+{
+    return b->model.load_seconds > 0 ? (double)checkpoint_bytes(b) / b->model.load_seconds * 1e-9 : 0;
+}
+
 static void print_head(const bench *b)
 {
     char title[256], subtitle[256], bytes[16];
@@ -72,9 +83,9 @@ static void print_head(const bench *b)
     printf("%s\n%s\n", title, subtitle);
     printf("%lld %s, top-%lld, hidden %lld, intermediate %lld; %s of weights", CLI_COUNT(c->experts, "expert"),
            (long long)c->top_k, (long long)c->hidden, (long long)c->intermediate,
-           cli_bytes(bytes, (uint64_t)c->experts * b->model.expert_bytes + b->model.shared_bytes));
-    printf(", %d cop%s in turn, prepared in %.1f s\n", b->model.copies, b->model.copies == 1 ? "y" : "ies",
-           b->model.prepare_seconds);
+           cli_bytes(bytes, checkpoint_bytes(b)));
+    printf(", %d cop%s in turn, prepared in %.1f s (%.1f GB/s)\n", b->model.copies, b->model.copies == 1 ? "y" : "ies",
+           b->model.prepare_seconds, load_rate(b));
     if (b->args->adapters > 0)
         printf("%d LoRA %s of rank %d, one for each token in turn; the floor does not count them\n", b->args->adapters,
                b->args->adapters == 1 ? "adapter" : "adapters", b->args->adapter_rank);
@@ -188,14 +199,14 @@ void bench_print_json(const bench *b)
     for (int i = 0; i < b->n_lines; i++)
         cli_json_append(rows, json_line(b, &b->lines[i]));
     cli_json_merge(object,
-                   cli_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:I, s:f, s:b, s:s?}", "cpu",
+                   cli_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:I, s:f, s:b, s:s?}", "cpu",
                             cli_utf8(b->machine.cpu), "device", b->device.name, "dir", cli_utf8(b->args->layer.dir),
                             "seed", (json_int_t)b->args->seed, "experts", (json_int_t)c->experts, "top_k",
                             (json_int_t)c->top_k, "hidden", (json_int_t)c->hidden, "intermediate",
                             (json_int_t)c->intermediate, "record_bytes", (json_int_t)b->model.record_bytes, "copies",
-                            b->model.copies, "prepare_s", b->model.prepare_seconds, "peak_memory_bytes",
-                            (json_int_t)cli_peak_memory(), "noise", b->noise, "limits_from_file", b->limits.from_file,
-                            "plot", cli_utf8(b->args->plot)));
+                            b->model.copies, "prepare_s", b->model.prepare_seconds, "load_gb_s", load_rate(b),
+                            "peak_memory_bytes", (json_int_t)cli_peak_memory(), "noise", b->noise, "limits_from_file",
+                            b->limits.from_file, "plot", cli_utf8(b->args->plot)));
     cli_json_set(object, "limits", cli_limits_json(&b->limits.found));
     cli_json_set(object, "limits_raised", json_raised(b));
     cli_json_set(object, "warning", cli_json_string(bench_warning(b, warning, sizeof warning)));

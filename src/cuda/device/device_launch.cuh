@@ -26,6 +26,11 @@
  * for a single one). Thread-safe. */
 bool mox_device_has_dependent_code(const void *kernel);
 
+/* Lets blocks of `kernel` use all the shared memory that the current device has, less what the kernel declares. The
+ * driver is asked at the first launch on a device only: it is always the same, so threads that launch at the same time
+ * do not disturb each other. Thread-safe. */
+cudaError_t mox_device_allow_shared(const void *kernel);
+
 /* Attributes of a launch, and room for one more. */
 struct mox_device_attributes {
     cudaLaunchAttribute list[3];

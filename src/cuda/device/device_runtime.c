@@ -345,6 +345,9 @@ static const mox_cuda_table table = {
     .limits = {
 #include "cuda/limits/cuda_limits.def"
     },
+    .pack = {
+#include "cuda/pack/cuda_pack.def"
+    },
 };
 #undef MOX_CUDA_ROW
 

@@ -314,8 +314,7 @@ template <int ROUNDS> cudaError_t place(const mox_permute_args *args, const chun
                           static_cast<size_t>(warps * args->slots + 1) / 2 * sizeof(uint32_t);
     const auto kernel = place_kernel<ROUNDS>;
     if (shared + WARPS * sizeof(int) > DEFAULT_SHARED) {
-        const cudaError_t code =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+        const cudaError_t code = mox_device_allow_shared(reinterpret_cast<const void *>(kernel));
         if (code != cudaSuccess)
             return code;
     }

@@ -1,216 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * layer_prepare.c - fills a layer's slots from checkpoint views, a few experts at a time, and replaces one expert.
+ * layer_prepare.c - fills a layer's slots from checkpoint views, and replaces one expert.
  *
- * Experts are packed straight into their slots, so peak memory is the layer plus the scratch of packing. A batch of
- * experts is one parallel loop over the parts of their records (layout.h). Between batches the caller's thread collects
- * the results in expert order, releases the views that were read, and reports progress.
- *
- *     part     | 0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7 |     two experts of eight parts each; three workers
- *     its task | 0  3  6  9 12 15  1  4 | 7 10 13 16  2  5  8 11 |     with six consecutive parts each
- *
- * Workers take tasks in order, so tasks that run at the same time write megabytes apart. If they wrote neighbouring
- * parts, several workers would touch a new page of 2 MB at once. Then the system would clear a page for each worker,
- * and use only one of them.
+ * layer_prepare.c says what must be packed; pack_on_host.c and pack_on_device.c pack it (pack_job.h).
  */
 #include "layer/weights/layer_prepare.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/executor.h"
-#include "base/log.h"
-#include "base/sizes.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/config/tp_slice.h"
 #include "layer/weights/dense_matrix.h"
-#include "layer/weights/device_ring.h"
 #include "layer/weights/layer_arrays.h"
 #include "layer/weights/layer_records.h"
+#include "layer/weights/pack_job.h"
 #include "layer/weights/static_scale.h"
-
-/* A batch has about this many parts a worker, so that waiting for the last part costs little. It has no more experts
- * than workers, since progress is reported and views are released between batches. */
-#define TARGET_PARTS_PER_WORKER 32
-
-typedef struct pack_batch {
-    const mox_layout *layout;
-    const mox_record_shape *shape, *whole; /* of records; of experts in `weights` */
-    const moxie_layer_config *config;
-    mox_tp_cut cut;
-    const moxie_weights *weights;
-    const int64_t *experts; /* [count] global indices; -1 is the shared expert */
-    void *const *records;   /* [count] */
-    int64_t count, parts, workers;
-    uint64_t *sums;        /* [count, parts] checksums */
-    mox_device_ring *ring; /* NULL: `records` is host memory */
-    _Atomic bool failed;
-} pack_batch;
-
-/* The checkpoint's view of the batch's expert i. */
-static const moxie_expert *view_of(const pack_batch *batch, int64_t i)
-{
-    const int64_t expert = batch->experts[i];
-    return expert < 0 ? batch->weights->shared : &batch->weights->experts[expert];
-}
-
-/* The same with the part of this rank alone. */
-static moxie_status slice_of(const pack_batch *batch, int64_t i, moxie_expert *out, moxie_error *error)
-{
-    return mox_tp_slice_expert(batch->config, batch->cut, view_of(batch, i), out, error);
-}
-
-static int64_t parts_per_worker(const pack_batch *batch)
-{
-    return mox_ceil_div(batch->count * batch->parts, batch->workers);
-}
-
-static void pack_part(void *context, int64_t task, int32_t worker)
-{
-    pack_batch *batch = context;
-    (void)worker;
-    const int64_t at = task % batch->workers * parts_per_worker(batch) + task / batch->workers;
-    if (at >= batch->count * batch->parts)
-        return;
-    const int64_t i = at / batch->parts;
-    moxie_expert expert;
-    if (slice_of(batch, i, &expert, NULL) != MOXIE_OK ||
-        mox_record_pack_part(batch->layout, batch->shape, &expert, at % batch->parts, batch->records[i],
-                             &batch->sums[at], NULL) != MOXIE_OK)
-        atomic_store_explicit(&batch->failed, true, memory_order_relaxed);
-}
-
-/* Packs the batch again, one expert after the other, to get the error of the first that fails. */
-static moxie_status pack_for_error(const pack_batch *batch, moxie_error *error)
-{
-    for (int64_t i = 0; i < batch->count; i++) {
-        moxie_expert expert;
-        MOX_TRY(mox_record_check(batch->layout, batch->whole, batch->experts[i], view_of(batch, i), error));
-        MOX_TRY(slice_of(batch, i, &expert, error));
-        MOX_TRY(mox_record_pack(batch->layout, batch->shape, batch->experts[i], &expert, batch->records[i], error));
-    }
-    return MOXIE_OK;
-}
-
-static moxie_status pack(pack_batch *batch, const moxie_executor *executor, moxie_error *error)
-{
-    bool valid = true;
-    for (int64_t i = 0; i < batch->count; i++)
-        valid = valid &&
-                mox_record_check(batch->layout, batch->whole, batch->experts[i], view_of(batch, i), NULL) == MOXIE_OK;
-    if (valid)
-        mox_parallel(executor, batch->workers * parts_per_worker(batch), pack_part, batch);
-    if (!valid || batch->failed)
-        return pack_for_error(batch, error);
-    for (int64_t i = 0; i < batch->count; i++)
-        mox_record_seal(batch->layout, batch->shape, batch->experts[i], view_of(batch, i), batch->records[i],
-                        batch->sums + i * batch->parts);
-    return MOXIE_OK;
-}
-
-static void release_views(const pack_batch *batch)
-{
-    for (int64_t i = 0; i < batch->count && batch->weights->done != NULL; i++)
-        batch->weights->done(batch->weights->done_user, view_of(batch, i));
-}
-
-static moxie_status report_progress(const moxie_options *options, int64_t done, int64_t total, moxie_error *error)
-{
-    MOX_FAIL_IF(options->progress != NULL && options->progress(options->progress_user, done, total) != 0,
-                MOXIE_ERR_TIMEOUT, error, "the progress callback cancelled after %lld of %lld experts", (long long)done,
-                (long long)total);
-    return MOXIE_OK;
-}
-
-/* Packs one batch into its records, or through the ring to the device. */
-static moxie_status fill(pack_batch *batch, void **buffers, const moxie_options *options, moxie_error *error)
-{
-    void *const *to = batch->records;
-    if (batch->ring == NULL)
-        return pack(batch, options->executor, error);
-    MOX_TRY(mox_device_ring_begin(batch->ring, buffers, error));
-    batch->records = buffers;
-    const moxie_status status = pack(batch, options->executor, error);
-    batch->records = to;
-    MOX_TRY(status);
-    return mox_device_ring_send(batch->ring, to, batch->count, error);
-}
-
-static moxie_status fill_all(pack_batch *batch, void **buffers, int64_t batch_experts, int64_t total,
-                             const moxie_options *options, moxie_error *error)
-{
-    for (int64_t done = 0; done < total; done += batch->count) {
-        batch->count = mox_min_i64(batch_experts, total - done);
-        MOX_TRY(fill(batch, buffers, options, error));
-        release_views(batch);
-        batch->experts += batch->count;
-        batch->records += batch->count;
-        MOX_TRY(report_progress(options, done + batch->count, total, error));
-    }
-    return MOXIE_OK;
-}
-
-/* Packs `total` experts, whose records have `bytes` each. `batch.experts` and `batch.records` point to the first. */
-static moxie_status pack_in_batches(pack_batch batch, const mox_device *device, uint64_t bytes, int64_t total,
-                                    const moxie_options *options, moxie_error *error)
-{
-    mox_device_ring ring;
-    batch.workers = options->executor->workers;
-    batch.parts = mox_record_parts(batch.layout, batch.shape);
-    const int64_t batch_experts =
-        mox_min_i64(batch.workers, mox_ceil_div(TARGET_PARTS_PER_WORKER * batch.workers, batch.parts));
-    batch.sums = mox_calloc((uint64_t)(batch_experts * batch.parts), sizeof *batch.sums);
-    void **buffers = mox_calloc((uint64_t)batch_experts, sizeof *buffers);
-    moxie_status status = MOXIE_OK;
-    if (batch.sums == NULL || buffers == NULL)
-        status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to prepare with %lld workers", (long long)batch.workers);
-    if (status == MOXIE_OK && !mox_device_is_host(device)) {
-        status = mox_device_ring_open(&ring, device, bytes, batch_experts, error);
-        if (status == MOXIE_OK) {
-            mox_log(MOXIE_LOG_INFO, "%lld experts go to the device through %llu bytes of pinned memory",
-                    (long long)total, (unsigned long long)(2 * (uint64_t)batch_experts * bytes));
-            batch.ring = &ring;
-        }
-    }
-    if (status == MOXIE_OK)
-        status = fill_all(&batch, buffers, batch_experts, total, options, error);
-    if (batch.ring != NULL)
-        status = mox_device_ring_close(&ring, status, error);
-    mox_free(batch.sums);
-    mox_free(buffers);
-    return status;
-}
 
 static moxie_status pack_routed(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                 moxie_error *error)
 {
-    const pack_batch batch = { .layout = layer->layouts[MOX_ROUTED],
+    const mox_pack_job job = { .layout = layer->layouts[MOX_ROUTED],
                                .shape = &layer->routed_shape,
                                .whole = &layer->whole_shape,
                                .config = &layer->config,
                                .cut = layer->tp_cut,
                                .weights = weights,
                                .experts = layer->expert_of,
-                               .records = layer->records };
-    return pack_in_batches(batch, &layer->device, layer->record_bytes, layer->slots, options, error);
+                               .records = layer->records,
+                               .total = layer->slots,
+                               .record_bytes = layer->record_bytes,
+                               .device = &layer->device,
+                               .options = options };
+    return mox_pack_experts(&job, error);
 }
 
 static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                 moxie_error *error)
 {
     static const int64_t shared = -1;
-    const pack_batch batch = { .layout = layer->layouts[MOX_SHARED_EXPERT],
+    moxie_options silent = *options;
+    silent.progress = NULL;
+    const mox_pack_job job = { .layout = layer->layouts[MOX_SHARED_EXPERT],
                                .shape = &layer->shared_shape,
                                .whole = &layer->shared_shape,
                                .config = &layer->config,
                                .weights = weights,
                                .experts = &shared,
-                               .records = &layer->shared_record };
-    moxie_options silent = *options;
-    silent.progress = NULL;
-    const moxie_status status = pack_in_batches(batch, &layer->device, layer->shared_bytes, 1, &silent, error);
+                               .records = &layer->shared_record,
+                               .total = 1,
+                               .record_bytes = layer->shared_bytes,
+                               .device = &layer->device,
+                               .options = &silent };
+    const moxie_status status = mox_pack_experts(&job, error);
     return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
 }
 
@@ -271,7 +114,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
         mox_norm_weight_read(&layer->router_norm, &layer->config.router_norm, &w.router_norm, "router norm", error));
     MOX_TRY(
         mox_norm_weight_read(&layer->expert_norm, &layer->config.expert_norm, &w.expert_norm, "expert norm", error));
-    MOX_TRY(mox_layer_choose_layout(layer, &w, error));
+    MOX_TRY(mox_layer_choose_layout(layer, &w, read.executor, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
     MOX_TRY(mox_layer_arrays_refresh(layer, error));

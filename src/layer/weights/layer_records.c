@@ -5,6 +5,8 @@
  */
 #include "layer/weights/layer_records.h"
 
+#include <stdatomic.h>
+
 #include "base/log.h"
 #include "base/sizes.h"
 
@@ -98,36 +100,76 @@ static const mox_layout *fallback_of(const mox_layout *layout)
 
 /* Malformed views are accepted here: the packer rejects them with a better message. */
 static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
-                    const moxie_expert *weights)
+                    const moxie_expert *weights, char *reason, size_t size)
 {
-    char reason[192];
-    if (layout->accepts == NULL || mox_record_check(&mox_layout_rowmajor, shape, expert, weights, NULL) != MOXIE_OK ||
-        layout->accepts(shape, weights, reason, sizeof reason))
-        return true;
+    return layout->accepts == NULL ||
+           mox_record_check(&mox_layout_rowmajor, shape, expert, weights, NULL) != MOXIE_OK ||
+           layout->accepts(shape, weights, reason, size);
+}
+
+static void report_refusal(const mox_layout *layout, int64_t expert, const char *reason)
+{
     mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and %s", layout->name,
             (long long)expert, reason, fallback_of(layout)->name,
             layout->fallback != NULL ? "the kernels that read it" : "portable kernels");
-    return false;
+}
+
+/* A layout that is asked about all experts at once: some layouts read every code. */
+typedef struct question {
+    const moxie_layer *layer;
+    const mox_layout *layout;
+    const moxie_weights *weights;
+    _Atomic int64_t refused; /* the first expert that the layout cannot hold; E: none */
+} question;
+
+static void ask(void *context, int64_t e, int32_t worker)
+{
+    question *q = context;
+    char reason[192];
+    int64_t first = atomic_load_explicit(&q->refused, memory_order_relaxed);
+    (void)worker;
+    if (e > first || (!q->layer->has_comm && q->layer->slot_of[e] < 0) ||
+        accepts(q->layout, &q->layer->whole_shape, e, &q->weights->experts[e], reason, sizeof reason))
+        return;
+    while (e < first && !atomic_compare_exchange_weak(&q->refused, &first, e))
+        ;
 }
 
 /* Whole experts are asked about, not the rows of this rank: all tensor parallel ranks must use one layout, since
  * another one is read by kernels that may sum in another order. For the same reason ranks that compute a batch together
  * ask about all experts. Those whose views are missing are accepted. */
-static bool accepts_all(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights)
+static bool accepts_all(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights,
+                        const moxie_executor *executor)
 {
-    for (int64_t e = 0; e < layer->config.experts; e++)
-        if ((layer->has_comm || layer->slot_of[e] >= 0) &&
-            !accepts(layout, &layer->whole_shape, e, &weights->experts[e]))
-            return false;
-    return true;
+    const int64_t experts = layer->config.experts;
+    question q = { layer, layout, weights, experts };
+    char reason[192];
+    if (layout->accepts == NULL)
+        return true;
+    mox_parallel(executor, experts, ask, &q);
+    if (q.refused == experts)
+        return true;
+    (void)accepts(layout, &layer->whole_shape, q.refused, &weights->experts[q.refused], reason, sizeof reason);
+    report_refusal(layout, q.refused, reason);
+    return false;
 }
 
-moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
+static bool accepts_shared(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights)
+{
+    char reason[192];
+    if (accepts(layout, &layer->shared_shape, -1, weights->shared, reason, sizeof reason))
+        return true;
+    report_refusal(layout, -1, reason);
+    return false;
+}
+
+moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, const moxie_executor *executor,
+                                     moxie_error *error)
 {
     const mox_layout *routed = layer->layouts[MOX_ROUTED], *shared = layer->layouts[MOX_SHARED_EXPERT];
-    while (!accepts_all(layer, routed, weights))
+    while (!accepts_all(layer, routed, weights, executor))
         routed = fallback_of(routed);
-    while (shared != NULL && weights->shared != NULL && !accepts(shared, &layer->shared_shape, -1, weights->shared))
+    while (shared != NULL && weights->shared != NULL && !accepts_shared(layer, shared, weights))
         shared = fallback_of(shared);
     if (layer->slab != NULL && routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
         return MOXIE_OK;

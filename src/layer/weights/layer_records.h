@@ -9,6 +9,7 @@
 #ifndef MOX_LAYER_LAYER_RECORDS_H
 #define MOX_LAYER_LAYER_RECORDS_H
 
+#include "base/executor.h"
 #include "layer/weights/layer.h"
 
 /* Allocates records in the layouts that the layer names. The layer has its device, shapes and slots. */
@@ -19,7 +20,8 @@ void mox_layer_free_records(moxie_layer *layer);
  * in the end by rowmajor, which holds everything. Plans that read the old layout can no longer run. The records hold no
  * weights afterwards. On failure the layer keeps its layouts, perhaps without memory for them; the next call starts
  * from there. */
-moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, moxie_error *error);
+moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, const moxie_executor *executor,
+                                     moxie_error *error);
 
 /* Bodies of moxie_layer_verify and _record. */
 moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error);

@@ -21,6 +21,7 @@
 #ifndef MOX_PACK_HOPPER_H
 #define MOX_PACK_HOPPER_H
 
+#include "pack/hopper/hopper_matrix.h"
 #include "pack/layout.h"
 
 /* ---- layout "hopper" -------------------------------------------------------------------------------------------
@@ -120,35 +121,6 @@
  *     factor    2^(g - 133), where 2^(g - 127) is the row's largest scale and g is at least 7. e is the exponent
  *               field of the scale - g + 11, modulo 256. Only groups of zeros may have another e than 0 .. 11
  */
-
-#define MOX_HOPPER_ALIGN       128
-#define MOX_HOPPER_TILE_ROWS   128
-#define MOX_HOPPER_CHUNK_WIDTH 128 /* bytes of a row in a chunk: weights of "hopper", and activations */
-#define MOX_HOPPER_CODE_COLS   64  /* columns of a chunk of codes */
-#define MOX_HOPPER_FP8_COLS    128 /* the same in "hopper_fp8" */
-#define MOX_HOPPER_WINDOW      12  /* hopper_fp8: powers of two that one row's scales may span */
-#define MOX_HOPPER_ONE_BLOCK   31  /* scale_shift when one block holds the scales of whole rows */
-
-/* One product of a record: its sizes, and its offsets in bytes from the start of the record. */
-typedef struct mox_hopper_matrix {
-    int64_t rows;        /* of one matrix: I or H */
-    int64_t cols;        /* K */
-    int64_t stored_rows; /* of the product: rows, or when gated 16 for every 8 rows begun of each half */
-    int64_t tiles, chunks, scale_blocks;
-    int32_t chunk_cols, chunk_row_bytes;
-    int32_t scale_bytes; /* of 128 rows in a block; 0: the tiles hold no scales */
-    int32_t scale_shift; /* the scales of chunk c are in block c >> scale_shift */
-    int32_t last_rows;   /* of the last tile: 64 or 128 */
-    bool gated;
-    uint64_t tile_bytes;            /* of a tile of 128 rows; the last tile may have fewer */
-    uint64_t tiles_at;              /* tile t starts at tiles_at + t * tile_bytes */
-    uint64_t row_scale_at, bias_at; /* [tiles * 128] f32; 0: absent */
-    uint64_t end;
-} mox_hopper_matrix;
-
-typedef struct mox_hopper_record {
-    mox_hopper_matrix w13, w2;
-} mox_hopper_record;
 
 extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_hopper_fp8;
 

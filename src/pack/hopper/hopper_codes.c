@@ -4,7 +4,7 @@
  */
 #include "pack/hopper/hopper_codes.h"
 
-const mox_hopper_element *mox_hopper_element_of(const mox_hopper_product *p)
+static const mox_hopper_element *element_of(const mox_hopper_product *p)
 {
     static const mox_hopper_element elements[] = {
         { MOXIE_F4_E2M1, false, 126, 1 }, { MOXIE_F8_E4M3, false, 120, 9 }, { MOXIE_F8_E5M2, false, 112, 16 },
@@ -35,4 +35,15 @@ bool mox_hopper_has_words(const moxie_quant *q, int64_t cols)
     if (bits == 4)
         return q->has_zero && q->scale == MOXIE_BF16;
     return mox_group_cols(q, cols) < cols && (q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero));
+}
+
+void mox_hopper_classify(mox_hopper_product *p)
+{
+    const moxie_quant *q = p->quant;
+    p->bits = mox_dtype_bits(q->element);
+    p->element = element_of(p);
+    p->is_mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32 && p->element != NULL && !p->element->integer;
+    p->is_by_row = p->bits == 8 && !p->is_mx && mox_group_cols(q, p->cols) >= p->cols;
+    p->has_words = !p->to_fp8 && mox_hopper_has_words(q, p->cols);
+    p->has_blocks = !p->to_fp8 && mox_hopper_has_block_scales(q, p->cols);
 }

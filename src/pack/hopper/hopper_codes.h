@@ -9,7 +9,7 @@
 #ifndef MOX_PACK_HOPPER_CODES_H
 #define MOX_PACK_HOPPER_CODES_H
 
-#include "pack/hopper/hopper_tiles.h"
+#include "pack/hopper/hopper.h"
 
 /* A decoded code is 2^-unit times its value, as bf16. Values are multiples of 2^-fine. */
 typedef struct mox_hopper_element {
@@ -18,36 +18,24 @@ typedef struct mox_hopper_element {
     int unit, fine;
 } mox_hopper_element;
 
-/* The element of the product's weights; NULL: the layouts do not hold it. */
-const mox_hopper_element *mox_hopper_element_of(const mox_hopper_product *p);
+/* One of a record's two products. */
+typedef struct mox_hopper_product {
+    const moxie_quant *quant;
+    int64_t rows, cols; /* of one matrix */
+    bool gated, bias;
+    bool to_fp8; /* layout hopper_fp8: codes are decoded to 8 bits, not to 16 */
+    /* What follows from the above, since it is asked for each row (mox_hopper_classify). */
+    int32_t bits;                      /* of an element */
+    const mox_hopper_element *element; /* NULL: layouts of codes do not hold it */
+    bool is_mx, is_by_row, has_words, has_blocks;
+} mox_hopper_product;
 
-static inline bool mox_hopper_is_over_4_bits(const mox_hopper_product *p)
-{
-    return mox_dtype_bits(p->quant->element) > 4;
-}
-
-/* MX formats: float elements with an f8_e8m0 scale for every 32 columns. */
-static inline bool mox_hopper_is_mx(const mox_hopper_product *p)
-{
-    return p->quant->scale == MOXIE_F8_E8M0 && p->quant->group_cols == 32 && !mox_hopper_element_of(p)->integer;
-}
-
-/* 8-bit codes with one scale per row. The scale is the row factor, and all multipliers are equal. */
-static inline bool mox_hopper_is_by_row(const mox_hopper_product *p)
-{
-    return mox_dtype_bits(p->quant->element) == 8 && !mox_hopper_is_mx(p) &&
-           mox_group_cols(p->quant, p->cols) >= p->cols;
-}
-
-static inline bool mox_hopper_product_has_words(const mox_hopper_product *p)
-{
-    return !p->to_fp8 && mox_hopper_has_words(p->quant, p->cols);
-}
-
-static inline bool mox_hopper_product_has_blocks(const mox_hopper_product *p)
-{
-    return !p->to_fp8 && mox_hopper_has_block_scales(p->quant, p->cols);
-}
+/* Sets what follows from a product's quantization:
+ *     element      of its weights; NULL: the layouts do not hold it
+ *     is_mx        MX formats: float elements with an f8_e8m0 scale for every 32 columns
+ *     is_by_row    8-bit codes with one scale per row. The scale is the row factor, and all multipliers are equal
+ *     has_words, has_blocks   as mox_hopper_has_words and _has_block_scales; never of layout hopper_fp8 */
+void mox_hopper_classify(mox_hopper_product *p);
 
 /* Columns of a chunk. */
 static inline int32_t mox_hopper_chunk_cols(const mox_hopper_product *p)

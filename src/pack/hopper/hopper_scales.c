@@ -4,7 +4,6 @@
  *
  *     1. row_power(): the power p of two that the row's factor takes over, so that every multiplier is exact
  *     2. scaling_of(): the change of exponent from a scale to its multiplier, the same for the whole row
- *     3. reject / accepts: which groups and which values of scales can be represented this way
  *
  * What a multiplier is for each dtype of scales is listed in hopper.h.
  */
@@ -21,10 +20,7 @@
 #include "pack/panel/panel_move.h"
 
 enum { WINDOW = MOX_HOPPER_WINDOW, FP8_BIAS = 133, MIN_FP8_FIELD = 7 }; /* exponent fields, in layout hopper_fp8 */
-enum {
-    E4M3_UNIT = 8,
-    MAX_FACTOR_EXPONENT = 100
-}; /* exponents of factors: the part that e4m3 multipliers leave out, and the limit */
+enum { E4M3_UNIT = 8, MAX_FACTOR_EXPONENT = MOX_HOPPER_MAX_FACTOR };    /* E4M3_UNIT: what e4m3 multipliers leave out */
 enum { ZERO_BIT = 7, ZERO_SIGN = 0x8000 }; /* a zero point in the unit of f16 codes, negated so that it can be added */
 enum {
     E8M0_BIAS = 127,
@@ -40,13 +36,12 @@ typedef mox_hopper_product product;
 static int64_t own_groups(const product *p)
 {
     const int32_t group = p->quant->group_cols;
-    return group > 0 && group < mox_hopper_chunk_cols(p) && !mox_hopper_is_by_row(p) ? mox_hopper_chunk_cols(p) / group
-                                                                                     : 1;
+    return group > 0 && group < mox_hopper_chunk_cols(p) && !p->is_by_row ? mox_hopper_chunk_cols(p) / group : 1;
 }
 
 int64_t mox_hopper_groups(const product *p)
 {
-    return mox_hopper_is_over_4_bits(p) && !mox_hopper_product_has_blocks(p) ? 2 : own_groups(p);
+    return p->bits > 4 && !p->has_blocks ? 2 : own_groups(p);
 }
 
 /* How 16-bit float scales of integers become multipliers. A decoded code is 2^-unit times its number. Multipliers have
@@ -65,8 +60,8 @@ static const float16_form *form_of(const product *p)
     static const float16_form bf16 = { 7, 127, 255, 129, 127, -126, false };
     static const float16_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
     static const float16_form f16 = { 10, 15, 31, 17, 15, -14, true };
-    const bool bytes = mox_dtype_bits(q->element) == 8;
-    if (mox_hopper_product_has_words(p))
+    const bool bytes = p->bits == 8;
+    if (p->has_words)
         return q->scale == MOXIE_F16 ? &f16_of_words : &bf16_of_words;
     return q->scale == MOXIE_BF16 ? bytes ? &bf16_of_bytes : &bf16 : q->scale == MOXIE_F16 && !bytes ? &f16 : NULL;
 }
@@ -97,39 +92,69 @@ static float wide_value(moxie_dtype dtype, uint32_t code)
     return mox_format_of(dtype)->decode((uint16_t)code);
 }
 
+enum { CODES_AT_ONCE = 512 };
+
+/* Codes of groups `first` .. first + count - 1, count up to CODES_AT_ONCE, dense. */
+static void read_codes(const scale_row *row, int64_t first, int64_t count, uint16_t *codes)
+{
+    const int64_t step = row->grid->col_stride;
+    const int word = row->at != NULL ? row->grid->packing.word_bytes : 0;
+    const uint8_t *at = word != 0 ? row->at + first * step : NULL;
+    if (word == 1 && step == 1)
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = at[i];
+    else if (word == 2 && step == 2)
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = (uint16_t)(at[2 * i] | at[2 * i + 1] << 8);
+    else
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = (uint16_t)code_at(row, first + i);
+}
+
+/* The smallest and the largest code of a row without its bits outside `mask`. `any`: there is one that is not 0;
+ * `min_any` is the smallest of those. */
+typedef struct range {
+    uint32_t min, min_any, max;
+    bool any;
+} range;
+
+static range range_of(const scale_row *row, uint16_t mask)
+{
+    uint16_t codes[CODES_AT_ONCE], min = UINT16_MAX, max = 0, below = UINT16_MAX; /* below: the smallest, less 1 */
+    for (int64_t first = 0; first < row->grid->cols; first += CODES_AT_ONCE) {
+        const int64_t count = mox_min_i64(CODES_AT_ONCE, row->grid->cols - first);
+        read_codes(row, first, count, codes);
+        for (int64_t i = 0; i < count; i++) {
+            const uint16_t code = codes[i] & mask, less = (uint16_t)(code - 1); /* of 0 the largest number */
+            min = code < min ? code : min;
+            max = code > max ? code : max;
+            below = less < below ? less : below;
+        }
+    }
+    return (range) { min, below + 1u, max, max != 0 };
+}
+
 /* Range of the exponents of a row's scales. `finite`: all scales are finite. `any`: some scale is not 0. */
 typedef struct extent {
     int min, max;
     bool any, finite;
 } extent;
 
-static void widen(extent *e, int exponent)
-{
-    e->min = exponent < e->min ? exponent : e->min;
-    e->max = exponent > e->max ? exponent : e->max;
-    e->any = true;
-}
-
 static extent extent_of_bytes(const scale_row *row)
 {
-    extent e = { INT32_MAX, INT32_MIN, false, true };
-    for (int64_t g = 0; g < row->grid->cols; g++) {
-        const uint32_t code = code_at(row, g);
-        e.finite &= code != 255;
-        widen(&e, (int)code);
-    }
-    return e;
+    const range r = range_of(row, UINT16_MAX);
+    return (extent) { (int)r.min, (int)r.max, row->grid->cols > 0, r.max != 255 };
 }
 
+/* Exponents grow with magnitudes, so the extremes have the extreme ones. */
 static extent extent_of_floats(const scale_row *row, const float16_form *form)
 {
-    extent e = { INT32_MAX, INT32_MIN, false, true };
-    for (int64_t g = 0; g < row->grid->cols; g++) {
-        const uint32_t code = code_at(row, g) & 0x7fff;
-        const int field = (int)(code >> form->mantissa);
-        e.finite &= field != form->special;
-        if (code != 0)
-            widen(&e, field != 0 ? field - form->bias : ilogbf(wide_value(row->grid->dtype, code)));
+    const range r = range_of(row, 0x7fff);
+    const uint32_t ends[] = { r.min_any, r.max };
+    extent e = { 0, 0, r.any, (int)(r.max >> form->mantissa) != form->special };
+    for (int i = 0; i < 2 && r.any; i++) {
+        const int field = (int)(ends[i] >> form->mantissa);
+        *(i == 0 ? &e.min : &e.max) = field != 0 ? field - form->bias : ilogbf(wide_value(row->grid->dtype, ends[i]));
     }
     return e;
 }
@@ -137,10 +162,7 @@ static extent extent_of_floats(const scale_row *row, const float16_form *form)
 /* True when all scales (e4m3) are numbers and none is negative. */
 static bool are_positive(const scale_row *row)
 {
-    bool all = true;
-    for (int64_t g = 0; g < row->grid->cols; g++)
-        all &= code_at(row, g) < 0x7f;
-    return all;
+    return range_of(row, UINT16_MAX).max < 0x7f;
 }
 
 /* True when all weights are zero in the groups whose scale lies more than the window below the largest. */
@@ -170,7 +192,7 @@ static int row_window(const product *p, const moxie_matrix *from, const scale_ro
 }
 
 /* The row's p. *exact: every multiplier is exact with it, and for float elements every product, too. */
-static int row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
+int mox_hopper_row_power(const product *p, const moxie_matrix *from, int64_t row, bool *exact)
 {
     const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
     const float16_form *form = form_of(p);
@@ -180,7 +202,7 @@ static int row_power(const product *p, const moxie_matrix *from, int64_t row, bo
         *exact = are_positive(&scales);
         return 0;
     }
-    const mox_hopper_element *codes = mox_hopper_element_of(p);
+    const mox_hopper_element *codes = p->element;
     const extent e = form != NULL ? extent_of_floats(&scales, form) : extent_of_bytes(&scales);
     const int power = !e.any ? 0 : form != NULL ? e.max + form->unit - form->max : e.max + codes->unit - MAX_BF16_FIELD;
     const int used = power > 0 || (form != NULL && form->any_power) ? power : 0;
@@ -210,13 +232,27 @@ typedef struct scaling {
 static scaling scaling_of(const product *p, int power)
 {
     const float16_form *form = form_of(p);
-    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : mox_hopper_element_of(p)->unit;
+    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : p->element->unit;
     return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
 
-static uint32_t multiplier(const scaling *s, uint32_t code)
+/* Codes of scales become multipliers. Nearly all rows have no subnormal scale, and are added to side by side. */
+static void multiply(const scaling *s, uint16_t *codes, int64_t count)
 {
-    return s->form != NULL ? shifted(s->dtype, s->form, code, s->shift) : (code + (uint32_t)s->shift) & 255;
+    const float16_form *form = s->form;
+    if (form == NULL) {
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = (uint16_t)(codes[i] + s->shift) & 255;
+        return;
+    }
+    const uint16_t add = (uint16_t)((uint32_t)s->shift << form->mantissa), normal = (uint16_t)(1u << form->mantissa);
+    uint16_t subnormals = 0;
+    for (int64_t i = 0; i < count; i++)
+        subnormals |= (uint16_t)((codes[i] & 0x7fff) - 1) < (uint16_t)(normal - 1) ? 1 : 0;
+    for (int64_t i = 0; i < count && !subnormals; i++)
+        codes[i] = (uint16_t)(codes[i] + ((codes[i] & 0x7fff) != 0 ? add : 0));
+    for (int64_t i = 0; i < count && subnormals; i++)
+        codes[i] = (uint16_t)shifted(s->dtype, form, codes[i], s->shift);
 }
 
 static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
@@ -229,7 +265,7 @@ static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
  * exponent of what it falls short of 2^unit. */
 static uint32_t row_multiplier(const product *p, int *missing)
 {
-    const int field = mox_hopper_element_of(p)->unit + E8M0_BIAS;
+    const int field = p->element->unit + E8M0_BIAS;
     *missing = field > MAX_BF16_FIELD ? field - MAX_BF16_FIELD : 0;
     return (uint32_t)(field - *missing);
 }
@@ -237,31 +273,33 @@ static uint32_t row_multiplier(const product *p, int *missing)
 /* Bytes of a multiplier, with the zero point behind it for f16. */
 size_t mox_hopper_scale_bytes(const product *p)
 {
-    if (mox_hopper_is_by_row(p))
+    if (p->is_by_row)
         return 1;
-    const bool words =
-        p->quant->scale == MOXIE_F16 || mox_hopper_product_has_blocks(p) || mox_hopper_product_has_words(p);
+    const bool words = p->quant->scale == MOXIE_F16 || p->has_blocks || p->has_words;
     return words ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
 }
 
 /* Zero points are counted from -8 or -128, like codes. */
-static uint8_t zero_bias(const product *p)
+uint8_t mox_hopper_zero_bias(const product *p)
 {
-    return mox_hopper_is_over_4_bits(p) ? MOX_PANEL_ZERO_BIAS_8 : MOX_PANEL_ZERO_BIAS;
+    return (p->bits > 4) ? MOX_PANEL_ZERO_BIAS_8 : MOX_PANEL_ZERO_BIAS;
 }
 
-/* The zero point as a word has it, and the inverse. */
+/* The zero point as a word has it, and the inverse. Nearly all zero points are 4-bit codes, perhaps stored less 1. */
 static uint32_t stored_zero(const product *p, const moxie_matrix *from, int64_t r, int64_t g)
 {
-    uint8_t zero = zero_bias(p);
-    if (p->quant->has_zero)
+    uint8_t zero = mox_hopper_zero_bias(p);
+    if (p->quant->has_zero && !(p->bits > 4) && mox_panel_has_safe_zeros(from))
+        zero = (uint8_t)((mox_grid_short_code(&from->zero, r, g, 4) ^ (from->zero.dtype == MOXIE_I4 ? 8 : 0)) +
+                         (from->zero_add != 0));
+    else if (p->quant->has_zero)
         (void)mox_panel_zero_byte(from, r, g, &zero);
-    return mox_hopper_is_over_4_bits(p) ? zero : ZERO_SIGN | (uint32_t)zero << ZERO_BIT;
+    return (p->bits > 4) ? zero : ZERO_SIGN | (uint32_t)zero << ZERO_BIT;
 }
 
 static float zero_of(const product *p, uint32_t stored)
 {
-    return (float)(mox_hopper_is_over_4_bits(p) ? stored : stored >> ZERO_BIT & 31) - (float)zero_bias(p);
+    return (float)((p->bits > 4) ? stored : stored >> ZERO_BIT & 31) - (float)mox_hopper_zero_bias(p);
 }
 
 /* The f32 scales of row r of the grid, a block each. */
@@ -282,30 +320,79 @@ static void get_blocks(const uint8_t *from, uint64_t apart, int64_t r, const mox
     }
 }
 
+/* Where multipliers of a row go: `width` bytes in a block, which are `own` groups, each `copies` times. CODES_AT_ONCE
+ * is a multiple of `own`. */
+typedef struct places {
+    uint8_t *to;
+    uint64_t apart; /* from block to block */
+    int64_t own, copies;
+    size_t bytes, width;
+} places;
+
+static inline void scatter_of(uint8_t *to, uint64_t apart, const uint8_t *from, int64_t bytes, int64_t width)
+{
+    for (; bytes >= width; bytes -= width, from += width, to += apart)
+        memcpy(to, from, (size_t)width);
+    memcpy(to, from, (size_t)bytes); /* of a last block that is not full */
+}
+
+/* Dense bytes to one block after the other. The width is a constant in each call, so copies are loads and stores. */
+static void scatter(const places *p, int64_t first, const void *dense, int64_t bytes)
+{
+    uint8_t *to = p->to + (uint64_t)(first / p->own) * p->apart;
+    switch (p->width) {
+    case 1: scatter_of(to, p->apart, dense, bytes, 1); break;
+    case 2: scatter_of(to, p->apart, dense, bytes, 2); break;
+    case 4: scatter_of(to, p->apart, dense, bytes, 4); break;
+    case 8: scatter_of(to, p->apart, dense, bytes, 8); break;
+    default: scatter_of(to, p->apart, dense, bytes, (int64_t)p->width); break;
+    }
+}
+
+/* Multipliers `codes` of groups `first` .. first + count - 1, behind each of a word its zero point. */
+static void put_multipliers(const product *p, const moxie_matrix *from, int64_t r, const places *place,
+                            const uint16_t *codes, int64_t first, int64_t count)
+{
+    uint8_t dense[CODES_AT_ONCE * 2 * sizeof(uint32_t)];
+    const int64_t copies = place->copies, bytes = (int64_t)place->bytes;
+    if (bytes == 2 && copies == 1) { /* low bytes first, as everywhere */
+        scatter(place, first, codes, count * 2);
+        return;
+    }
+    for (int64_t i = 0; i < count && bytes == 1 && copies == 1; i++)
+        dense[i] = (uint8_t)codes[i];
+    for (int64_t i = 0; i < count && (bytes != 1 || copies != 1); i++) {
+        const uint32_t word = codes[i] | (bytes == 4 ? stored_zero(p, from, r, first + i) << 16 : 0);
+        for (int64_t c = 0; c < copies; c++)
+            memcpy(dense + (i * copies + c) * bytes, &word, (size_t)bytes);
+    }
+    scatter(place, first, dense, count * copies * bytes);
+}
+
 void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t row, uint8_t *to, uint64_t apart)
 {
     bool exact;
     int missing;
     const int64_t r = row / mox_group_rows(p->quant, p->rows), own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
-    if (mox_hopper_is_by_row(p)) {
+    if (p->is_by_row) {
         memset(to, (int)row_multiplier(p, &missing), (size_t)copies);
         return;
     }
-    if (mox_hopper_product_has_blocks(p)) {
+    if (p->has_blocks) {
         put_blocks(&from->scale, r, to, apart);
         return;
     }
-    const scaling by = scaling_of(p, row_power(p, from, row, &exact));
+    const scaling by = scaling_of(p, mox_hopper_row_power(p, from, row, &exact));
     const scale_row scales = row_of(&from->scale, r);
-    for (int64_t first = 0; first < from->scale.cols; first += own, to += apart)
-        for (int64_t i = 0; i < own * copies && first + i / copies < from->scale.cols; i++) {
-            const int64_t g = first + i / copies;
-            uint32_t stored = multiplier(&by, code_at(&scales, g)); /* low bytes first */
-            if (bytes == 4)
-                stored |= stored_zero(p, from, r, g) << 16;
-            memcpy(to + (size_t)i * bytes, &stored, bytes);
-        }
+    const places place = { to, apart, own, copies, bytes, (size_t)(own * copies) * bytes };
+    for (int64_t first = 0; first < from->scale.cols; first += CODES_AT_ONCE) {
+        const int64_t count = mox_min_i64(CODES_AT_ONCE, from->scale.cols - first);
+        uint16_t codes[CODES_AT_ONCE];
+        read_codes(&scales, first, count, codes);
+        multiply(&by, codes, count);
+        put_multipliers(p, from, r, &place, codes, first, count);
+    }
 }
 
 void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart, float factor, int64_t r,
@@ -314,12 +401,12 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
     const int64_t own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
     int missing;
-    if (mox_hopper_is_by_row(p)) {
+    if (p->is_by_row) {
         (void)row_multiplier(p, &missing);
         mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -missing));
         return;
     }
-    if (mox_hopper_product_has_blocks(p)) {
+    if (p->has_blocks) {
         get_blocks(from, apart, r, &to->scale);
         return;
     }
@@ -357,179 +444,18 @@ float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_
 {
     bool exact;
     int missing;
-    if (mox_hopper_is_by_row(p)) {
+    if (p->is_by_row) {
         (void)row_multiplier(p, &missing);
         return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), missing);
     }
-    if (mox_hopper_product_has_blocks(p))
+    if (p->has_blocks)
         return 1.0f;
     if (p->quant->scale == MOXIE_F8_E4M3)
         return ldexpf(global_of(p, from, row), global_shift(p->quant));
-    return ldexpf(1.0f, row_power(p, from, row, &exact) - (p->to_fp8 ? FP8_BIAS : 0));
+    return ldexpf(1.0f, mox_hopper_row_power(p, from, row, &exact) - (p->to_fp8 ? FP8_BIAS : 0));
 }
 
-/* ---- what the layout holds ------------------------------------------------------------------------------------ */
-
-static bool is_nvfp4(const moxie_quant *q)
+bool mox_hopper_has_float_scales(const product *p)
 {
-    return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E4M3;
-}
-
-static bool is_supported(const product *p)
-{
-    const moxie_quant *q = p->quant;
-    const mox_hopper_element *codes = mox_hopper_element_of(p);
-    if (p->to_fp8)
-        return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->global == MOXIE_GLOBAL_NONE &&
-               !q->has_zero;
-    if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
-        return false;
-    if (q->has_zero && !mox_hopper_product_has_words(p) && (q->scale != MOXIE_F16 || mox_hopper_is_over_4_bits(p)))
-        return false;
-    return mox_hopper_is_by_row(p) || mox_hopper_product_has_blocks(p) || is_nvfp4(q) ||
-           (codes->integer ? form_of(p) != NULL : q->scale == MOXIE_F8_E8M0);
-}
-
-/* Which group sizes the layout supports, in words. NULL: the size is one of them. */
-static const char *other_groups(const product *p)
-{
-    const moxie_quant *q = p->quant;
-    const int64_t group = mox_group_cols(q, p->cols);
-    if (mox_hopper_is_by_row(p) || mox_hopper_product_has_blocks(p))
-        return NULL;
-    if (!mox_hopper_element_of(p)->integer)
-        return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL
-               : is_nvfp4(q)                            ? "16"
-               : mox_dtype_bits(q->element) == 8        ? "32, 64, 128, 256, ... or all"
-                                                        : "32";
-    const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= mox_hopper_chunk_cols(p));
-    const bool even = q->group_cols == 32 || (group >= mox_hopper_chunk_cols(p) && (group & (group - 1)) == 0);
-    return whole || even ? NULL : "32, 64, 128, ... or all";
-}
-
-const char *mox_hopper_codes_reject(const product *p, const char *name, char *buffer, size_t size)
-{
-    const moxie_quant *q = p->quant;
-    if (!is_supported(p)) {
-        char text[128];
-        if (p->to_fp8)
-            snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
-                     mox_quant_describe(q, text, sizeof text));
-        else
-            snprintf(
-                buffer, size,
-                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
-                "integers with f16 or bf16, f8 with scales of blocks, and f8 and 8-bit integers with one scale per row "
-                "and no zero points",
-                name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
-        return buffer;
-    }
-    const char *others = other_groups(p);
-    if (others != NULL) {
-        snprintf(buffer, size, "%s has scales of %lld columns, the chunks hold those of %s columns", name,
-                 (long long)mox_group_cols(q, p->cols), others);
-        return buffer;
-    }
-    return NULL;
-}
-
-/* True when the factor made from x, and x made from the factor, are exact. */
-static bool is_moderate(float x)
-{
-    return isnormal(x) && abs(ilogbf(x)) <= MAX_FACTOR_EXPONENT;
-}
-
-static bool has_safe_zeros(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
-{
-    for (int64_t r = 0; p->quant->has_zero && !mox_panel_has_safe_zeros(from) && r < from->zero.rows; r++)
-        for (int64_t g = 0; g < from->zero.cols; g++) {
-            uint8_t zero;
-            if (!mox_panel_zero_byte(from, r, g, &zero)) {
-                snprintf(reason, size, "the zero point at (%lld, %lld) of %s is not a whole number from -%d on",
-                         (long long)r, (long long)g, name, zero_bias(p));
-                return false;
-            }
-        }
-    return true;
-}
-
-/* The first row with an f8 code that is NaN or infinite, or -1. Decoding would make a finite bf16 of it. */
-static int64_t find_special(const product *p, const moxie_grid *codes)
-{
-    const uint8_t first = p->quant->element == MOXIE_F8_E4M3 ? 0x7f : 0x7c;
-    mox_tile store;
-    if (p->quant->element != MOXIE_F8_E4M3 && p->quant->element != MOXIE_F8_E5M2)
-        return -1;
-    for (int64_t row = 0; row < codes->rows; row += MOX_TILE_ROWS)
-        for (int64_t col = 0; col < codes->cols; col += MOX_TILE_COLS) {
-            int64_t stride;
-            const uint8_t *rows = mox_tile_read(codes, row, col, MOX_TILE_COLS, &store, &stride);
-            for (int64_t r = row; r < row + MOX_TILE_ROWS && r < codes->rows; r++, rows += stride) {
-                int any = 0;
-                for (int i = 0; i < MOX_TILE_COLS; i++)
-                    any |= (rows[i] & 0x7f) >= first;
-                if (any)
-                    return r;
-            }
-        }
-    return -1;
-}
-
-/* Kernels multiply by the product of a block's scale and a token's, which must be a number. */
-static bool accepts_blocks(const moxie_grid *scales, const char *name, char *reason, size_t size)
-{
-    for (int64_t r = 0; r < scales->rows; r++)
-        for (int64_t g = 0; g < scales->cols; g++) {
-            const float x = mox_pack_get_float(scales, r, g);
-            if (is_moderate(x) || x == 0)
-                continue;
-            snprintf(reason, size, "scale (%lld, %lld) of %s is %g, scales of blocks can be from 2^-%d to 2^%d",
-                     (long long)r, (long long)g, name, (double)x, MAX_FACTOR_EXPONENT, MAX_FACTOR_EXPONENT);
-            return false;
-        }
-    return true;
-}
-
-static bool accepts_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
-{
-    const bool by_row = mox_hopper_is_by_row(p);
-    const moxie_grid *grid = by_row ? &from->scale : &from->global;
-    const bool any = by_row || p->quant->global != MOXIE_GLOBAL_NONE;
-    for (int64_t r = 0; any && r < grid->rows; r++) {
-        const float x = mox_pack_get_float(grid, r, 0);
-        if (is_moderate(x) || (by_row && x == 0))
-            continue;
-        snprintf(reason, size, "%s scale %lld of %s is %g, row factors can be from 2^-%d to 2^%d",
-                 by_row ? "row" : "global", (long long)r, name, (double)x, MAX_FACTOR_EXPONENT, MAX_FACTOR_EXPONENT);
-        return false;
-    }
-    return true;
-}
-
-bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
-{
-    if (!accepts_factors(p, from, name, reason, size) || !has_safe_zeros(p, from, name, reason, size))
-        return false;
-    const int64_t special = find_special(p, &from->codes);
-    if (special >= 0) {
-        snprintf(reason, size, "row %lld of %s has a weight that is infinite or NaN", (long long)special, name);
-        return false;
-    }
-    if (mox_hopper_product_has_blocks(p))
-        return accepts_blocks(&from->scale, name, reason, size);
-    for (int64_t row = 0; row < p->rows && !mox_hopper_is_by_row(p); row += mox_group_rows(p->quant, p->rows)) {
-        bool exact;
-        (void)row_power(p, from, row, &exact);
-        if (!exact) {
-            if (p->to_fp8)
-                snprintf(reason, size, "row %lld of %s has scales that are NaN, or not within %d powers of two",
-                         (long long)row, name, WINDOW);
-            else
-                snprintf(reason, size,
-                         "row %lld of %s has scales that are negative, not finite, or too far apart for one row factor",
-                         (long long)row, name);
-            return false;
-        }
-    }
-    return true;
+    return form_of(p) != NULL;
 }

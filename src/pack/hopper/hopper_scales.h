@@ -16,6 +16,15 @@
 int64_t mox_hopper_groups(const mox_hopper_product *p);
 size_t mox_hopper_scale_bytes(const mox_hopper_product *p);
 
+#define MOX_HOPPER_MAX_FACTOR 100 /* limit of the exponents of factors */
+
+/* Zero points are counted from -8 or -128, like codes. */
+uint8_t mox_hopper_zero_bias(const mox_hopper_product *p);
+/* The row's p (hopper.h). *exact: every multiplier is exact with it, and for float elements every product, too. */
+int mox_hopper_row_power(const mox_hopper_product *p, const moxie_matrix *from, int64_t row, bool *exact);
+/* Whether the scales are 16-bit floats that multipliers can be made from. */
+bool mox_hopper_has_float_scales(const mox_hopper_product *p);
+
 /* reject, accepts and row_factor of mox_hopper_order. */
 const char *mox_hopper_codes_reject(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
 bool mox_hopper_codes_accept(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason,

@@ -23,7 +23,9 @@ static mox_hopper_product product_of(const mox_hopper_order *order, const mox_re
                                        shape->gated, shape->bias13,           fp8 };
     const mox_hopper_product second = { &shape->w2, mox_shape_rows2(shape), shape->intermediate,
                                         false,      shape->bias2,           fp8 };
-    return which == W13 ? first : second;
+    mox_hopper_product product = which == W13 ? first : second;
+    mox_hopper_classify(&product);
+    return product;
 }
 
 /* ---- form ----------------------------------------------------------------------------------------------------- */
@@ -107,40 +109,6 @@ bool mox_hopper_accepts(const mox_hopper_order *order, const mox_record_shape *s
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------- */
 
-int mox_hopper_half(const mox_hopper_matrix *m, int64_t n, int64_t *row)
-{
-    const int64_t half = MOX_HOPPER_HALF_ROWS;
-    *row = m->gated ? n / (2 * half) * half + n % half : n;
-    return m->gated && n / half % 2 == 1;
-}
-
-int64_t mox_hopper_product_row(const mox_hopper_matrix *m, int half, int64_t row)
-{
-    const int64_t of = MOX_HOPPER_HALF_ROWS;
-    return m->gated ? row / of * 2 * of + half * of + row % of : row;
-}
-
-int64_t mox_hopper_tile_rows(const mox_hopper_matrix *m, int64_t tile)
-{
-    return tile == m->tiles - 1 ? m->last_rows : MOX_HOPPER_TILE_ROWS;
-}
-
-uint64_t mox_hopper_tile_at(const mox_hopper_matrix *m, int64_t tile)
-{
-    return m->tiles_at + (uint64_t)tile * m->tile_bytes;
-}
-
-uint64_t mox_hopper_chunk_at(const mox_hopper_matrix *m, int64_t tile, int64_t chunk)
-{
-    return (uint64_t)(chunk * mox_hopper_tile_rows(m, tile)) * (uint64_t)m->chunk_row_bytes;
-}
-
-uint64_t mox_hopper_block_at(const mox_hopper_matrix *m, int64_t tile, int64_t block)
-{
-    return mox_hopper_chunk_at(m, tile, m->chunks) +
-           (uint64_t)(block * (m->scale_bytes * mox_hopper_tile_rows(m, tile) / MOX_HOPPER_TILE_ROWS));
-}
-
 uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows)
 {
     uint64_t bytes = 0;
@@ -192,18 +160,25 @@ uint64_t mox_hopper_part_at(const mox_hopper_order *order, const mox_record_shap
     return index == parts_of(m) ? m->end : mox_hopper_tile_at(m, index * tiles_per_part(m));
 }
 
-static void zero_between(uint8_t *record, uint64_t from, uint64_t to)
+/* Where the bytes of a record go: its own memory, or the rest, which has no codes. */
+typedef struct target {
+    uint8_t *to;
+    const mox_hopper_record *form; /* NULL: a whole record */
+} target;
+
+static uint8_t *place_in(const target *t, uint64_t at)
 {
-    memset(record + from, 0, to - from);
+    return t->to + (t->form != NULL ? mox_hopper_rest_at(t->form, at) : at);
 }
 
 /* Zeros behind the last tile of a product, then row factors and biases. */
 static void pack_tail(const mox_hopper_order *order, const mox_hopper_matrix *m, const mox_hopper_product *p,
-                      const moxie_matrix *const *from, uint8_t *record)
+                      const moxie_matrix *const *from, const target *t)
 {
     const uint64_t last = m->tiles > 0 ? mox_hopper_tile_bytes(m, m->last_rows) : 0;
-    float *factors = (float *)(void *)(record + m->row_scale_at), *bias = (float *)(void *)(record + m->bias_at);
-    zero_between(record, mox_hopper_tile_at(m, mox_max_i64(m->tiles - 1, 0)) + last, m->end);
+    const uint64_t begin = mox_hopper_tile_at(m, mox_max_i64(m->tiles - 1, 0)) + last;
+    float *factors = (float *)(void *)place_in(t, m->row_scale_at), *bias = (float *)(void *)place_in(t, m->bias_at);
+    memset(place_in(t, begin), 0, m->end - begin);
     for (int64_t n = 0; n < m->tiles * MOX_HOPPER_TILE_ROWS; n++) {
         int64_t row;
         const int half = mox_hopper_half(m, n, &row);
@@ -214,25 +189,48 @@ static void pack_tail(const mox_hopper_order *order, const mox_hopper_matrix *m,
     }
 }
 
-void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
-                          int64_t part, uint8_t *record)
+/* One part of a record, without its codes where the target is the rest. */
+static void pack_part(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                      const mox_hopper_record *form, int64_t part, const target *t)
 {
     const moxie_matrix *const from13[] = { shape->gated ? &expert->gate : &expert->up, &expert->up };
     const moxie_matrix *const from2[] = { &expert->down };
-    mox_hopper_record form;
     int64_t index;
-    (void)mox_hopper_measure(order, shape, &form);
-    const int which = find_part(&form, part, &index);
-    const mox_hopper_matrix *m = matrix_of(&form, which);
+    const int which = find_part(form, part, &index);
+    const mox_hopper_matrix *m = matrix_of(form, which);
     const moxie_matrix *const *from = which == W13 ? from13 : from2;
     const mox_hopper_product p = product_of(order, shape, which);
     const int64_t first = index * tiles_per_part(m), end = mox_min_i64(first + tiles_per_part(m), m->tiles);
     if (part == 0)
-        zero_between(record, sizeof(mox_record_header), m->tiles_at);
-    for (int64_t tile = first; tile < end; tile++)
-        order->pack_tile(m, &p, from, tile, record + mox_hopper_tile_at(m, tile));
+        memset(place_in(t, sizeof(mox_record_header)), 0, m->tiles_at - sizeof(mox_record_header));
+    for (int64_t tile = first; tile < end; tile++) {
+        const uint64_t at = mox_hopper_tile_at(m, tile);
+        if (t->form == NULL)
+            order->pack_codes(m, &p, from, tile, t->to + at);
+        order->pack_scales(m, &p, from, tile, place_in(t, at + mox_hopper_tile_codes(m, tile)));
+    }
     if (end == m->tiles)
-        pack_tail(order, m, &p, from, record);
+        pack_tail(order, m, &p, from, t);
+}
+
+void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                          int64_t part, uint8_t *record)
+{
+    mox_hopper_record form;
+    (void)mox_hopper_measure(order, shape, &form);
+    const target whole = { record, NULL };
+    pack_part(order, shape, expert, &form, part, &whole);
+}
+
+void mox_hopper_pack_rest(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                          int64_t part, uint8_t *rest)
+{
+    mox_hopper_record form;
+    (void)mox_hopper_measure(order, shape, &form);
+    const target without_codes = { rest, &form };
+    if (part == 0)
+        memset(rest, 0, sizeof(mox_record_header));
+    pack_part(order, shape, expert, &form, part, &without_codes);
 }
 
 /* ---- back ----------------------------------------------------------------------------------------------------- */

@@ -9,17 +9,7 @@
 #ifndef MOX_PACK_HOPPER_TILES_H
 #define MOX_PACK_HOPPER_TILES_H
 
-#include "pack/hopper/hopper.h"
-
-#define MOX_HOPPER_HALF_ROWS 8 /* product rows of gate, then as many of up */
-
-/* One of a record's two products. */
-typedef struct mox_hopper_product {
-    const moxie_quant *quant;
-    int64_t rows, cols; /* of one matrix */
-    bool gated, bias;
-    bool to_fp8; /* layout hopper_fp8: codes are decoded to 8 bits, not to 16 */
-} mox_hopper_product;
+#include "pack/hopper/hopper_codes.h"
 
 /* The order of elements in a tile. `from[0]` is gate or the only matrix, `from[1]` is up. */
 typedef struct mox_hopper_order {
@@ -30,9 +20,11 @@ typedef struct mox_hopper_order {
     /* As in mox_layout: `reject` for one product, `accepts` for one matrix. */
     const char *(*reject)(const mox_hopper_product *p, const char *name, char *buffer, size_t size);
     bool (*accepts)(const mox_hopper_product *p, const moxie_matrix *from, const char *name, char *reason, size_t size);
-    /* Writes every byte of a tile. */
-    void (*pack_tile)(const mox_hopper_matrix *m, const mox_hopper_product *p, const moxie_matrix *const *from,
-                      int64_t tile, uint8_t *to);
+    /* Writes every byte of a tile: those of codes, at its beginning; and the blocks of scales with what is behind. */
+    void (*pack_codes)(const mox_hopper_matrix *m, const mox_hopper_product *p, const moxie_matrix *const *from,
+                       int64_t tile, uint8_t *to);
+    void (*pack_scales)(const mox_hopper_matrix *m, const mox_hopper_product *p, const moxie_matrix *const *from,
+                        int64_t tile, uint8_t *to);
     float (*row_factor)(const mox_hopper_product *p, const moxie_matrix *from, int64_t row);
     /* Reads codes and scales of one matrix back. */
     void (*unpack)(const mox_hopper_matrix *m, const mox_hopper_product *p, const uint8_t *record, int half,
@@ -48,18 +40,12 @@ int64_t mox_hopper_parts(const mox_hopper_order *order, const mox_record_shape *
 uint64_t mox_hopper_part_at(const mox_hopper_order *order, const mox_record_shape *shape, int64_t part);
 void mox_hopper_pack_part(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
                           int64_t part, uint8_t *record);
+/* What a part has besides codes, at its place in the rest (hopper_matrix.h). */
+void mox_hopper_pack_rest(const mox_hopper_order *order, const mox_record_shape *shape, const moxie_expert *expert,
+                          int64_t part, uint8_t *rest);
 void mox_hopper_unpack(const mox_hopper_order *order, const mox_record_shape *shape, const uint8_t *record,
                        moxie_expert *out);
 
-/* Product row `n` comes from row *row of matrix 0 or 1, which is returned; and the inverse. */
-int mox_hopper_half(const mox_hopper_matrix *m, int64_t n, int64_t *row);
-int64_t mox_hopper_product_row(const mox_hopper_matrix *m, int half, int64_t row);
-
-int64_t mox_hopper_tile_rows(const mox_hopper_matrix *m, int64_t tile);
-uint64_t mox_hopper_tile_at(const mox_hopper_matrix *m, int64_t tile); /* in the record */
-/* Offsets in a tile: of a chunk, and of a block of scales. The block past the last is where the scales end. */
-uint64_t mox_hopper_chunk_at(const mox_hopper_matrix *m, int64_t tile, int64_t chunk);
-uint64_t mox_hopper_block_at(const mox_hopper_matrix *m, int64_t tile, int64_t block);
 uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
 
 /* Defines the functions of mox_layout for `order`; MOX_HOPPER_FUNCTIONS puts them into the struct. */
@@ -95,6 +81,16 @@ uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
         mox_hopper_pack_part(&(order), shape, expert, part, (uint8_t *)record);                                        \
         return MOXIE_OK;                                                                                               \
     }                                                                                                                  \
+    static uint64_t rest_bytes(const mox_record_shape *shape)                                                          \
+    {                                                                                                                  \
+        mox_hopper_record form;                                                                                        \
+        (void)mox_hopper_measure(&(order), shape, &form);                                                              \
+        return mox_hopper_rest_at(&form, form.w2.end);                                                                 \
+    }                                                                                                                  \
+    static void pack_rest(const mox_record_shape *shape, const moxie_expert *expert, int64_t part, void *rest)         \
+    {                                                                                                                  \
+        mox_hopper_pack_rest(&(order), shape, expert, part, (uint8_t *)rest);                                          \
+    }                                                                                                                  \
     static moxie_status unpack(const mox_record_shape *shape, const void *record, moxie_expert *out,                   \
                                moxie_error *error)                                                                     \
     {                                                                                                                  \
@@ -105,7 +101,7 @@ uint64_t mox_hopper_tile_bytes(const mox_hopper_matrix *m, int64_t rows);
 
 #define MOX_HOPPER_FUNCTIONS                                                                                           \
     .reject = reject, .accepts = accepts, .record_bytes = record_bytes, .parts = parts, .part_at = part_at,            \
-    .pack_part = pack_part, .unpack = unpack
+    .pack_part = pack_part, .rest_bytes = rest_bytes, .pack_rest = pack_rest, .unpack = unpack
 
 extern const mox_hopper_order mox_hopper_swizzled, mox_hopper_fragments, mox_hopper_fragments_fp8;
 

@@ -11,82 +11,17 @@
 
 #include "pack/transpose.h"
 #include "pack/hopper/hopper.h"
+#include "pack/hopper/hopper_moves.h"
 
 enum { HALF = 8, PLANE_BYTES = 32, WORDS = 4 }; /* PLANE_BYTES: of a row in a plane; WORDS: of a lane in a plane */
-enum { TO_FP8 = -1 };                           /* beside the dtypes: e2m1 codes of layout hopper_fp8 */
 enum {
     PREFETCH_BYTES = 256
 }; /* bytes of a row to prefetch ahead: 16 or 32 rows are too many streams for the hardware prefetcher */
 
-/* A word of eight 4-bit codes starts as nibbles: nibble i of each half is the code of register i. Integers stay so. A
- * word of four 8-bit codes starts as bytes: the low byte of each half is the code of the first register, the high byte
- * that of the second. The bits of floats then move to the places of hopper.h. MOVE(n, mask): rotate left by n, keep the
- * bits of mask. */
-#define E2M1_MOVES(MOVE)                                                                                               \
-    MOVE(12, 0x86008600)                                                                                               \
-    MOVE(6, 0x01c001c0)                                                                                                \
-    MOVE(4, 0x08000800)                                                                                                \
-    MOVE(30, 0x001c001c)                                                                                               \
-    MOVE(26, 0x00200020)                                                                                               \
-    MOVE(20, 0x70017001)                                                                                               \
-    MOVE(18, 0x00020002)
-#define E4M3_MOVES(MOVE)                                                                                               \
-    MOVE(8, 0x80008000)                                                                                                \
-    MOVE(4, 0x07f007f0)                                                                                                \
-    MOVE(28, 0x08000800)                                                                                               \
-    MOVE(0, 0x70007000)                                                                                                \
-    MOVE(24, 0x000f000f)
-#define E5M2_MOVES(MOVE)                                                                                               \
-    MOVE(8, 0x80008000)                                                                                                \
-    MOVE(5, 0x0fe00fe0)                                                                                                \
-    MOVE(29, 0x10001000)                                                                                               \
-    MOVE(26, 0x00100010)                                                                                               \
-    MOVE(21, 0x600f600f)
-
-/* Layout hopper_fp8: magnitudes stay. Signs go to the top bits of bytes, those of the second register four bits
- * lower. */
-#define TO_FP8_MOVES(MOVE)                                                                                             \
-    MOVE(0, 0x77777777)                                                                                                \
-    MOVE(4, 0x00000080)                                                                                                \
-    MOVE(8, 0x00008000)                                                                                                \
-    MOVE(12, 0x00800000)                                                                                               \
-    MOVE(16, 0x80000008)                                                                                               \
-    MOVE(20, 0x00000800)                                                                                               \
-    MOVE(24, 0x00080000)                                                                                               \
-    MOVE(28, 0x08000000)
-
-#define ROTATED(word, bits_left) ((word) << (bits_left) | (word) >> (-(bits_left)&31))
-
 MOX_PACK_INLINE mox_words moved(mox_words plain, int element)
 {
     mox_words all = { 0 };
-#define MOVE(bits_left, mask) all |= ROTATED(plain, bits_left) & (mask);
-    switch (element) {
-    case TO_FP8: TO_FP8_MOVES(MOVE) return all;
-    case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
-    case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
-    case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
-    case MOXIE_I4: return plain ^ 0x88888888; /* two's complement to codes that count from the smallest number */
-    case MOXIE_I8: return plain ^ 0x80808080;
-    default: return plain;
-    }
-#undef MOVE
-}
-
-static uint32_t moved_back(uint32_t word, int element)
-{
-    uint32_t all = 0;
-#define MOVE(bits_left, mask) all |= ROTATED(word & (mask), -(bits_left)&31);
-    switch (element) {
-    case TO_FP8: TO_FP8_MOVES(MOVE) return all;
-    case MOXIE_F4_E2M1: E2M1_MOVES(MOVE) return all;
-    case MOXIE_F8_E4M3: E4M3_MOVES(MOVE) return all;
-    case MOXIE_F8_E5M2: E5M2_MOVES(MOVE) return all;
-    case MOXIE_I4: return word ^ 0x88888888;
-    case MOXIE_I8: return word ^ 0x80808080;
-    default: return word;
-    }
-#undef MOVE
+    MOX_HOPPER_MOVED(plain, element, all)
 }
 
 /* Eight pairs of bytes of rows r and r + 8 become one word for each of four lanes. */
@@ -103,7 +38,7 @@ MOX_PACK_INLINE mox_words fp8_words_of(const uint8_t *from)
 {
     mox_v8u16 fours;
     memcpy(&fours, from, sizeof fours);
-    return moved((mox_words)__builtin_shufflevector(fours, fours, 0, 4, 1, 5, 2, 6, 3, 7), TO_FP8);
+    return moved((mox_words)__builtin_shufflevector(fours, fours, 0, 4, 1, 5, 2, 6, 3, 7), MOX_HOPPER_TO_FP8);
 }
 
 /* Bytes of rows r and r + 8 interleaved, 16 of each, in two vectors. */
@@ -124,9 +59,9 @@ MOX_PACK_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
         mox_v16u8 pairs[2];
         interleave(low + 16 * h, high + 16 * h, pairs);
         for (int i = 0; i < 2; i++)
-            v[2 * h + i] = element == TO_FP8 ? fp8_words_of((i == 0 ? low : high) + 16 * h)
-                           : bytes           ? moved((mox_words)pairs[i], element)
-                                             : words_of(pairs[i], element);
+            v[2 * h + i] = element == MOX_HOPPER_TO_FP8 ? fp8_words_of((i == 0 ? low : high) + 16 * h)
+                           : bytes                      ? moved((mox_words)pairs[i], element)
+                                                        : words_of(pairs[i], element);
     }
     mox_transpose_words(v);
     for (int q = 0; q < WORDS; q++)
@@ -135,23 +70,13 @@ MOX_PACK_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
 
 /* ---- 6 bits ---------------------------------------------------------------------------------------------------- */
 
-/* Where the bits of a 6-bit code lie. Decoded, the sign is in bit 15 of the register's half and the magnitude starts at
- * bit `up`. Mask `four`: bits kept in the plane of four words, rotated right by 4 per register. Mask `two`: bits kept
- * in the plane of two words, rotated by `each` per register and by `odd` for every second 16 columns. */
-typedef struct sixes {
-    uint32_t four, two;
-    int up, each, odd;
-} sixes;
-
-static const sixes sixes_of_e2m3 = { 0x00f000f0, 0x81008100, 4, 2, 8 };
-static const sixes sixes_of_e3m2 = { 0x01e001e0, 0x82008200, 5, 4, 1 };
-
-static uint32_t six_of(const sixes *s, const uint8_t *warp, int lane, int j, int i, int half)
+static uint32_t six_of(const mox_hopper_sixes *s, const uint8_t *warp, int lane, int j, int i, int half)
 {
     uint32_t four, two;
     memcpy(&four, warp + (lane * WORDS + j) * 4, sizeof four);
     memcpy(&two, warp + MOX_HOPPER_PLANE + (lane * 2 + j / 2) * 4, sizeof two);
-    const uint32_t both = (ROTATED(four, 4 * i) & s->four) | (ROTATED(two, s->each * i + s->odd * (j % 2)) & s->two);
+    const uint32_t both =
+        (MOX_ROTATED(four, 4 * i) & s->four) | (MOX_ROTATED(two, s->each * i + s->odd * (j % 2)) & s->two);
     const uint32_t code = both >> 16 * half & 0xffff;
     return (code >> 10 & 0x20) | (code >> s->up & 0x1f);
 }
@@ -166,10 +91,9 @@ MOX_PACK_INLINE void widen_sixes(const uint8_t *from, uint8_t *to)
     }
 }
 
-#define ROTATED_BACK(word, bits_left) ROTATED(word, -(bits_left)&31)
-
 /* A chunk of rows r and r + 8, written to both planes. `number` is r, from 0 to 7. */
-MOX_PACK_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
+MOX_PACK_INLINE void put_sixes(const mox_hopper_sixes *s, const uint8_t *low, const uint8_t *high, int number,
+                               uint8_t *to)
 {
     uint8_t a[MOX_HOPPER_CODE_COLS], b[MOX_HOPPER_CODE_COLS];
     mox_words four[WORDS], two[2] = { { 0 } };
@@ -182,8 +106,8 @@ MOX_PACK_INLINE void put_sixes(const sixes *s, const uint8_t *low, const uint8_t
         for (int i = 0; i < 4; i++) {
             const mox_words code = (mox_words)pairs[i / 2] >> (8 * (i % 2));
             const mox_words half = (code & 0x00200020) << 10 | (code & 0x001f001f) << s->up;
-            four[j] |= ROTATED_BACK(half & s->four, 4 * i);
-            two[j / 2] |= ROTATED_BACK(half & s->two, s->each * i + s->odd * (j % 2));
+            four[j] |= MOX_ROTATED_BACK(half & s->four, 4 * i);
+            two[j / 2] |= MOX_ROTATED_BACK(half & s->two, s->each * i + s->odd * (j % 2));
         }
     }
     mox_transpose_words(four);
@@ -201,7 +125,7 @@ static uint32_t fp8_code_of(const uint8_t *warp, int row, int col)
     const int lane = row % HALF * 4 + col % 16 / 4, number = col % 64 / 32 * 2 + row / HALF;
     uint32_t word;
     memcpy(&word, warp + col / 64 * MOX_HOPPER_PLANE + (lane * WORDS + number) * 4, sizeof word);
-    return moved_back(word, TO_FP8) >> (4 * (col % 4) + col % 32 / 16 * 16) & 15;
+    return mox_hopper_moved_back(word, MOX_HOPPER_TO_FP8) >> (4 * (col % 4) + col % 32 / 16 * 16) & 15;
 }
 
 uint32_t mox_hopper_code_of(const moxie_quant *q, bool fp8, const uint8_t *warp, int row, int col)
@@ -214,16 +138,17 @@ uint32_t mox_hopper_code_of(const moxie_quant *q, bool fp8, const uint8_t *warp,
               in = i % (16 / bits); /* the word, and the register within it */
     uint32_t word;
     if (bits == 6)
-        return six_of(q->element == MOXIE_F6_E2M3 ? &sixes_of_e2m3 : &sixes_of_e3m2, warp, lane, col / 16, i, col % 2);
+        return six_of(q->element == MOXIE_F6_E2M3 ? &mox_hopper_e2m3 : &mox_hopper_e3m2, warp, lane, col / 16, i,
+                      col % 2);
     memcpy(&word, warp + number / WORDS * MOX_HOPPER_PLANE + (lane * WORDS + number % WORDS) * 4, sizeof word);
-    return moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
+    return mox_hopper_moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
 }
 
 /* The four lanes from 4 * number on of a chunk, from row r = number and row r + 8. */
 MOX_PACK_INLINE void put_chunk(int element, int bits, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
 {
     if (bits == 6)
-        put_sixes(element == MOXIE_F6_E2M3 ? &sixes_of_e2m3 : &sixes_of_e3m2, low, high, number, to);
+        put_sixes(element == MOXIE_F6_E2M3 ? &mox_hopper_e2m3 : &mox_hopper_e3m2, low, high, number, to);
     for (int plane = 0; bits != 6 && plane < bits / 4; plane++)
         put_plane(low + plane * PLANE_BYTES, high + plane * PLANE_BYTES, element, bits == 8,
                   to + plane * MOX_HOPPER_PLANE + number * WORDS * (int)sizeof(mox_words));
@@ -247,7 +172,7 @@ void mox_hopper_put_warp(const moxie_quant *q, bool fp8, const uint8_t *low, int
                          int64_t high_stride, const mox_hopper_warp *place)
 {
     if (fp8) {
-        put_rows(TO_FP8, 8, low, low_stride, high, high_stride,
+        put_rows(MOX_HOPPER_TO_FP8, 8, low, low_stride, high, high_stride,
                  place); /* its planes are cut like those of 8-bit codes */
         return;
     }

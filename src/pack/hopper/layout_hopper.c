@@ -87,8 +87,10 @@ static void put_rows(const uint8_t *rows, int64_t stride, int64_t n, uint8_t *ch
     }
 }
 
-static void pack_codes(const mox_hopper_matrix *m, const moxie_matrix *const *from, int64_t tile, uint8_t *to)
+static void pack_codes(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
+                       uint8_t *to)
 {
+    (void)p;
     const int64_t first = tile * MOX_HOPPER_TILE_ROWS, span = m->gated ? 2 * BLOCK : BLOCK;
     mox_tile store;
     for (int64_t n = 0; n < mox_hopper_tile_rows(m, tile); n += span) {
@@ -122,18 +124,17 @@ static float chunk_scale(const mox_hopper_matrix *m, const product *p, const mox
                               k / mox_group_cols(p->quant, p->cols));
 }
 
-static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
-                      uint8_t *to)
+static void pack_scales(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
+                        uint8_t *to)
 {
     const int64_t rows = mox_hopper_tile_rows(m, tile), first = tile * MOX_HOPPER_TILE_ROWS;
-    pack_codes(m, from, tile, to);
-    const uint64_t end = mox_hopper_block_at(m, tile, m->scale_blocks), all = mox_hopper_tile_bytes(m, rows);
+    const uint64_t codes = mox_hopper_tile_codes(m, tile), end = mox_hopper_block_at(m, tile, m->scale_blocks);
     for (int64_t c = 0; c < m->scale_blocks; c++)
         for (int64_t n = 0; n < rows; n += GROUP) {
             const float scale = chunk_scale(m, p, from, first + n, c * m->chunk_cols);
-            memcpy(to + scale_at(m, tile, n, c), &scale, sizeof scale);
+            memcpy(to + scale_at(m, tile, n, c) - codes, &scale, sizeof scale);
         }
-    memset(to + end, 0, all - end);
+    memset(to + end - codes, 0, mox_hopper_tile_bytes(m, rows) - end);
 }
 
 static float row_factor(const product *p, const moxie_matrix *from, int64_t row)
@@ -193,7 +194,8 @@ const mox_hopper_order mox_hopper_swizzled = {
     .measure = measure,
     .has_row_factors = has_row_scales,
     .reject = reject_product,
-    .pack_tile = pack_tile,
+    .pack_codes = pack_codes,
+    .pack_scales = pack_scales,
     .row_factor = row_factor,
     .unpack = unpack_matrix,
 };

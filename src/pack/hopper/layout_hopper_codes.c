@@ -82,20 +82,25 @@ static uint64_t scales_at(const mox_hopper_matrix *m, int64_t n)
     return (uint64_t)((2 * pair + second) * (m->scale_bytes / MOX_HOPPER_TILE_ROWS));
 }
 
-static void pack_tile(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
-                      uint8_t *to)
+static void pack_codes(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
+                       uint8_t *to)
 {
     const int64_t rows = mox_hopper_tile_rows(m, tile);
-    const uint64_t scales = mox_hopper_block_at(m, tile, 0);
     for (int64_t n = 0; n < rows; n += m->gated ? 2 * BLOCK : BLOCK)
         pack_block(m, p, from, tile, n, to);
-    const uint64_t block = mox_hopper_block_at(m, tile, 1) - scales;
-    memset(to + scales, 0, mox_hopper_tile_bytes(m, rows) - scales);
+}
+
+static void pack_scales(const mox_hopper_matrix *m, const product *p, const moxie_matrix *const *from, int64_t tile,
+                        uint8_t *to)
+{
+    const int64_t rows = mox_hopper_tile_rows(m, tile);
+    const uint64_t codes = mox_hopper_tile_codes(m, tile), block = mox_hopper_block_at(m, tile, 1) - codes;
+    memset(to, 0, mox_hopper_tile_bytes(m, rows) - codes);
     for (int64_t n = 0; n < rows; n++) {
         int64_t row;
         const int half = mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
         if (row < m->rows)
-            mox_hopper_put_scales(p, from[half], row, to + scales + scales_at(m, n), block);
+            mox_hopper_put_scales(p, from[half], row, to + scales_at(m, n), block);
     }
 }
 
@@ -162,8 +167,8 @@ static void unpack_matrix(const mox_hopper_matrix *m, const product *p, const ui
 
 #define FRAGMENTS                                                                                                      \
     .measure = measure, .has_row_factors = has_row_factors, .reject = mox_hopper_codes_reject,                         \
-    .accepts = mox_hopper_codes_accept, .pack_tile = pack_tile, .row_factor = mox_hopper_codes_factor,                 \
-    .unpack = unpack_matrix
+    .accepts = mox_hopper_codes_accept, .pack_codes = pack_codes, .pack_scales = pack_scales,                          \
+    .row_factor = mox_hopper_codes_factor, .unpack = unpack_matrix
 
 const mox_hopper_order mox_hopper_fragments = { FRAGMENTS };
 const mox_hopper_order mox_hopper_fragments_fp8 = { FRAGMENTS, .to_fp8 = true };

@@ -1654,6 +1654,25 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_cuda_plan_capture(
+        plans: *const *mut moxie_plan,
+        args: *const *const moxie_run_args,
+        count: i32,
+        graph: *mut *mut ::std::os::raw::c_void,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_cuda_graph_launch(
+        graph: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_cuda_graph_destroy(graph: *mut ::std::os::raw::c_void);
+}
 #[repr(C)]
 pub struct moxie_cuda_launch {
     pub struct_size: u32,

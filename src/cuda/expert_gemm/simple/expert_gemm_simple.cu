@@ -20,6 +20,7 @@
  * A product of an 8-bit code and a 16-bit number is exact in f32, so a fused multiply-add gives the CPU's bits. All
  * other products are rounded before they are added (EXACT says which).
  */
+#include "cuda/device/device_launch.cuh"
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
 #include "cuda/expert_gemm/simple/simple_short.cuh"
@@ -231,7 +232,7 @@ static moxie_status launch(kernel_fn kernel, const mox_cuda_expert_gemm_args *ar
         return MOXIE_OK;
     MOX_FAIL_IF(blocks > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error, "%s: %lld blocks in one launch: lower max_tokens",
                 name, (long long)blocks);
-    const cudaError_t fits = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(chunk));
+    const cudaError_t fits = mox_device_allow_shared(reinterpret_cast<const void *>(kernel));
     MOX_TRY(mox_cuda_status(fits, name, error));
     kernel<<<static_cast<unsigned>(blocks), THREADS, sizeof(chunk), static_cast<cudaStream_t>(stream)>>>(*args);
     return mox_cuda_launched(name, error);

@@ -26,9 +26,7 @@ int mox_sm80_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const uint32_t shared = mox_sm80_make_ring(element, &ringed);
     if (kernel == nullptr || ringed.stages < 2) /* one is filled while another is read */
         return cudaErrorInvalidValue;
-    /* As much as there is, always: another thread may set it before this thread's launch. */
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)args->shared_bytes);
+    const cudaError_t error = mox_device_allow_shared(reinterpret_cast<const void *>(kernel));
     if (error != cudaSuccess)
         return error;
     mox_device_attributes attributes;

@@ -28,9 +28,7 @@ int mox_sm90_launch_gemm(mox_sm90_element element, const mox_sm90_args *args, in
     const uint32_t shared = mox_sm90_make_ring(element, &ringed);
     if (ringed.stages < 2) /* a consumer holds one stage while it waits for the next */
         return cudaErrorInvalidValue;
-    /* As much as there is, always: another thread may set it before this thread's launch. */
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   (int)(MOX_SM90_SHARED - MOX_SM90_RESERVED));
+    const cudaError_t error = mox_device_allow_shared(reinterpret_cast<const void *>(kernel));
     if (error != cudaSuccess)
         return error;
     mox_device_attributes attributes;
