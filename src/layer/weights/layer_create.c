@@ -83,9 +83,8 @@ static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *opti
 {
     mox_kernels kernels;
     mox_steps steps = { 0 };
-    const moxie_status status =
-        mox_select(&layer->config, options, &layer->device, layer->tp_cut, given != NULL ? given->layouts : NULL,
-                   &kernels, &steps, error);
+    const moxie_status status = mox_select(&layer->config, options, &layer->device, layer->tp_cut,
+                                           given != NULL ? given->layouts : NULL, &kernels, &steps, error);
     mox_steps_free(&steps);
     MOX_TRY(status);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
