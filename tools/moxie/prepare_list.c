@@ -45,6 +45,10 @@ moxie_status prepare_choose(prepare_options *options, moxie_error *error)
 {
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     char all[256] = "";
+    if (prepare_expert_target(options->layout) && !options->release) {
+        snprintf(options->how.layout, sizeof options->how.layout, "%s", options->layout);
+        return MOXIE_OK;
+    }
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
         const size_t used = strlen(all);
         if (strcmp(layout.name, options->layout) != 0)
