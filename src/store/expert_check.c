@@ -151,15 +151,15 @@ static moxie_status take_config(moxie_expert_file *file, moxie_error *error)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, -1, "it has no configuration");
     MOX_TRY(mox_expert_config_parse((const char *)file->data + s->range.offset, s->range.bytes, file->path,
                                     &file->config, error));
+    if (file->config.experts != file->header.experts)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, (int64_t)s->range.offset,
+                             "its configuration has %lld experts, its header %lld", (long long)file->config.experts,
+                             (long long)file->header.experts);
     MOX_TRY(mox_expert_take_arrays(file, error));
     moxie_error why = { 0 };
     if (mox_config_read(&file->config, &checked, &why) != MOXIE_OK)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, (int64_t)s->range.offset,
                              "its configuration breaks a rule: %s", why.text);
-    if (file->config.experts != file->header.experts)
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, (int64_t)s->range.offset,
-                             "its configuration has %lld experts, its header %lld", (long long)file->config.experts,
-                             (long long)file->header.experts);
     return MOXIE_OK;
 }
 
@@ -203,7 +203,9 @@ moxie_status mox_expert_check(moxie_expert_file *file, moxie_error *error)
 {
     MOX_TRY(check_header(file, error));
     MOX_TRY(check_index(file, error));
+    moxie_weights matrices = MOXIE_WEIGHTS_INIT;
     MOX_TRY(take_config(file, error));
+    MOX_TRY(mox_expert_take_matrices(file, &file->config, &matrices, error));
     return take_layouts(file, error);
 }
 
