@@ -66,6 +66,25 @@ moxie_status prepare_choose(prepare_options *options, moxie_error *error)
                      options->layout, cli_printable(options->release), all);
 }
 
+/* ---- our own kernels ------------------------------------------------------------------------------------ */
+
+static void print_targets(void)
+{
+    moxie_expert_target target = MOXIE_EXPERT_TARGET_INIT;
+    for (int32_t i = 0; moxie_expert_target_at(i, &target); i++)
+        printf("\n%s: expert files for moxie's own kernels: %s\n    accepts       every checkpoint that moxie runs\n",
+               target.name, target.summary);
+}
+
+static json_t *json_targets(void)
+{
+    json_t *targets = json_array();
+    moxie_expert_target target = MOXIE_EXPERT_TARGET_INIT;
+    for (int32_t i = 0; moxie_expert_target_at(i, &target); i++)
+        cli_json_append(targets, cli_pack("{s:s, s:s}", "name", target.name, "summary", target.summary));
+    return targets;
+}
+
 /* ---- which accept the weights -------------------------------------------------------------------------- */
 
 typedef enum fit { FITS, FITS_PADDED, REJECTED, FITS_COUNT } fit;
@@ -153,6 +172,7 @@ static void print_fits(const subject *s)
             printf("    %-32s  %s\n", layout.name, f == REJECTED ? reason_in(&why, layout.name) : layout.summary);
         }
     }
+    print_targets();
 }
 
 /* ---- all of them -------------------------------------------------------------------------------------- */
@@ -170,6 +190,7 @@ static void print_layouts(void)
             printf("    %-12s  a multiple of %d: %s%s\n", limit.extent, limit.multiple, limit.why,
                    limit.pads ? " (--pad fills up)" : "");
     }
+    print_targets();
 }
 
 static json_t *json_of(int32_t index, const moxie_prepare_layout *layout)
@@ -201,6 +222,7 @@ static void print_json(const subject *s)
         cli_json_append(layouts, one);
     }
     cli_json_set(object, "layouts", layouts);
+    cli_json_set(object, "expert_targets", json_targets());
     cli_json_end(object);
 }
 
