@@ -140,7 +140,7 @@ static void check_directory(void)
     prepare_report report = { .info = MOXIE_PREPARATION_INFO_INIT };
     cli_progress progress = { 0 };
     moxie_error error = { 0 };
-    moxie_status status = prepare_verify(fuzz_path("case"), &progress, &report, &error);
+    moxie_status status = prepare_verify(fuzz_path("case"), NULL, &progress, &report, &error);
     FUZZ_CHECK(status == MOXIE_OK || error.text[0]);
     error = (moxie_error) { 0 };
     report = (prepare_report) { .info = MOXIE_PREPARATION_INFO_INIT };

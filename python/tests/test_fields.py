@@ -129,6 +129,10 @@ ABSENT = {
     "moxie_prepare_layout": "moxie prepare, the tool", "moxie_prepare_limit": "moxie prepare, the tool",
     "moxie_preparation_options": "moxie prepare, the tool", "moxie_preparation_info": "moxie prepare, the tool",
     "moxie_prepared_tensor": "moxie prepare, the tool", "moxie_preparation_facts": "moxie prepare, the tool",
+    "moxie_expert_target": "expert files are not bound yet", "moxie_expert_extra": "expert files are not bound yet",
+    "moxie_expert_writer_options": "expert files are not bound yet",
+    "moxie_expert_file_options": "expert files are not bound yet",
+    "moxie_expert_file_info": "expert files are not bound yet", "moxie_expert_record": "expert files are not bound yet",
 }
 
 

@@ -179,7 +179,7 @@ moxie_status moxie_layer_create(const moxie_layer_config *config, const moxie_op
 {
     NEED(config);
     NEED(out);
-    return mox_layer_create(config, options, out, error);
+    return mox_layer_create(config, options, NULL, out, error);
 }
 
 void moxie_layer_destroy(moxie_layer *layer)
@@ -238,7 +238,7 @@ moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_op
 {
     NEED(config);
     NEED(out);
-    return mox_plan_explain(config, options, out, error);
+    return mox_plan_explain(config, NULL, options, out, error);
 }
 
 void moxie_plan_destroy(moxie_plan *plan)

@@ -167,6 +167,21 @@ moxie_status mox_whole_file_write_at(const mox_whole_file *file, const void *dat
     return write_all(file, data, bytes, (int64_t)offset, error);
 }
 
+moxie_status mox_whole_file_reserve(const mox_whole_file *file, uint64_t bytes, moxie_error *error)
+{
+    int failed;
+    do
+        failed = fallocate(file->fd, 0, 0, (off_t)bytes);
+    while (failed && errno == EINTR);
+    if (!failed)
+        return MOXIE_OK;
+    /* Some file systems cannot allocate ahead; then writes will fail if there is no room. */
+    if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(file->fd, (off_t)bytes) == 0)
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "no room for its %llu bytes: %m",
+                         (unsigned long long)bytes);
+}
+
 static moxie_status append_now(mox_whole_file *file, const void *data, uint64_t bytes, moxie_error *error)
 {
     const moxie_status status = write_all(file, data, bytes, -1, error);

@@ -37,6 +37,8 @@ moxie_status mox_whole_file_append(mox_whole_file *file, const void *data, uint6
 /* Writes bytes at an offset, unbuffered. Thread-safe for disjoint ranges. Not to be mixed with append(). */
 moxie_status mox_whole_file_write_at(const mox_whole_file *file, const void *data, uint64_t bytes, uint64_t offset,
                                      moxie_error *error);
+/* Reserves the disk space of a file of so many bytes. */
+moxie_status mox_whole_file_reserve(const mox_whole_file *file, uint64_t bytes, moxie_error *error);
 /* Flushes all bytes to the disk and renames the file. The file system decides when the rename itself reaches the disk:
  * a crash of the machine leaves either the old file or the new one. */
 moxie_status mox_whole_file_publish(mox_whole_file *file, moxie_error *error);

@@ -228,7 +228,7 @@ static moxie_status run(fixture *f, step what)
     if (status == MOXIE_OK)
         status = what == THERE  ? prepare_all(&options, executor, &progress, &report, &f->error)
                  : what == BACK ? prepare_undo(&options, executor, &progress, &report, &f->error)
-                                : prepare_verify(f->out, &progress, &report, &f->error);
+                                : prepare_verify(f->out, NULL, &progress, &report, &f->error);
     moxie_executor_destroy(executor);
     return status;
 }

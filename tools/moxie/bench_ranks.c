@@ -97,6 +97,7 @@ static void close_pair(pair *p)
     p->input.ids = NULL;
     p->input.weights = NULL;
     p->layer.model = NULL;
+    p->layer.file = NULL;
     p->layer.loaded = NULL;
     cli_ranks_release(p->ranks);
     cli_input_free(&p->input);

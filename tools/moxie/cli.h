@@ -18,6 +18,7 @@
 
 #include <moxie/moxie.h>
 #include <moxie/moxie_ckpt.h>
+#include <moxie/moxie_store.h>
 #include <moxie/moxie_cuda.h>
 #include <moxie/moxie_scheme.h>
 
@@ -213,8 +214,9 @@ typedef struct cli_layer_options {
 typedef struct cli_layer {
     moxie_model *model;
     moxie_model_layer *loaded;
-    moxie_layer_config config; /* with the dtype of the options */
-    const moxie_weights *weights;
+    moxie_expert_file *file;      /* instead of both: the layer of a directory of expert files */
+    moxie_layer_config config;    /* with the dtype of the options */
+    const moxie_weights *weights; /* NULL: those of a file, before cli_layer_need_weights() */
     moxie_executor *executor;
     moxie_layer *layer;
     moxie_plan *plan;
@@ -224,6 +226,8 @@ typedef struct cli_layer {
 
 /* Opens the model and one layer's views; no kernel is chosen yet. cli_layer_close() in any case. */
 moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
+/* Unpacks the weights of a layer of an expert file: for checks, and to pack them for other kernels. */
+moxie_status cli_layer_need_weights(cli_layer *layer, moxie_error *error);
 /* Refuses a model that was read from a GGUF file; `what` ends before "the model's release in safetensors". */
 moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const char *what, moxie_error *error);
 /* Prepares the records and the plan of an opened layer. */
@@ -231,6 +235,19 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
 void cli_layer_close(cli_layer *layer);
 /* The plan's steps, with the kernel that runs in each. */
 json_t *cli_steps_json(const moxie_plan *plan);
+
+/* ---- directories of expert files (cli_experts.c) ------------------------------------------------- */
+
+/* Whether `moxie prepare --layout moxie-...` made the directory. */
+bool cli_has_experts(const char *dir);
+/* As cli_layer_open(). */
+moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
+/* Makes layer->layer. With kernels that read another layout: an error, or where the weights are unpacked they are packed
+ * anew, and a note on stderr says so. */
+moxie_status cli_experts_prepare(const cli_layer_options *options, cli_layer *layer, const moxie_options *plan_options,
+                                 moxie_error *error);
+/* `moxie inspect` of such a directory. Returns an exit code. */
+int cli_experts_inspect(const char *dir, bool json);
 
 /* ---- inputs of a run (cli_input.c) -------------------------------------------------------------- */
 

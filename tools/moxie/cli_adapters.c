@@ -57,6 +57,10 @@ int32_t cli_adapters_rank(const cli_adapters *adapters)
 moxie_status cli_adapters_open(cli_adapters *adapters, const cli_layer *layer, moxie_error *error)
 {
     for (int32_t i = 0; i < adapters->count; i++) {
+        if (layer->file)
+            return cli_error(MOXIE_ERR_UNSUPPORTED, error, adapters->item[i].dir,
+                             "adapters name the tensors of a checkpoint, and the layer is of an expert file: give the "
+                             "checkpoint's directory");
         moxie_status status = moxie_adapter_files_open(adapters->item[i].dir, &adapters->item[i].files, error);
         adapters->item[i].lora = (moxie_lora)MOXIE_LORA_INIT;
         if (status == MOXIE_OK)

@@ -26,6 +26,8 @@ static moxie_status first_layer(const moxie_model *model, const char *dir, int64
 moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error)
 {
     memset(out, 0, sizeof *out);
+    if (cli_has_experts(options->dir))
+        return cli_experts_open(options, out, error);
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     model_options.activations = options->activations;
     model_options.allow_unread = options->allow_unread;
@@ -71,6 +73,12 @@ moxie_status cli_executor_create(const char *command, int32_t threads, moxie_exe
     return status;
 }
 
+static moxie_status make_layer(cli_layer *layer, const moxie_options *options, moxie_error *error)
+{
+    const moxie_status status = moxie_layer_create(&layer->config, options, &layer->layer, error);
+    return status == MOXIE_OK ? moxie_layer_prepare(layer->layer, layer->weights, options, error) : status;
+}
+
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error)
 {
     cli_progress progress;
@@ -90,9 +98,8 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
     plan_options.progress = cli_progress_experts;
     plan_options.progress_user = &progress;
     const double start = cli_seconds();
-    status = moxie_layer_create(&layer->config, &plan_options, &layer->layer, error);
-    if (status == MOXIE_OK)
-        status = moxie_layer_prepare(layer->layer, layer->weights, &plan_options, error);
+    status = layer->file ? cli_experts_prepare(options, layer, &plan_options, error)
+                         : make_layer(layer, &plan_options, error);
     cli_progress_end(&progress);
     layer->prepare_seconds = cli_seconds() - start;
     if (status == MOXIE_OK)
@@ -118,6 +125,7 @@ void cli_layer_close(cli_layer *layer)
     moxie_plan_destroy(layer->plan);
     moxie_layer_destroy(layer->layer);
     moxie_executor_destroy(layer->executor);
+    moxie_expert_file_close(layer->file);
     moxie_model_layer_free(layer->loaded);
     moxie_model_close(layer->model);
     memset(layer, 0, sizeof *layer);

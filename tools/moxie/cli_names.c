@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #include <moxie/moxie_prepare.h>
+#include <moxie/moxie_store.h>
 
 enum { MAX_LETTERS = 64, SHORT_LIST = 20 };
 
@@ -169,7 +170,13 @@ static const char *preset_at(int32_t i)
 static const char *layout_at(int32_t i)
 {
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
-    return moxie_prepare_layout_at(i, &layout) ? layout.name : NULL;
+    int32_t count = 0;
+    if (moxie_prepare_layout_at(i, &layout))
+        return layout.name;
+    while (moxie_prepare_layout_at(count, &layout))
+        count++;
+    moxie_expert_target target = MOXIE_EXPERT_TARGET_INIT; /* those of our own kernels follow */
+    return moxie_expert_target_at(i - count, &target) ? target.name : NULL;
 }
 
 /* In the order of moxie_backend, moxie_mode and moxie_activations_choice. */

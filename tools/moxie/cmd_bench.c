@@ -178,12 +178,20 @@ static moxie_status open_preset(bench *b, moxie_error *error)
 static moxie_status open_directory(bench *b, moxie_error *error)
 {
     moxie_status status = cli_layer_open(&b->args->layer, &b->source, error);
+    if (status == MOXIE_OK)
+        status = cli_layer_need_weights(&b->source, error);
     if (status != MOXIE_OK)
         return status;
     b->model.config = b->source.config;
     b->weights = b->source.weights;
     moxie_model_info model = MOXIE_MODEL_INFO_INIT;
     moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+    if (b->source.file) {
+        moxie_expert_file_info file = MOXIE_EXPERT_FILE_INFO_INIT;
+        moxie_expert_file_get_info(b->source.file, &file, NULL);
+        snprintf(b->format, sizeof b->format, "%s", file.target);
+        return MOXIE_OK;
+    }
     moxie_model_get_info(b->source.model, &model, NULL);
     for (int64_t i = 0; i < model.n_layers; i++)
         if (moxie_model_describe_layer(b->source.model, i, &info, error) == MOXIE_OK && info.layer == b->source.index)

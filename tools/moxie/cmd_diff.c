@@ -138,6 +138,10 @@ static int diff_weights(const arguments *args)
     if (status == MOXIE_OK)
         status = cli_layer_open(&second, &b, &error);
     if (status == MOXIE_OK)
+        status = cli_layer_need_weights(&a, &error);
+    if (status == MOXIE_OK)
+        status = cli_layer_need_weights(&b, &error);
+    if (status == MOXIE_OK)
         status = moxie_weights_compare(&a.config, a.weights, b.weights, &difference, &error);
     if (status == MOXIE_ERR_MISMATCH && !error.file[0]) {
         const moxie_error why = error;
@@ -206,6 +210,8 @@ static moxie_status run_side(const arguments *args, side *out, moxie_error *erro
     cli_layer layer = { 0 };
     cli_input input = { 0 };
     moxie_status status = cli_layer_open(&options_of_side, &layer, error);
+    if (status == MOXIE_OK)
+        status = cli_layer_need_weights(&layer, error);
     if (status == MOXIE_OK)
         status = cli_input_random(&layer.config, args->layer.tokens, args->seed, args->states, &input, error);
     if (status == MOXIE_OK)

@@ -126,17 +126,21 @@ int cmd_inspect(int argc, char **argv)
         { "json", 'j', NULL, 0, "print one JSON object", 0 },
         { 0 },
     };
-    static const struct argp parser = {
-        options, parse,
-        "DIR",   "What a checkpoint, a directory or a .gguf file, holds: layers, experts, formats, bytes, routing.",
-        0,       0,
-        0
-    };
+    static const struct argp parser = { options,
+                                        parse,
+                                        "DIR",
+                                        "What a checkpoint, a directory, expert files or a .gguf file, holds: layers, "
+                                        "experts, formats, bytes, routing.",
+                                        0,
+                                        0,
+                                        0 };
     static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
                                             ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };
     arguments args = { 0 };
     cli_parse(&parser, argc, argv, &args);
 
+    if (cli_has_experts(args.dir))
+        return cli_experts_inspect(args.dir, args.json);
     moxie_error error = { 0 };
     moxie_model *model = NULL;
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;

@@ -100,6 +100,11 @@ static void check_arguments(struct argp_state *state, const arguments *args)
         argp_error(state, "a directory is needed, and none is given; `moxie prepare --list` lists the layouts");
     if (args->mode != VERIFY && !p->out)
         argp_error(state, "-o OUT is needed, and none is given: name a directory to make");
+    if (args->mode == PREPARE && p->layout && prepare_expert_target(p->layout) &&
+        (p->how.pad || p->how.tp_size > 1 || p->release))
+        argp_error(state,
+                   "--pad, --tp and --for are for other engines' layouts; expert files hold whole experts as they "
+                   "are (--ep shares experts): leave them out");
     if (args->mode == PREPARE && !p->layout)
         argp_error(state,
                    "--layout NAME is needed, and none is given; `moxie prepare --list %s` lists those that accept it",
@@ -219,7 +224,7 @@ static int run(const arguments *args)
     else if (status == MOXIE_OK && args->mode == UNDO)
         status = prepare_undo(p, executor, &progress, &report, &error);
     else if (status == MOXIE_OK)
-        status = prepare_verify(p->dir, &progress, &report, &error);
+        status = prepare_verify(p->dir, executor, &progress, &report, &error);
     cli_progress_end(&progress);
     moxie_executor_destroy(executor);
     report.seconds = cli_seconds() - start;

@@ -12,6 +12,8 @@
  *     OUT/moxie_prepare.json             how it was made (prepare_manifest.c); the first file. With --undo it is
  *                                        moxie_restore.json
  *     OUT/config.json ...                the checkpoint's, for the way back
+ *     OUT/layer-00003.moxie              for our own kernels: an expert file (docs/expert-file.md), without an index;
+ *                                        source tensors are described in its section x.source, kept ones in x.kept
  *     OUT/layer-00003.safetensors        prefix + parameter [E_local, ...], moxie.expert_xxh3, moxie.source/...
  *     OUT/model.safetensors.index.json   the last file
  *
@@ -24,6 +26,7 @@
 #include <limits.h>
 
 #include <moxie/moxie_prepare.h>
+#include <moxie/moxie_store.h>
 
 #include "cli.h"
 
@@ -147,6 +150,20 @@ moxie_status prepare_layer(const prepare_options *options, const moxie_model *mo
                            const moxie_executor *executor, cli_progress *progress, prepare_report *report,
                            moxie_error *error);
 
+/* ---- expert files, for our own kernels (prepare_experts.c) -------------------------------------------- */
+
+/* The layout's own name where it is one of our kernels' (moxie_expert_target_at), else NULL. Static. */
+const char *prepare_expert_target(const char *layout);
+/* "DIR/layer-00003.moxie"; `buffer` has PATH_MAX bytes. */
+const char *prepare_experts_path(const char *dir, int64_t layer, char *buffer);
+/* As prepare_layer(). */
+moxie_status prepare_experts(const prepare_options *options, const moxie_model *model, int64_t layer, const char *out,
+                             const moxie_executor *executor, cli_progress *progress, prepare_report *report,
+                             moxie_error *error);
+/* Checks every file of a directory, and adds it to the report. */
+moxie_status prepare_experts_verify(const char *dir, const prepare_how *how, const moxie_executor *executor,
+                                    cli_progress *progress, prepare_report *report, moxie_error *error);
+
 /* ---- the layouts and their versions (prepare_list.c) ------------------------------------------------- */
 
 /* Whether a version of a layout is for the release; NULL: whether it is the newest. */
@@ -227,6 +244,8 @@ void prepare_partial_leave(prepare_partial *p, int64_t finished);
  * filled in (prepare_back.c). */
 typedef struct prepare_back {
     moxie_tensor_file *file;
+    moxie_expert_file *experts;  /* instead, where the layout is for our own kernels */
+    int32_t *held;               /* [info.n_experts] of such a file */
     prepare_described described; /* tensors, with their addresses in `room` */
     unsigned char *room;
     bool shared; /* `described` and `room` belong to another rank's object */
@@ -240,13 +259,15 @@ typedef struct prepare_back {
 moxie_status prepare_back_open(const char *dir, const prepare_how *how, int64_t layer, const prepare_back *first,
                                prepare_back *out, moxie_error *error);
 void prepare_back_close(prepare_back *back);
-/* Pointers to one slot's tensors in the file. */
-moxie_status prepare_back_slot(const prepare_back *back, int32_t slot, void **tensors, moxie_error *error);
+/* Unpacks one slot's expert through the views. `tensors`: room for PREPARE_PIECES pointers. */
+moxie_status prepare_back_unpack(const prepare_back *back, int32_t slot, void **tensors, moxie_expert *views,
+                                 const moxie_executor *executor, moxie_error *error);
 /* The hash that a slot's expert had in the checkpoint. */
 uint64_t prepare_back_hash(const prepare_back *back, int32_t slot);
 
 moxie_status prepare_undo(const prepare_options *options, const moxie_executor *executor, cli_progress *progress,
                           prepare_report *report, moxie_error *error);
-moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_report *report, moxie_error *error);
+moxie_status prepare_verify(const char *dir, const moxie_executor *executor, cli_progress *progress,
+                            prepare_report *report, moxie_error *error);
 
 #endif

@@ -39,7 +39,7 @@ static moxie_status plan_layers(const prepare_options *options, const moxie_mode
         moxie_model_layer *loaded = NULL;
         moxie_preparation *preparation = NULL;
         status = moxie_model_load_layer(model, how->layers[i], &loaded, error);
-        if (status == MOXIE_OK)
+        if (status == MOXIE_OK && !prepare_expert_target(how->layout))
             status = prepare_plan(how, loaded, &preparation, error);
         moxie_preparation_destroy(preparation);
         moxie_model_layer_free(loaded);
@@ -54,11 +54,13 @@ static moxie_status make_layers(const prepare_options *options, const prepare_ho
     prepare_options with = *options;
     with.how = *how;
     moxie_status status = MOXIE_OK;
+    const bool experts = prepare_expert_target(how->layout) != NULL;
     for (int64_t i = 0; status == MOXIE_OK && i < how->n_layers; i++) {
         char what[32];
         snprintf(what, sizeof what, "layer %lld", (long long)how->layers[i]);
         progress->what = what;
-        status = prepare_layer(&with, model, how->layers[i], partial->path, executor, progress, report, error);
+        status = (experts ? prepare_experts : prepare_layer)(&with, model, how->layers[i], partial->path, executor,
+                                                             progress, report, error);
         if (status == MOXIE_OK)
             prepare_partial_keep(partial);
     }
@@ -73,7 +75,8 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
     moxie_model *model = NULL;
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     prepare_how how = options->how;
-    model_options.experts_only = 1;
+    const bool experts = prepare_expert_target(options->how.layout) != NULL;
+    model_options.experts_only = !experts; /* an expert file has router and shared expert, too */
     model_options.allow_unread = options->allow_unread;
     moxie_status status = prepare_check_name(options->dir, error);
     if (status == MOXIE_OK)
@@ -82,7 +85,7 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
         status = prepare_check_out(options->out, error);
     if (status == MOXIE_OK)
         status = moxie_model_open(options->dir, &model_options, &model, error);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK && !experts)
         status =
             cli_refuse_gguf(model, options->dir, "GGUF files are run, not prepared for other engines: prepare", error);
     if (status == MOXIE_OK)
@@ -93,7 +96,7 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
         status = prepare_partial_open(options->out, PREPARE_PREPARED, &how, options->dir, &partial, error);
     if (status == MOXIE_OK)
         status = make_layers(options, &how, model, &partial, executor, progress, report, error);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK && !experts)
         status = prepare_index_write(partial.path, &how, &report->source_hash, error);
     if (status == MOXIE_OK)
         status = prepare_partial_commit(&partial, options->out, error);

@@ -45,26 +45,51 @@ static moxie_status fill_kept(const prepare_back *b, int64_t i, const char *path
     return status;
 }
 
+/* The same from an expert file, whose kept tensors lie one after another; *at: where in its section. */
+static moxie_status fill_kept_part(const prepare_back *b, int64_t i, uint64_t *at, const char *path, moxie_error *error)
+{
+    uint64_t bytes = 0;
+    const char *kept = moxie_expert_file_section(b->experts, "x.kept", &bytes);
+    if (!kept || *at > bytes || b->described.bytes[i] > bytes - *at)
+        return cli_error(MOXIE_ERR_FORMAT, error, path, "its section x.kept does not have the tensors of x.source");
+    memcpy(b->described.tensors[i].tensor.data, kept + *at, b->described.bytes[i]);
+    *at += (b->described.bytes[i] + 63) / 64 * 64;
+    return MOXIE_OK;
+}
+
 /* Gives every tensor an address, in order, and copies the kept ones there. */
 static moxie_status fill_room(prepare_back *b, const char *path, moxie_error *error)
 {
-    uint64_t at = 0;
+    uint64_t at = 0, kept = 0;
     moxie_status status = MOXIE_OK;
     for (int64_t i = 0; status == MOXIE_OK && i < b->described.count; i++) {
         b->described.tensors[i].tensor.data = b->room + at;
         at += (b->described.bytes[i] + 63) / 64 * 64; /* no overflow: prepare_described_parse() checked the sum */
         if (b->described.pieces[i] == 0)
-            status = fill_kept(b, i, path, error);
+            status = b->experts ? fill_kept_part(b, i, &kept, path, error) : fill_kept(b, i, path, error);
     }
     return status;
 }
 
+/* The text that describes the checkpoint's tensors; NULL when there is none. free() it. */
+static char *source_text(const prepare_back *b)
+{
+    uint64_t bytes = 0;
+    if (!b->experts) {
+        const char *text = moxie_tensor_file_metadata(b->file, "moxie.source");
+        return text ? strdup(text) : NULL;
+    }
+    const char *data = moxie_expert_file_section(b->experts, "x.source", &bytes);
+    return data ? strndup(data, bytes) : NULL;
+}
+
 static moxie_status make_room(prepare_back *b, const char *path, moxie_error *error)
 {
-    const char *text = moxie_tensor_file_metadata(b->file, "moxie.source");
+    char *text = source_text(b);
     if (!text)
-        return cli_error(MOXIE_ERR_FORMAT, error, path, "it has no metadata moxie.source");
+        return cli_error(MOXIE_ERR_FORMAT, error, path, "it does not describe the tensors that it was made of");
     moxie_status status = prepare_described_parse(text, path, &b->described, error);
+    free(text);
     if (status == MOXIE_OK)
         status = reserve(b, error);
     return status == MOXIE_OK ? fill_room(b, path, error) : status;
@@ -73,9 +98,11 @@ static moxie_status make_room(prepare_back *b, const char *path, moxie_error *er
 /* Shares the room of another rank's file when it describes the same tensors. */
 static moxie_status share_room(prepare_back *b, const prepare_back *first, const char *path, moxie_error *error)
 {
-    const char *mine = moxie_tensor_file_metadata(b->file, "moxie.source");
-    const char *other = moxie_tensor_file_metadata(first->file, "moxie.source");
-    if (!mine || !other || strcmp(mine, other) != 0)
+    char *mine = source_text(b), *other = source_text(first);
+    const bool same = mine && other && strcmp(mine, other) == 0;
+    free(mine);
+    free(other);
+    if (!same)
         return cli_error(MOXIE_ERR_MISMATCH, error, path, "it was not made of the tensors that the other ranks' were");
     b->shared = true;
     b->described = first->described;
@@ -93,6 +120,28 @@ static bool read_facts(const char *text, moxie_preparation_facts *out)
            text[end] == '\0';
 }
 
+/* The experts of an expert file, as the slots of a preparation. */
+static moxie_status list_held(prepare_back *b, moxie_error *error)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    moxie_expert_file_get_info(b->experts, &info, NULL);
+    b->held = calloc((size_t)info.held + 1, sizeof *b->held);
+    if (!b->held)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a list of experts");
+    if (info.experts != moxie_model_layer_weights(b->layer)->n_experts)
+        return cli_error(MOXIE_ERR_MISMATCH, error, "", "the file has %lld experts, its config.json another number",
+                         (long long)info.experts);
+    for (int64_t e = 0; e < info.experts; e++) {
+        moxie_expert_record record = MOXIE_EXPERT_RECORD_INIT;
+        moxie_expert_file_record(b->experts, e, &record, NULL);
+        if (record.data)
+            b->held[b->info.n_experts++] = (int32_t)e;
+    }
+    b->info.experts = b->held;
+    b->info.layout = prepare_expert_target(info.target);
+    return MOXIE_OK;
+}
+
 static moxie_status open_views(const char *dir, const prepare_how *how, int64_t layer, prepare_back *b,
                                moxie_error *error)
 {
@@ -107,6 +156,8 @@ static moxie_status open_views(const char *dir, const prepare_how *how, int64_t 
         status = moxie_model_load_layer(b->model, layer, &b->layer, error);
     if (status == MOXIE_OK)
         status = moxie_model_expert_prefix(b->model, layer, b->prefix, sizeof b->prefix, error);
+    if (status == MOXIE_OK && b->experts)
+        return list_held(b, error);
     if (status == MOXIE_OK)
         status = prepare_plan(how, b->layer, &b->preparation, error);
     if (status == MOXIE_OK)
@@ -141,19 +192,32 @@ static moxie_status check_tensors(const prepare_back *b, const char *path, moxie
     return status;
 }
 
+static moxie_status open_tensors(const char *path, prepare_back *b, moxie_error *error)
+{
+    const moxie_status status = moxie_tensor_file_open(path, 0, &b->file, error);
+    return status == MOXIE_OK ? moxie_tensor_file_check_seal(b->file, error) : status;
+}
+
+static moxie_status open_experts(const char *path, prepare_back *b, moxie_error *error)
+{
+    moxie_expert_file_options options = MOXIE_EXPERT_FILE_OPTIONS_INIT;
+    options.verify = 1;
+    return moxie_expert_file_open(path, &options, &b->experts, error);
+}
+
 moxie_status prepare_back_open(const char *dir, const prepare_how *how, int64_t layer, const prepare_back *first,
                                prepare_back *out, moxie_error *error)
 {
     char path[PATH_MAX];
     *out = (prepare_back) { .info = MOXIE_PREPARATION_INFO_INIT };
-    moxie_status status = moxie_tensor_file_open(prepare_layer_path(dir, layer, path), 0, &out->file, error);
-    if (status == MOXIE_OK)
-        status = moxie_tensor_file_check_seal(out->file, error);
+    const bool experts = prepare_expert_target(how->layout) != NULL;
+    (experts ? prepare_experts_path : prepare_layer_path)(dir, layer, path);
+    moxie_status status = experts ? open_experts(path, out, error) : open_tensors(path, out, error);
     if (status == MOXIE_OK)
         status = first ? share_room(out, first, path, error) : make_room(out, path, error);
     if (status == MOXIE_OK)
         status = open_views(dir, how, layer, out, error);
-    return status == MOXIE_OK ? check_tensors(out, path, error) : status;
+    return status == MOXIE_OK && !experts ? check_tensors(out, path, error) : status;
 }
 
 void prepare_back_close(prepare_back *b)
@@ -162,6 +226,8 @@ void prepare_back_close(prepare_back *b)
     moxie_model_layer_free(b->layer);
     moxie_model_close(b->model);
     moxie_tensor_file_close(b->file);
+    moxie_expert_file_close(b->experts);
+    free(b->held);
     if (!b->shared) {
         if (b->room)
             munmap(b->room, b->described.room_bytes > 0 ? b->described.room_bytes : 1);
@@ -170,7 +236,7 @@ void prepare_back_close(prepare_back *b)
     *b = (prepare_back) { 0 };
 }
 
-moxie_status prepare_back_slot(const prepare_back *b, int32_t slot, void **tensors, moxie_error *error)
+static moxie_status find_slot(const prepare_back *b, int32_t slot, void **tensors, moxie_error *error)
 {
     char name[PREPARE_NAME];
     moxie_sealed_tensor stacked;
@@ -186,12 +252,37 @@ moxie_status prepare_back_slot(const prepare_back *b, int32_t slot, void **tenso
     return status;
 }
 
+static void let_go_slot(const prepare_back *back, void **tensors)
+{
+    moxie_prepared_tensor one = MOXIE_PREPARED_TENSOR_INIT;
+    for (int32_t i = 0; moxie_preparation_tensor_at(back->preparation, i, &one); i++)
+        moxie_tensor_file_release_pages(back->file, tensors[i], one.bytes);
+}
+
+moxie_status prepare_back_unpack(const prepare_back *b, int32_t slot, void **tensors, moxie_expert *views,
+                                 const moxie_executor *executor, moxie_error *error)
+{
+    if (b->experts)
+        return moxie_expert_file_unpack(b->experts, b->held[slot], views, error);
+    moxie_status status = find_slot(b, slot, tensors, error);
+    if (status == MOXIE_OK)
+        status = moxie_preparation_unpack(b->preparation, tensors, views, executor, error);
+    if (status == MOXIE_OK)
+        let_go_slot(b, tensors);
+    return status;
+}
+
 uint64_t prepare_back_hash(const prepare_back *b, int32_t slot)
 {
     char name[PREPARE_NAME];
     moxie_tensor found;
     moxie_error error;
     uint64_t hash = 0;
+    if (b->experts) {
+        moxie_expert_record record = MOXIE_EXPERT_RECORD_INIT;
+        moxie_expert_file_record(b->experts, b->held[slot], &record, NULL);
+        return record.source_hash;
+    }
     snprintf(name, sizeof name, "%s%s", b->prefix, PREPARE_EXPERT_HASH);
     if (moxie_tensor_file_find(b->file, name, &found, &error) == MOXIE_OK)
         memcpy(&hash, (const unsigned char *)found.data + (uint64_t)slot * sizeof hash, sizeof hash);

@@ -45,6 +45,10 @@ moxie_status prepare_choose(prepare_options *options, moxie_error *error)
 {
     moxie_prepare_layout layout = MOXIE_PREPARE_LAYOUT_INIT;
     char all[256] = "";
+    if (prepare_expert_target(options->layout) && !options->release) {
+        snprintf(options->how.layout, sizeof options->how.layout, "%s", options->layout);
+        return MOXIE_OK;
+    }
     for (int32_t i = 0; moxie_prepare_layout_at(i, &layout); i++) {
         const size_t used = strlen(all);
         if (strcmp(layout.name, options->layout) != 0)
@@ -60,6 +64,25 @@ moxie_status prepare_choose(prepare_options *options, moxie_error *error)
     return cli_error(MOXIE_ERR_ARGUMENT, error, "",
                      "layout %s has no version for \"%s\": it has those for %s; without --for it is the first",
                      options->layout, cli_printable(options->release), all);
+}
+
+/* ---- our own kernels ------------------------------------------------------------------------------------ */
+
+static void print_targets(void)
+{
+    moxie_expert_target target = MOXIE_EXPERT_TARGET_INIT;
+    for (int32_t i = 0; moxie_expert_target_at(i, &target); i++)
+        printf("\n%s: expert files for moxie's own kernels: %s\n    accepts       every checkpoint that moxie runs\n",
+               target.name, target.summary);
+}
+
+static json_t *json_targets(void)
+{
+    json_t *targets = json_array();
+    moxie_expert_target target = MOXIE_EXPERT_TARGET_INIT;
+    for (int32_t i = 0; moxie_expert_target_at(i, &target); i++)
+        cli_json_append(targets, cli_pack("{s:s, s:s}", "name", target.name, "summary", target.summary));
+    return targets;
 }
 
 /* ---- which accept the weights -------------------------------------------------------------------------- */
@@ -149,6 +172,7 @@ static void print_fits(const subject *s)
             printf("    %-32s  %s\n", layout.name, f == REJECTED ? reason_in(&why, layout.name) : layout.summary);
         }
     }
+    print_targets();
 }
 
 /* ---- all of them -------------------------------------------------------------------------------------- */
@@ -166,6 +190,7 @@ static void print_layouts(void)
             printf("    %-12s  a multiple of %d: %s%s\n", limit.extent, limit.multiple, limit.why,
                    limit.pads ? " (--pad fills up)" : "");
     }
+    print_targets();
 }
 
 static json_t *json_of(int32_t index, const moxie_prepare_layout *layout)
@@ -197,6 +222,7 @@ static void print_json(const subject *s)
         cli_json_append(layouts, one);
     }
     cli_json_set(object, "layouts", layouts);
+    cli_json_set(object, "expert_targets", json_targets());
     cli_json_end(object);
 }
 

@@ -80,7 +80,8 @@ static bool is_layer(const char *name, const prepare_how *how, bool *under_way)
 {
     char path[PATH_MAX];
     for (int64_t i = 0; i < how->n_layers; i++)
-        if (is_file(name, strrchr(prepare_layer_path("", how->layers[i], path), '/') + 1, under_way))
+        if (is_file(name, strrchr(prepare_layer_path("", how->layers[i], path), '/') + 1, under_way) ||
+            is_file(name, strrchr(prepare_experts_path("", how->layers[i], path), '/') + 1, under_way))
             return true;
     return false;
 }
@@ -218,8 +219,9 @@ static void begin(const prepare_partial *p, const prepare_how *how, bool created
 {
     char layer[PATH_MAX];
     snprintf(begun.path, sizeof begun.path, "%s", p->path);
-    snprintf(begun.first_layer, sizeof begun.first_layer, "%s",
-             strrchr(prepare_layer_path("", how->layers[0], layer), '/') + 1);
+    const bool experts = p->kind == PREPARE_PREPARED && prepare_expert_target(how->layout);
+    (experts ? prepare_experts_path : prepare_layer_path)("", how->layers[0], layer);
+    snprintf(begun.first_layer, sizeof begun.first_layer, "%s", strrchr(layer, '/') + 1);
     begun.manifest = prepare_manifest_file(p->kind);
     begun.fd = p->fd;
     begun.created = created;

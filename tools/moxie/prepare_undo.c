@@ -71,7 +71,7 @@ static moxie_status read_ranks(const prepare_options *options, ranks *r, moxie_e
         moxie_status status = prepare_check_name(r->dirs[i], error);
         if (status == MOXIE_OK)
             status = prepare_manifest_read(r->dirs[i], PREPARE_PREPARED, &r->how[i], error);
-        if (status == MOXIE_OK)
+        if (status == MOXIE_OK && !prepare_expert_target(r->how[i].layout))
             status = prepare_index_check(r->dirs[i], &r->how[i], error);
         if (status != MOXIE_OK)
             return status;
@@ -98,13 +98,6 @@ static int32_t slot_of(const prepare_back *back, int64_t expert)
     return -1;
 }
 
-static void let_go_slot(const prepare_back *back, void **tensors)
-{
-    moxie_prepared_tensor one = MOXIE_PREPARED_TENSOR_INIT;
-    for (int32_t i = 0; moxie_preparation_tensor_at(back->preparation, i, &one); i++)
-        moxie_tensor_file_release_pages(back->file, tensors[i], one.bytes);
-}
-
 /* Releases the memory of a piece's whole pages; the rest of its first and last page stays. */
 static void let_go_piece(const prepare_span *span)
 {
@@ -125,11 +118,7 @@ static moxie_status undo_expert(undo_work *w, int64_t expert, const moxie_execut
         const int32_t slot = slot_of(back, expert);
         if (slot < 0)
             continue;
-        status = prepare_back_slot(back, slot, w->tensors, error);
-        if (status == MOXIE_OK)
-            status = moxie_preparation_unpack(back->preparation, w->tensors, &views, executor, error);
-        if (status == MOXIE_OK)
-            let_go_slot(back, w->tensors);
+        status = prepare_back_unpack(back, slot, w->tensors, &views, executor, error);
         want = prepare_back_hash(back, slot);
     }
     if (status != MOXIE_OK)
@@ -358,7 +347,8 @@ static moxie_status check_layer_words(const char *dir, const prepare_how *how, i
                      prepare_manifest_file(PREPARE_PREPARED));
 }
 
-moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_report *report, moxie_error *error)
+moxie_status prepare_verify(const char *dir, const moxie_executor *executor, cli_progress *progress,
+                            prepare_report *report, moxie_error *error)
 {
     prepare_how how = { 0 };
     moxie_status status = prepare_check_name(dir, error);
@@ -366,8 +356,10 @@ moxie_status prepare_verify(const char *dir, cli_progress *progress, prepare_rep
         status = prepare_manifest_read(dir, PREPARE_PREPARED, &how, error);
     if (status != MOXIE_OK)
         return status;
-    status = prepare_index_check(dir, &how, error);
-    for (int64_t i = 0; status == MOXIE_OK && i < how.n_layers; i++) {
+    const bool experts = prepare_expert_target(how.layout) != NULL;
+    status = experts ? prepare_experts_verify(dir, &how, executor, progress, report, error)
+                     : prepare_index_check(dir, &how, error);
+    for (int64_t i = 0; status == MOXIE_OK && !experts && i < how.n_layers; i++) {
         prepare_back back;
         status = prepare_back_open(dir, &how, how.layers[i], NULL, &back, error);
         if (status == MOXIE_OK)

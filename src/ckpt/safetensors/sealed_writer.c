@@ -103,21 +103,6 @@ static moxie_status place_pieces(mox_sealed_writer *w, const moxie_sealed_tensor
     return MOXIE_OK;
 }
 
-static moxie_status take_room(const mox_sealed_writer *w, uint64_t bytes, moxie_error *error)
-{
-    int failed;
-    do
-        failed = fallocate(w->file.fd, 0, 0, (off_t)bytes);
-    while (failed && errno == EINTR);
-    if (!failed)
-        return MOXIE_OK;
-    /* Some file systems cannot allocate ahead; then writes will fail if there is no room. */
-    if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(w->file.fd, (off_t)bytes) == 0)
-        return MOXIE_OK;
-    return mox_fail_file(MOXIE_ERR_IO, error, w->file.path, -1, "no room for its %llu bytes: %m",
-                         (unsigned long long)bytes);
-}
-
 static moxie_status start(mox_sealed_writer *w, const char *path, const moxie_sealed_tensor *tensors, int64_t count,
                           const char *const *metadata, int64_t n_metadata, moxie_error *error)
 {
@@ -127,7 +112,7 @@ static moxie_status start(mox_sealed_writer *w, const char *path, const moxie_se
     MOX_TRY(make_header(w, tensors, count, metadata, n_metadata, &data_bytes, error));
     MOX_TRY(place_pieces(w, tensors, error));
     MOX_TRY(mox_whole_file_create(path, &w->file, error));
-    return take_room(w, w->header_bytes + data_bytes, error);
+    return mox_whole_file_reserve(&w->file, w->header_bytes + data_bytes, error);
 }
 
 moxie_status mox_sealed_writer_open(const char *path, const moxie_sealed_tensor *tensors, int64_t count,

@@ -187,8 +187,10 @@ static moxie_status begin(const moxie_options *options, moxie_options *read, mox
     return MOXIE_OK;
 }
 
-/* `layer` may be NULL. With a comm, other ranks wait for this one's word even if it cannot make its plan. */
-static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config, const moxie_options *options,
+/* `layer` may be NULL, and `layouts` too: those of records that exist. With a comm, other ranks wait for this one's word
+ * even if it cannot make its plan. */
+static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config,
+                         const mox_layout *const layouts[MOX_EXPERT_KINDS], const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
 {
     moxie_options read;
@@ -213,8 +215,7 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = check_adapters(plan, error);
     if (status == MOXIE_OK)
-        status = mox_select(config, &read, &plan->device, plan->tp_cut, layer != NULL ? layer->layouts : NULL,
-                            &plan->kernels, &plan->steps, error);
+        status = mox_select(config, &read, &plan->device, plan->tp_cut, layouts, &plan->kernels, &plan->steps, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_create(plan, &read, error);
     if (status == MOXIE_OK)
@@ -245,12 +246,12 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
 moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
                              moxie_error *error)
 {
-    return make(layer, &layer->config, options, out, error);
+    return make(layer, &layer->config, layer->layouts, options, out, error);
 }
 
 /* An explanation for the cpu back end may be for another processor than this one. */
-static moxie_status explain_there(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
-                                  moxie_error *error)
+static moxie_status explain_there(const moxie_layer_config *config, const mox_layout *const layouts[MOX_EXPERT_KINDS],
+                                  const moxie_options *options, moxie_plan **out, moxie_error *error)
 {
     moxie_options there;
     MOX_TRY(mox_options_read(options, &there, error));
@@ -259,13 +260,13 @@ static moxie_status explain_there(const moxie_layer_config *config, const moxie_
     if (processor != NULL)
         there.device = NULL;
     mox_cpu_assume(processor);
-    const moxie_status status = make(NULL, config, &there, out, error);
+    const moxie_status status = make(NULL, config, layouts, &there, out, error);
     mox_cpu_assume(NULL);
     return status;
 }
 
-moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_options *options, moxie_plan **out,
-                              moxie_error *error)
+moxie_status mox_plan_explain(const moxie_layer_config *config, const mox_layout *const layouts[MOX_EXPERT_KINDS],
+                              const moxie_options *options, moxie_plan **out, moxie_error *error)
 {
     /* A routing table is data, like weights: an explanation does not need it. */
     static const int32_t any_table[MOXIE_MAX_TOP_K];
@@ -276,7 +277,7 @@ moxie_status mox_plan_explain(const moxie_layer_config *config, const moxie_opti
         read.routing.table_rows = 1;
     }
     MOX_TRY(mox_config_read(&read, &checked, error));
-    return explain_there(&checked, options, out, error);
+    return explain_there(&checked, layouts, options, out, error);
 }
 
 void mox_plan_destroy(moxie_plan *plan)

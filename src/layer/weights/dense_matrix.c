@@ -4,6 +4,8 @@
  */
 #include "layer/weights/dense_matrix.h"
 
+#include <string.h>
+
 moxie_status mox_dense_matrix_check(const moxie_matrix *matrix, int64_t rows, int64_t cols, bool has_bias,
                                     const char *what, moxie_error *error)
 {
@@ -16,13 +18,23 @@ moxie_status mox_dense_matrix_check(const moxie_matrix *matrix, int64_t rows, in
     return mox_matrix_check(matrix, &plain, rows, cols, has_bias, what, error);
 }
 
+/* Rows of f32, as expert files have them, are copied: a model has hundreds of millions of such numbers. */
+static void read_row(const moxie_grid *codes, int64_t n, int64_t cols, float *to)
+{
+    if (codes->dtype == MOXIE_F32 && codes->packing.per_word == 1 && codes->col_stride == (int64_t)sizeof *to) {
+        memcpy(to, (const uint8_t *)codes->data + n * codes->row_stride, (size_t)cols * sizeof *to);
+        return;
+    }
+    for (int64_t k = 0; k < cols; k++)
+        to[k] = (float)mox_grid_value(codes, n, k);
+}
+
 moxie_status mox_dense_matrix_read(mox_dense_matrix *dense, const moxie_matrix *matrix, const char *what,
                                    moxie_error *error)
 {
     MOX_TRY(mox_dense_matrix_check(matrix, dense->rows, dense->cols, dense->bias != NULL, what, error));
     for (int64_t n = 0; n < dense->rows; n++) {
-        for (int64_t k = 0; k < dense->cols; k++)
-            dense->weight[n * dense->cols + k] = (float)mox_grid_value(&matrix->codes, n, k);
+        read_row(&matrix->codes, n, dense->cols, dense->weight + n * dense->cols);
         if (dense->bias != NULL)
             dense->bias[n] = (float)mox_grid_value(&matrix->bias, n, 0);
     }

@@ -14,6 +14,7 @@
  *     layer_create.c    allocates a layer for a configuration and frees it
  *     layer_prepare.c   packs experts into their slots, replaces one
  *     layer_records.c   the slab, and which layouts its records have
+ *     layer_given.c     a layer whose records exist already, in an expert file
  *     layer_arrays.c    the arrays that kernels read besides records
  */
 #ifndef MOX_LAYER_LAYER_H
@@ -71,6 +72,7 @@ struct moxie_layer {
     uint64_t record_bytes, shared_bytes;
     void *slab;          /* all records in one block; the packing threads touch its pages first. NULL after a failed
                           * allocation, until the next preparation */
+    bool in_file;        /* `records` are an expert file's, not the slab's (layer_given.h) */
     void **records;      /* [room for slots] */
     void *shared_record; /* or NULL */
     mox_static_scale static_scale[2]; /* routed experts, by mox_projection */

@@ -52,11 +52,16 @@ static moxie_status map_slots(moxie_layer *layer, int32_t spare, moxie_error *er
     return MOXIE_OK;
 }
 
-static moxie_status allocate(moxie_layer *layer, int32_t spare, moxie_error *error)
+static moxie_status allocate(moxie_layer *layer, int32_t spare, const mox_given_records *given, moxie_error *error)
 {
     const moxie_layer_config *c = &layer->config;
     MOX_TRY(map_slots(layer, spare, error));
-    MOX_TRY(mox_layer_allocate_records(layer, error));
+    if (given != NULL)
+        MOX_TRY(mox_layer_check_given(layer, given, error));
+    if (given != NULL && mox_device_is_host(&layer->device))
+        MOX_TRY(mox_layer_use_records(layer, given->routed, given->shared, error));
+    else
+        MOX_TRY(mox_layer_allocate_records(layer, error));
     bool ok = allocate_scale(&layer->static_scale[MOX_W13], &c->a13, layer) &&
               allocate_scale(&layer->static_scale[MOX_W2], &c->a2, layer);
     if (c->router_width > 0)
@@ -73,12 +78,13 @@ static moxie_status allocate(moxie_layer *layer, int32_t spare, moxie_error *err
 }
 
 /* The layer keeps only the layouts of the chosen kernels; each plan chooses its kernels again. */
-static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *options, moxie_error *error)
+static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *options, const mox_given_records *given,
+                                   moxie_error *error)
 {
     mox_kernels kernels;
     mox_steps steps = { 0 };
-    const moxie_status status =
-        mox_select(&layer->config, options, &layer->device, layer->tp_cut, NULL, &kernels, &steps, error);
+    const moxie_status status = mox_select(&layer->config, options, &layer->device, layer->tp_cut,
+                                           given != NULL ? given->layouts : NULL, &kernels, &steps, error);
     mox_steps_free(&steps);
     MOX_TRY(status);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
@@ -86,8 +92,8 @@ static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *opti
     return MOXIE_OK;
 }
 
-moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_options *options, moxie_layer **out,
-                              moxie_error *error)
+moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_options *options,
+                              const mox_given_records *given, moxie_layer **out, moxie_error *error)
 {
     moxie_layer_config checked;
     moxie_options read;
@@ -108,9 +114,9 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
                                                        : mox_tp_cut_of(&checked, MOXIE_MODE_EXACT, NULL);
     layer->routed_shape = mox_tp_shape(&checked, layer->tp_cut);
     if (status == MOXIE_OK)
-        status = choose_layouts(layer, &read, error);
+        status = choose_layouts(layer, &read, given, error);
     if (status == MOXIE_OK)
-        status = allocate(layer, read.spare_slots, error);
+        status = allocate(layer, read.spare_slots, given, error);
     if (status != MOXIE_OK) {
         mox_layer_destroy(layer);
         return status;

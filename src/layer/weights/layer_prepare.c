@@ -72,6 +72,20 @@ moxie_status mox_layer_resolve_scales(moxie_layer *layer, moxie_error *error)
     return mox_static_scale_resolve(&layer->static_scale[MOX_W2], &layer->config.a2, layer, "a2_scale", error);
 }
 
+moxie_status mox_layer_read_shared_numbers(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
+{
+    const moxie_shared_config *config = &layer->config.shared;
+    if (!mox_quant_is_none(&config->a13))
+        MOX_TRY(mox_act_quant_check_static_scale(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
+    if (!mox_quant_is_none(&config->a2))
+        MOX_TRY(mox_act_quant_check_static_scale(&config->a2, weights->shared->a2_scale, "shared a2_scale", error));
+    layer->shared_static_scale[MOX_W13] = weights->shared->a13_scale;
+    layer->shared_static_scale[MOX_W2] = weights->shared->a2_scale;
+    if (layer->shared_gate.weight == NULL)
+        return MOXIE_OK;
+    return mox_dense_matrix_read(&layer->shared_gate, &weights->shared_gate, "shared gate", error);
+}
+
 static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                    moxie_error *error)
 {
@@ -82,15 +96,20 @@ static moxie_status prepare_shared(moxie_layer *layer, const moxie_weights *weig
                 "the configuration has a shared expert of intermediate size %lld, but weights.shared is NULL",
                 (long long)config->intermediate);
     MOX_TRY(pack_shared(layer, weights, options, error));
-    if (!mox_quant_is_none(&config->a13))
-        MOX_TRY(mox_act_quant_check_static_scale(&config->a13, weights->shared->a13_scale, "shared a13_scale", error));
-    if (!mox_quant_is_none(&config->a2))
-        MOX_TRY(mox_act_quant_check_static_scale(&config->a2, weights->shared->a2_scale, "shared a2_scale", error));
-    layer->shared_static_scale[MOX_W13] = weights->shared->a13_scale;
-    layer->shared_static_scale[MOX_W2] = weights->shared->a2_scale;
-    if (layer->shared_gate.weight == NULL)
-        return MOXIE_OK;
-    return mox_dense_matrix_read(&layer->shared_gate, &weights->shared_gate, "shared gate", error);
+    return mox_layer_read_shared_numbers(layer, weights, error);
+}
+
+moxie_status mox_layer_read_numbers(moxie_layer *layer, const moxie_weights *weights, moxie_error *error)
+{
+    const moxie_layer_config *c = &layer->config;
+    for (int64_t e = 0; e < weights->n_experts; e++)
+        MOX_TRY(set_static_scales(layer, e, &weights->experts[e], error));
+    MOX_TRY(mox_layer_resolve_scales(layer, error));
+    if (layer->router.weight != NULL)
+        MOX_TRY(mox_dense_matrix_read(&layer->router, &weights->router, "router", error));
+    MOX_TRY(mox_norm_weight_read(&layer->router_norm, &c->router_norm, &weights->router_norm, "router norm", error));
+    MOX_TRY(mox_norm_weight_read(&layer->expert_norm, &c->expert_norm, &weights->expert_norm, "expert norm", error));
+    return MOXIE_OK;
 }
 
 moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
@@ -105,15 +124,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
                 (long long)w.n_experts, (long long)layer->config.experts);
     MOX_TRY(mox_reserved_weights(&w, error));
     layer->prepared = false;
-    for (int64_t e = 0; e < w.n_experts; e++)
-        MOX_TRY(set_static_scales(layer, e, &w.experts[e], error));
-    MOX_TRY(mox_layer_resolve_scales(layer, error));
-    if (layer->router.weight != NULL)
-        MOX_TRY(mox_dense_matrix_read(&layer->router, &w.router, "router", error));
-    MOX_TRY(
-        mox_norm_weight_read(&layer->router_norm, &layer->config.router_norm, &w.router_norm, "router norm", error));
-    MOX_TRY(
-        mox_norm_weight_read(&layer->expert_norm, &layer->config.expert_norm, &w.expert_norm, "expert norm", error));
+    MOX_TRY(mox_layer_read_numbers(layer, &w, error));
     MOX_TRY(mox_layer_choose_layout(layer, &w, read.executor, error));
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
@@ -188,6 +199,8 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     moxie_status status = mox_layer_pack_alone(layer, expert, weights, copy, error);
     if (status == MOXIE_OK)
         status = put_static_scales(layer, expert, weights, error);
+    if (status == MOXIE_OK && layer->in_file)
+        status = mox_layer_unlock_record(layer, slot, error);
     if (status == MOXIE_OK && mox_device_is_host(&layer->device))
         memcpy(layer->records[slot], copy, layer->record_bytes);
     else if (status == MOXIE_OK)

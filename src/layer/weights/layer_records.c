@@ -5,7 +5,9 @@
  */
 #include "layer/weights/layer_records.h"
 
+#include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/sizes.h"
@@ -67,6 +69,7 @@ static moxie_status change_layouts(moxie_layer *layer, const mox_layout *routed,
     if (!measure_slab(layer, &size))
         return mox_layer_no_memory(&layer->config, error);
     free_slab(layer);
+    layer->in_file = false;
     if (!mox_device_is_host(&layer->device))
         MOX_TRY(mox_device_allocate(&layer->device, size.total, "a layer's records", &layer->slab, error));
     else
@@ -91,9 +94,33 @@ void mox_layer_free_records(moxie_layer *layer)
     mox_free(layer->records);
 }
 
+moxie_status mox_layer_use_records(moxie_layer *layer, const void *const *routed, const void *shared,
+                                   moxie_error *error)
+{
+    slab_size size = { .routed = layer->layouts[MOX_ROUTED], .shared = layer->layouts[MOX_SHARED_EXPERT] };
+    layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
+    if (layer->records == NULL || !measure_slab(layer, &size))
+        return mox_layer_no_memory(&layer->config, error);
+    layer->record_bytes = size.record_bytes;
+    layer->shared_bytes = size.shared_bytes;
+    for (int32_t s = 0; s < layer->slots; s++)
+        layer->records[s] = (void *)(uintptr_t)routed[layer->expert_of[s]];
+    layer->shared_record = size.shared != NULL ? (void *)(uintptr_t)shared : NULL;
+    layer->in_file = true;
+    return MOXIE_OK;
+}
+
+moxie_status mox_layer_unlock_record(const moxie_layer *layer, int32_t slot, moxie_error *error)
+{
+    MOX_FAIL_IF(!mox_make_writable(layer->records[slot], layer->record_bytes), MOXIE_ERR_MEMORY, error,
+                "the system refuses a private copy of the pages of expert %lld, which lie in a file: %s",
+                (long long)layer->expert_of[slot], strerror(errno));
+    return MOXIE_OK;
+}
+
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */
 
-static const mox_layout *fallback_of(const mox_layout *layout)
+const mox_layout *mox_layer_fallback(const mox_layout *layout)
 {
     return layout->fallback != NULL ? layout->fallback : &mox_layout_rowmajor;
 }
@@ -110,8 +137,18 @@ static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int
 static void report_refusal(const mox_layout *layout, int64_t expert, const char *reason)
 {
     mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and %s", layout->name,
-            (long long)expert, reason, fallback_of(layout)->name,
+            (long long)expert, reason, mox_layer_fallback(layout)->name,
             layout->fallback != NULL ? "the kernels that read it" : "portable kernels");
+}
+
+bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
+                       const moxie_expert *weights)
+{
+    char reason[192];
+    if (accepts(layout, shape, expert, weights, reason, sizeof reason))
+        return true;
+    report_refusal(layout, expert, reason);
+    return false;
 }
 
 /* A layout that is asked about all experts at once: some layouts read every code. */
@@ -154,23 +191,15 @@ static bool accepts_all(const moxie_layer *layer, const mox_layout *layout, cons
     return false;
 }
 
-static bool accepts_shared(const moxie_layer *layer, const mox_layout *layout, const moxie_weights *weights)
-{
-    char reason[192];
-    if (accepts(layout, &layer->shared_shape, -1, weights->shared, reason, sizeof reason))
-        return true;
-    report_refusal(layout, -1, reason);
-    return false;
-}
-
 moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, const moxie_executor *executor,
                                      moxie_error *error)
 {
     const mox_layout *routed = layer->layouts[MOX_ROUTED], *shared = layer->layouts[MOX_SHARED_EXPERT];
     while (!accepts_all(layer, routed, weights, executor))
-        routed = fallback_of(routed);
-    while (shared != NULL && weights->shared != NULL && !accepts_shared(layer, shared, weights))
-        shared = fallback_of(shared);
+        routed = mox_layer_fallback(routed);
+    while (shared != NULL && weights->shared != NULL &&
+           !mox_layer_accepts(shared, &layer->shared_shape, -1, weights->shared))
+        shared = mox_layer_fallback(shared);
     if (layer->slab != NULL && routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
         return MOXIE_OK;
     return change_layouts(layer, routed, shared, error);

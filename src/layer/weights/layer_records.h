@@ -15,6 +15,11 @@
 /* Allocates records in the layouts that the layer names. The layer has its device, shapes and slots. */
 moxie_status mox_layer_allocate_records(moxie_layer *layer, moxie_error *error);
 void mox_layer_free_records(moxie_layer *layer);
+/* On the host, instead: slots are records that exist, routed[e] by expert and `shared`; they outlive the layer. */
+moxie_status mox_layer_use_records(moxie_layer *layer, const void *const *routed, const void *shared,
+                                   moxie_error *error);
+/* Makes the pages of such a record writable: the process' own copy, the file does not change. */
+moxie_status mox_layer_unlock_record(const moxie_layer *layer, int32_t slot, moxie_error *error);
 
 /* Chooses layouts that can hold these weights (mox_layout.accepts). A layout that cannot is replaced by its fallback,
  * in the end by rowmajor, which holds everything. Plans that read the old layout can no longer run. The records hold no
@@ -22,6 +27,12 @@ void mox_layer_free_records(moxie_layer *layer);
  * from there. */
 moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, const moxie_executor *executor,
                                      moxie_error *error);
+
+/* Whether a layout can hold these weights; views that are malformed are accepted, since packers reject them. If not, the
+ * layout to try next. */
+bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
+                       const moxie_expert *weights);
+const mox_layout *mox_layer_fallback(const mox_layout *layout);
 
 /* Bodies of moxie_layer_verify and _record. */
 moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error);

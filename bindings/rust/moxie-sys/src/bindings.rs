@@ -2437,6 +2437,194 @@ extern "C" {
     ) -> moxie_status;
 }
 #[repr(C)]
+pub struct moxie_expert_target {
+    pub struct_size: u32,
+    pub name: *const ::std::os::raw::c_char,
+    pub summary: *const ::std::os::raw::c_char,
+}
+extern "C" {
+    pub fn moxie_expert_target_at(i: i32, out: *mut moxie_expert_target) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_expert_writer {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+pub struct moxie_expert_extra {
+    pub name: *const ::std::os::raw::c_char,
+    pub data: *const ::std::os::raw::c_void,
+    pub bytes: u64,
+    pub reserved: [u32; 4usize],
+}
+#[repr(C)]
+pub struct moxie_expert_writer_options {
+    pub struct_size: u32,
+    pub target: *const ::std::os::raw::c_char,
+    pub mode: i32,
+    pub layer: i64,
+    pub executor: *const moxie_executor,
+    pub extras: *const moxie_expert_extra,
+    pub n_extras: i64,
+}
+extern "C" {
+    pub fn moxie_expert_writer_open(
+        path: *const ::std::os::raw::c_char,
+        config: *const moxie_layer_config,
+        weights: *const moxie_weights,
+        options: *const moxie_expert_writer_options,
+        out: *mut *mut moxie_expert_writer,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_writer_put(
+        writer: *mut moxie_expert_writer,
+        expert: i64,
+        source_hash: u64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_writer_finish(
+        writer: *mut moxie_expert_writer,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_writer_abandon(writer: *mut moxie_expert_writer);
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_expert_file {
+    _unused: [u8; 0],
+}
+pub const MOXIE_EXPERT_MAP: moxie_expert_access = 0;
+pub const MOXIE_EXPERT_READ: moxie_expert_access = 1;
+pub const MOXIE_EXPERT_DIRECT: moxie_expert_access = 2;
+pub type moxie_expert_access = ::std::os::raw::c_uint;
+#[repr(C)]
+pub struct moxie_expert_file_options {
+    pub struct_size: u32,
+    pub access: i32,
+    pub verify: i32,
+    pub executor: *const moxie_executor,
+}
+extern "C" {
+    pub fn moxie_expert_file_open(
+        path: *const ::std::os::raw::c_char,
+        options: *const moxie_expert_file_options,
+        out: *mut *mut moxie_expert_file,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_close(file: *mut moxie_expert_file);
+}
+#[repr(C)]
+pub struct moxie_expert_file_info {
+    pub struct_size: u32,
+    pub version: i32,
+    pub target: *const ::std::os::raw::c_char,
+    pub layout: *const ::std::os::raw::c_char,
+    pub shared_layout: *const ::std::os::raw::c_char,
+    pub layer: i64,
+    pub experts: i64,
+    pub held: i64,
+    pub record_bytes: u64,
+    pub shared_bytes: u64,
+    pub file_bytes: u64,
+    pub generation: u64,
+    pub source_xxh3: u64,
+    pub direct: i32,
+    pub unused_bytes: u64,
+}
+extern "C" {
+    pub fn moxie_expert_file_get_info(
+        file: *const moxie_expert_file,
+        out: *mut moxie_expert_file_info,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_config(file: *const moxie_expert_file) -> *const moxie_layer_config;
+}
+#[repr(C)]
+pub struct moxie_expert_record {
+    pub struct_size: u32,
+    pub data: *const ::std::os::raw::c_void,
+    pub offset: u64,
+    pub bytes: u64,
+    pub checksum: u64,
+    pub generation: u64,
+    pub source_hash: u64,
+}
+extern "C" {
+    pub fn moxie_expert_file_record(
+        file: *const moxie_expert_file,
+        expert: i64,
+        out: *mut moxie_expert_record,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_section(
+        file: *const moxie_expert_file,
+        name: *const ::std::os::raw::c_char,
+        bytes: *mut u64,
+    ) -> *const ::std::os::raw::c_void;
+}
+extern "C" {
+    pub fn moxie_expert_file_verify(
+        file: *const moxie_expert_file,
+        executor: *const moxie_executor,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_unpack(
+        file: *const moxie_expert_file,
+        expert: i64,
+        views: *mut moxie_expert,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_weights(
+        file: *mut moxie_expert_file,
+        executor: *const moxie_executor,
+        out: *mut *const moxie_weights,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_layer_open_file(
+        file: *const moxie_expert_file,
+        config: *const moxie_layer_config,
+        options: *const moxie_options,
+        out: *mut *mut moxie_layer,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_explain(
+        file: *const moxie_expert_file,
+        options: *const moxie_options,
+        out: *mut *mut moxie_plan,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_expert_file_replace(
+        path: *const ::std::os::raw::c_char,
+        expert: i64,
+        weights: *const moxie_expert,
+        source_hash: u64,
+        executor: *const moxie_executor,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct moxie_comm {
     pub _address: u8,
@@ -2496,4 +2684,9 @@ sized_structs! {
     moxie_preparation_facts,
     moxie_scheme_args,
     moxie_scheme,
+    moxie_expert_target,
+    moxie_expert_writer_options,
+    moxie_expert_file_options,
+    moxie_expert_file_info,
+    moxie_expert_record,
 }

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * moxie_store.h - expert files: one layer's experts on disk, exactly as kernels read them (docs/expert-file.md).
+ *
+ *     moxie_expert_writer_open    configuration, weights, a target -> a temporary file, with all but the experts
+ *     moxie_expert_writer_put     one expert is packed and written
+ *     moxie_expert_writer_finish  index and seal; the file gets its name
+ *
+ *     moxie_expert_file_open      the file is mapped, or read into memory
+ *     moxie_layer_open_file       a layer whose slots are views of the file: no copy, no arithmetic
+ *
+ * The rules of moxie.h about calls, threads and structs hold here too. Names that come from files are not trusted:
+ * error texts show them escaped.
+ */
+#ifndef MOXIE_STORE_H
+#define MOXIE_STORE_H
+
+#include <moxie/moxie.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------- */
+/* Targets                                                                                     */
+/* ------------------------------------------------------------------------------------------- */
+
+/* Whose kernels read the records of a file. Strings are static. */
+typedef struct moxie_expert_target {
+    uint32_t struct_size;
+    const char *name;    /* "moxie-cpu" */
+    const char *summary; /* one line */
+} moxie_expert_target;
+#define MOXIE_EXPERT_TARGET_INIT MOXIE_INIT(moxie_expert_target)
+
+/* Target i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
+MOXIE_API int moxie_expert_target_at(int32_t i, moxie_expert_target *out);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Writing                                                                                     */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_expert_writer moxie_expert_writer;
+
+/* Bytes that the file keeps for whoever wrote it, under a name of at most 23 bytes that begins with "x.". */
+typedef struct moxie_expert_extra {
+    const char *name;
+    const void *data;
+    uint64_t bytes;
+    uint32_t reserved[4]; /* zero */
+} moxie_expert_extra;
+
+typedef struct moxie_expert_writer_options {
+    uint32_t struct_size;
+    const char *target;               /* its name; NULL: "moxie-auto" */
+    int32_t mode;                     /* moxie_mode: whose kernels choose the layout */
+    int64_t layer;                    /* the checkpoint's number of the layer */
+    const moxie_executor *executor;   /* NULL: this thread alone */
+    const moxie_expert_extra *extras; /* [n_extras] copied in the call */
+    int64_t n_extras;
+} moxie_expert_writer_options;
+#define MOXIE_EXPERT_WRITER_OPTIONS_INIT MOXIE_INIT(moxie_expert_writer_options)
+
+/* Chooses the layout of the records and creates a temporary file beside `path`. Of the experts those of the
+ * configuration's share (ep_size, ep_rank, ep_map, slot_map) belong to the file. `weights` must live until the writer
+ * ends. No GPU is needed for a target that is one. MOXIE_ERR_UNSUPPORTED for a configuration that a file cannot hold:
+ * a routing by callback, tensor parallel shares. Thread-safe for different files. */
+MOXIE_API moxie_status moxie_expert_writer_open(const char *path, const moxie_layer_config *config,
+                                                const moxie_weights *weights,
+                                                const moxie_expert_writer_options *options, moxie_expert_writer **out,
+                                                moxie_error *error);
+/* Packs and writes one expert of the file; `source_hash` is the caller's, and stays beside it in the index. Memory: one
+ * record. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_expert_writer_put(moxie_expert_writer *writer, int64_t expert, uint64_t source_hash,
+                                               moxie_error *error);
+/* Checks that every expert was written; adds index and seal, flushes to the disk and renames to the path. Frees the
+ * writer in any case; on failure no file is left. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_expert_writer_finish(moxie_expert_writer *writer, moxie_error *error);
+/* Removes the temporary file and frees the writer. NULL is fine. One-thread-at-a-time. */
+MOXIE_API void moxie_expert_writer_abandon(moxie_expert_writer *writer);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Reading                                                                                     */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_expert_file moxie_expert_file;
+
+typedef enum moxie_expert_access {
+    MOXIE_EXPERT_MAP = 0,  /* mapped: pages are read when a run first touches them, and the system may drop them */
+    MOXIE_EXPERT_READ = 1, /* read into memory through the system's page cache */
+    MOXIE_EXPERT_DIRECT =
+        2 /* read into memory past the page cache (O_DIRECT); where the file system has none, as READ */
+} moxie_expert_access;
+
+typedef struct moxie_expert_file_options {
+    uint32_t struct_size;
+    int32_t access;                 /* moxie_expert_access */
+    int32_t verify;                 /* 1: moxie_expert_file_verify() before the call returns */
+    const moxie_executor *executor; /* its workers read side by side; NULL: this thread alone */
+} moxie_expert_file_options;
+#define MOXIE_EXPERT_FILE_OPTIONS_INIT MOXIE_INIT(moxie_expert_file_options)
+
+/* Opens an expert file and checks everything but the bytes of its records: header, seal, index, sections, sizes, that
+ * nothing overlaps. `options` NULL: all defaults. MOXIE_ERR_FORMAT says what is wrong, and where. If a mapped file is
+ * cut off later, or its disk fails, touching its pages raises SIGBUS. Replacing the file by rename(), or an expert by
+ * moxie_expert_file_replace(), does no harm: the opened file keeps what it had. Thread-safe. */
+MOXIE_API moxie_status moxie_expert_file_open(const char *path, const moxie_expert_file_options *options,
+                                              moxie_expert_file **out, moxie_error *error);
+/* After its layers. One-thread-at-a-time. */
+MOXIE_API void moxie_expert_file_close(moxie_expert_file *file);
+
+/* Strings live as long as the file. */
+typedef struct moxie_expert_file_info {
+    uint32_t struct_size;
+    int32_t version;           /* of the file format */
+    const char *target;        /* "moxie-cpu" */
+    const char *layout;        /* of the routed experts' records */
+    const char *shared_layout; /* of the shared expert's; "" without one */
+    int64_t layer, experts;    /* its number in the checkpoint; E */
+    int64_t held;              /* experts that the file has */
+    uint64_t record_bytes, shared_bytes, file_bytes;
+    uint64_t generation;   /* 1, and one more for each replaced expert */
+    uint64_t source_xxh3;  /* fingerprint of the weights that it was made of */
+    int32_t direct;        /* 1: it was read past the page cache */
+    uint64_t unused_bytes; /* of records that were replaced */
+} moxie_expert_file_info;
+#define MOXIE_EXPERT_FILE_INFO_INIT MOXIE_INIT(moxie_expert_file_info)
+/* `out` was set by its INIT macro. Immutable. */
+MOXIE_API moxie_status moxie_expert_file_get_info(const moxie_expert_file *file, moxie_expert_file_info *out,
+                                                  moxie_error *error);
+/* The configuration that the file was written with; it lives as long as the file. Immutable. */
+MOXIE_API const moxie_layer_config *moxie_expert_file_config(const moxie_expert_file *file);
+
+/* One record of a file. */
+typedef struct moxie_expert_record {
+    uint32_t struct_size;
+    const void *data; /* lives as long as the file; NULL: the file does not have this expert */
+    uint64_t offset, bytes, checksum, generation, source_hash;
+} moxie_expert_record;
+#define MOXIE_EXPERT_RECORD_INIT MOXIE_INIT(moxie_expert_record)
+/* The record of an expert; -1: of the shared expert. MOXIE_ERR_ARGUMENT for an expert that the layer does not have.
+ * `out` was set by its INIT macro. Immutable. */
+MOXIE_API moxie_status moxie_expert_file_record(const moxie_expert_file *file, int64_t expert, moxie_expert_record *out,
+                                                moxie_error *error);
+/* A section by name: "router", "x.source", ...; NULL and 0 bytes when there is none. It lives as long as the file.
+ * Immutable. */
+MOXIE_API const void *moxie_expert_file_section(const moxie_expert_file *file, const char *name, uint64_t *bytes);
+
+/* Reads every record and checks it: the index's checksum, and the record's own header and checksum. MOXIE_ERR_MISMATCH
+ * names the first that is damaged or in another's place. `executor` NULL: this thread alone. Thread-safe. */
+MOXIE_API moxie_status moxie_expert_file_verify(const moxie_expert_file *file, const moxie_executor *executor,
+                                                moxie_error *error);
+
+/* Unpacks one expert (-1: the shared one) through the views of `expert`, which are writable, and shaped as those that
+ * were packed; the two static activation scales are set. Immutable. */
+MOXIE_API moxie_status moxie_expert_file_unpack(const moxie_expert_file *file, int64_t expert, moxie_expert *views,
+                                                moxie_error *error);
+/* The weights of the whole layer, unpacked into memory: for checks, and for kernels that read another layout. Experts
+ * that the file does not have are absent. They live as long as the file; the first call unpacks. MOXIE_ERR_MEMORY names
+ * the bytes that it needs. One-thread-at-a-time. */
+MOXIE_API moxie_status moxie_expert_file_weights(moxie_expert_file *file, const moxie_executor *executor,
+                                                 const moxie_weights **out, moxie_error *error);
+
+/* A layer whose slots are the file's records. On the host nothing is copied but the small arrays; a layer on a GPU gets
+ * copies of the records. `config` NULL: the file's own; another one may differ from it in dtype, round_results, the
+ * routing's numbers, and in the share of experts, which the file must have. MOXIE_ERR_UNSUPPORTED when the kernels of
+ * `options` do not read the file's layout: the text says which file would do. The file must outlive the layer. A layer
+ * on the host may be updated (moxie_layer_update_expert): its copy of the page changes, the file does not.
+ * options->spare_slots must be 0, tp_size 0 or 1. Thread-safe. */
+MOXIE_API moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
+                                             const moxie_options *options, moxie_layer **out, moxie_error *error);
+/* The plan that a layer of this file would get, as moxie_plan_explain(): kernels that read another layout are rejected
+ * with that reason. Thread-safe. */
+MOXIE_API moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_options *options,
+                                                 moxie_plan **out, moxie_error *error);
+
+/* Replaces one expert of the file at `path`, while others may have it open: the new record is written behind all
+ * others, then the index with the next generation, then the seal, which names that index. A reader finds the old expert
+ * or the new one. After a crash the old seal is valid still. `source_hash` as in moxie_expert_writer_put(). The room of
+ * the old record stays unused until the file is written anew. MOXIE_ERR_IO when another process replaces one at the
+ * same time. Thread-safe. */
+MOXIE_API moxie_status moxie_expert_file_replace(const char *path, int64_t expert, const moxie_expert *weights,
+                                                 uint64_t source_hash, const moxie_executor *executor,
+                                                 moxie_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOXIE_STORE_H */

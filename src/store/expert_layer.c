@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_layer.c - a layer of an expert file, and its plan without one.
+ *
+ *     file -> layouts, records, numbers -> layer/weights/layer_given.h
+ *
+ * No number of a record is read here: kernels read the file's pages when a run touches them.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "activation/activation.h"
+#include "layer/plan/plan_create.h"
+#include "layer/weights/layer_given.h"
+#include "store/expert_file.h"
+
+/* Another configuration than the file's may change what no record depends on. */
+static moxie_status check_shapes(const moxie_expert_file *file, const moxie_layer_config *c, moxie_error *error)
+{
+    const moxie_layer_config *own = &file->config;
+    const moxie_shared_config *s = &c->shared, *t = &own->shared;
+    const bool same = c->experts == own->experts && c->hidden == own->hidden && c->intermediate == own->intermediate &&
+                      memcmp(&c->w13, &own->w13, sizeof c->w13) == 0 && memcmp(&c->w2, &own->w2, sizeof c->w2) == 0 &&
+                      !c->bias13 == !own->bias13 && !c->bias2 == !own->bias2 &&
+                      mox_activation_is_gated(c->activation.kind) == mox_activation_is_gated(own->activation.kind) &&
+                      s->intermediate == t->intermediate && memcmp(&s->w13, &t->w13, sizeof s->w13) == 0 &&
+                      memcmp(&s->w2, &t->w2, sizeof s->w2) == 0 && !s->bias13 == !t->bias13 && !s->bias2 == !t->bias2;
+    if (!same)
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, file->path, -1,
+                             "its records are of another shape or quantization than the configuration: begin with "
+                             "moxie_expert_file_config() and change dtype, routing or the share of experts");
+    if (c->tp_size > 1)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, -1,
+                             "tp_size is %d, but its records are whole experts: share experts by ep_size instead, or "
+                             "prepare tensor parallel layers from the checkpoint",
+                             (int)c->tp_size);
+    return MOXIE_OK;
+}
+
+/* Says which file would do. */
+static moxie_status refuse(const moxie_expert_file *file, const moxie_options *options, moxie_error *error)
+{
+    char why[sizeof error->text];
+    const bool cuda = options != NULL && options->backend == MOXIE_BACKEND_CUDA;
+    snprintf(why, sizeof why, "%s", error != NULL ? error->text : "");
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, -1,
+                         "its records are in layout %s, for %s, which the kernels of these options do not read: "
+                         "`moxie prepare DIR --layout %s` of the checkpoint (or of what `moxie prepare --undo` makes "
+                         "of this file) writes a file that they read. In detail: %.300s",
+                         file->layouts[MOX_ROUTED]->name, file->header.target,
+                         cuda ? "moxie-sm90 (Hopper) or moxie-sm80" : "moxie-cpu (moxie-rowmajor without AVX2 or NEON)",
+                         why);
+}
+
+static moxie_status give_records(const moxie_expert_file *file, const moxie_layer_config *config,
+                                 const void *routed[MOXIE_MAX_EXPERTS], moxie_expert scales[MOXIE_MAX_EXPERTS + 1],
+                                 mox_given_records *out, moxie_error *error)
+{
+    const int64_t experts = file->header.experts;
+    *out = (mox_given_records) { .layouts = { file->layouts[MOX_ROUTED], file->layouts[MOX_SHARED_EXPERT] },
+                                 .bytes = { file->header.record_bytes, file->header.shared_bytes },
+                                 .routed = routed,
+                                 .weights = MOXIE_WEIGHTS_INIT };
+    for (int64_t e = 0; e <= experts; e++) {
+        const mox_expert_entry *entry = &file->index[e];
+        const void *record = entry->range.bytes != 0 ? file->data + entry->range.offset : NULL;
+        scales[e] = (moxie_expert) { .a13_scale = entry->a13_scale, .a2_scale = entry->a2_scale };
+        if (e < experts)
+            routed[e] = record;
+        else
+            out->shared = record;
+    }
+    out->weights.n_experts = experts;
+    out->weights.experts = scales;
+    out->weights.shared = &scales[experts];
+    return mox_expert_take_matrices(file, config, &out->weights, error);
+}
+
+static moxie_status open_with(const moxie_expert_file *file, const moxie_layer_config *config,
+                              const moxie_options *options, moxie_expert *scales, moxie_layer **out, moxie_error *error)
+{
+    const void *routed[MOXIE_MAX_EXPERTS];
+    mox_given_records given;
+    MOX_TRY(give_records(file, config, routed, scales, &given, error));
+    const moxie_status status = mox_layer_open_given(config, options, &given, out, error);
+    return status == MOXIE_ERR_UNSUPPORTED ? refuse(file, options, error) : status;
+}
+
+moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
+                                 const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    moxie_layer_config checked;
+    MOX_TRY(mox_config_read(config != NULL ? config : &file->config, &checked, error));
+    MOX_TRY(check_shapes(file, &checked, error));
+    moxie_expert *scales = mox_calloc((uint64_t)file->header.experts + 1, sizeof *scales);
+    MOX_FAIL_IF(scales == NULL, MOXIE_ERR_MEMORY, error, "no memory for the scales of a layer");
+    const moxie_status status = open_with(file, &checked, options, scales, out, error);
+    mox_free(scales);
+    return status;
+}
+
+moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_options *options, moxie_plan **out,
+                                     moxie_error *error)
+{
+    const moxie_status status = mox_plan_explain(&file->config, file->layouts, options, out, error);
+    return status == MOXIE_ERR_UNSUPPORTED ? refuse(file, options, error) : status;
+}

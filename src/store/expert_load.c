@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_load.c - the bytes of an expert file: header and seal first, then the rest, mapped or read into memory.
+ *
+ *     header page, two seals (pread) -> the valid seal of the highest generation -> file_bytes -> map or read these
+ *
+ * The seal comes before the size of the file: a writer that replaces an expert makes the file longer first, so what the
+ * seal names is there. A seal that is just being written may be read half; so a damaged one is read again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/executor.h"
+#include "base/sizes.h"
+#include "store/expert_file.h"
+
+enum { TRIES = 20, NAP_NS = 1000000, CHUNK = 4 << 20 };
+
+/* ---- header and seal ----------------------------------------------------------------------------------- */
+
+/* Reads exactly `bytes`; false with errno, 0 at the end of the file. */
+static bool read_at(int fd, void *to, uint64_t bytes, uint64_t offset)
+{
+    uint8_t *at = to;
+    while (bytes > 0) {
+        const ssize_t done = pread(fd, at, bytes, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        errno = done == 0 ? 0 : errno;
+        if (done <= 0)
+            return false;
+        at += done;
+        bytes -= (uint64_t)done;
+        offset += (uint64_t)done;
+    }
+    return true;
+}
+
+static moxie_status cut_short(const moxie_expert_file *file, const char *what, moxie_error *error)
+{
+    return errno != 0 ? mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "cannot read its %s: %m", what)
+                      : mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, -1,
+                                      "it ends before its %s does: it was cut short; prepare it anew", what);
+}
+
+static moxie_status check_header(moxie_expert_file *file, moxie_error *error)
+{
+    const mox_expert_header *h = &file->header;
+    if (memcmp(h->magic, MOX_EXPERT_MAGIC, sizeof h->magic) != 0)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, 0,
+                             "it does not begin with " MOX_EXPERT_MAGIC
+                             ": it is no expert file, or its writer did not end; `moxie prepare` writes them");
+    if (h->byte_order != MOX_EXPERT_BYTE_ORDER)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, 12,
+                             "its numbers are in another byte order (0x%08x): prepare it anew on this machine",
+                             (unsigned)h->byte_order);
+    if (h->version != MOX_EXPERT_VERSION || h->page_bytes != MOX_EXPERT_PAGE)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, 8,
+                             "it has version %u and pages of %u bytes; this library reads version %u with pages of %u",
+                             (unsigned)h->version, (unsigned)h->page_bytes, MOX_EXPERT_VERSION, MOX_EXPERT_PAGE);
+    if (h->checksum != mox_checksum(h, offsetof(mox_expert_header, checksum)))
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, file->path, 0,
+                             "its header is damaged: the checksum differs; prepare it anew");
+    return MOXIE_OK;
+}
+
+/* 1: valid, 0: never written, -1: damaged, or being written. */
+static int judge(const mox_expert_seal *seal, const mox_expert_header *header, uint64_t parity)
+{
+    static const mox_expert_seal never;
+    if (memcmp(seal, &never, sizeof never) == 0)
+        return 0;
+    return memcmp(seal->magic, MOX_EXPERT_SEAL_MAGIC, sizeof seal->magic) == 0 &&
+                   seal->checksum == mox_checksum(seal, offsetof(mox_expert_seal, checksum)) &&
+                   seal->header_checksum == header->checksum && seal->generation % 2 == parity
+               ? 1
+               : -1;
+}
+
+static moxie_status read_seal(moxie_expert_file *file, int fd, moxie_error *error)
+{
+    static const struct timespec nap = { .tv_nsec = NAP_NS };
+    for (int i = 0; i < TRIES; i++) {
+        mox_expert_seal seals[2];
+        for (int k = 0; k < 2; k++)
+            if (!read_at(fd, &seals[k], sizeof seals[k], (uint64_t)(k + 1) * MOX_EXPERT_PAGE))
+                return cut_short(file, "seal", error);
+        const int odd = judge(&seals[0], &file->header, 1), even = judge(&seals[1], &file->header, 0);
+        if (odd >= 0 && even >= 0 && odd + even > 0) {
+            file->seal = seals[odd == 0 || (even == 1 && seals[1].generation > seals[0].generation)];
+            return MOXIE_OK;
+        }
+        if (odd == 0 && even == 0)
+            break;
+        nanosleep(&nap, NULL);
+    }
+    return mox_fail_file(MOXIE_ERR_MISMATCH, error, file->path, MOX_EXPERT_PAGE,
+                         "its seal is damaged, or of another header: a seal was changed after it was written; prepare "
+                         "the file anew");
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------- */
+
+typedef struct read_work {
+    int fd;
+    uint8_t *data;
+    uint64_t bytes;
+    _Atomic int failed; /* errno, or -1 at the end of the file */
+} read_work;
+
+static void read_chunk(void *context, int64_t task, int32_t worker)
+{
+    read_work *w = context;
+    (void)worker;
+    const uint64_t at = (uint64_t)task * CHUNK, left = w->bytes - at;
+    if (!read_at(w->fd, w->data + at, left < CHUNK ? left : CHUNK, at))
+        atomic_store_explicit(&w->failed, errno != 0 ? errno : -1, memory_order_relaxed);
+}
+
+static moxie_status read_in(moxie_expert_file *file, int fd, const moxie_executor *executor, moxie_error *error)
+{
+    read_work w = { .fd = fd, .data = file->data, .bytes = file->seal.file_bytes };
+    mox_parallel(executor, mox_ceil_div((int64_t)w.bytes, CHUNK), read_chunk, &w);
+    if (w.failed == 0)
+        return MOXIE_OK;
+    errno = w.failed > 0 ? w.failed : 0;
+    return cut_short(file, "records", error);
+}
+
+/* Past the page cache. False where the file system or the disk cannot. */
+static bool read_direct(moxie_expert_file *file, const moxie_executor *executor)
+{
+    const int fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    file->direct = fd >= 0 && read_in(file, fd, executor, NULL) == MOXIE_OK;
+    if (fd >= 0)
+        close(fd);
+    return file->direct;
+}
+
+static moxie_status read_all(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
+                             moxie_error *error)
+{
+    const moxie_executor *executor = options->executor != NULL ? options->executor : &mox_executor_serial;
+    file->data = mox_alloc_pages(file->seal.file_bytes);
+    if (file->data == NULL)
+        return mox_fail_file(MOXIE_ERR_MEMORY, error, file->path, -1,
+                             "no memory for its %llu bytes: map it instead (MOXIE_EXPERT_MAP)",
+                             (unsigned long long)file->seal.file_bytes);
+    if (options->access == MOXIE_EXPERT_DIRECT && read_direct(file, executor))
+        return MOXIE_OK;
+    return read_in(file, fd, executor, error);
+}
+
+static moxie_status map_all(moxie_expert_file *file, int fd, moxie_error *error)
+{
+    void *data = mmap(NULL, file->seal.file_bytes, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    if (data == MAP_FAILED)
+        return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "cannot be mapped: %m; read it in instead");
+    madvise(data, file->seal.file_bytes, MADV_HUGEPAGE); /* where the file system has them */
+    file->data = data;
+    file->mapped = true;
+    return MOXIE_OK;
+}
+
+static moxie_status load_rest(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
+                              moxie_error *error)
+{
+    struct stat info;
+    const uint64_t bytes = file->seal.file_bytes;
+    if (fstat(fd, &info) != 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "%m");
+    if (bytes % MOX_EXPERT_PAGE != 0 || bytes < MOX_EXPERT_FIRST)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, MOX_EXPERT_PAGE, "by its seal it has %llu bytes",
+                             (unsigned long long)bytes);
+    if ((uint64_t)info.st_size < bytes)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, (int64_t)info.st_size,
+                             "it ends here, but has %llu bytes by its seal: it was cut short; prepare it anew",
+                             (unsigned long long)bytes);
+    return options->access == MOXIE_EXPERT_MAP ? map_all(file, fd, error) : read_all(file, fd, options, error);
+}
+
+moxie_status mox_expert_load(moxie_expert_file *file, const moxie_expert_file_options *options, moxie_error *error)
+{
+    struct stat info;
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "%m");
+    moxie_status status = MOXIE_OK;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        status = mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "it is no regular file");
+    else if (!read_at(fd, &file->header, sizeof file->header, 0))
+        status = cut_short(file, "header", error);
+    if (status == MOXIE_OK)
+        status = check_header(file, error);
+    if (status == MOXIE_OK)
+        status = read_seal(file, fd, error);
+    if (status == MOXIE_OK)
+        status = load_rest(file, fd, options, error);
+    close(fd);
+    return status;
+}
+
+void mox_expert_unload(moxie_expert_file *file)
+{
+    if (file->mapped)
+        munmap(file->data, file->seal.file_bytes);
+    else
+        mox_free_pages(file->data);
+    file->data = NULL;
+}

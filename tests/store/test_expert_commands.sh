@@ -1,0 +1,126 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Expert files through the tool: every layout, formats of many kinds. A run from the files equals a run from the
+# checkpoint, --undo gives the experts' tensors back byte for byte, a reader written from docs/expert-file.md alone reads
+# them, damage is found, and an interrupted command goes on.
+. tests/cli/cli_lib.sh
+reader=tests/store/expert_file_reader.py
+command -v python3 >/dev/null || reader=
+
+# The tensors of the second checkpoint are in the first, and equal.
+same_tensors() {
+    python3 - "$1" "$2" <<'END'
+import glob, json, struct, sys
+
+def tensors(folder):
+    found = {}
+    for name in glob.glob(folder + "/*.safetensors"):
+        data = open(name, "rb").read()
+        size = struct.unpack("<Q", data[:8])[0]
+        for key, v in json.loads(data[8 : 8 + size]).items():
+            if key != "__metadata__":
+                begin, end = v["data_offsets"]
+                found[key] = v["dtype"], v["shape"], data[8 + size + begin : 8 + size + end]
+    return found
+
+whole, back = tensors(sys.argv[1]), tensors(sys.argv[2])
+sys.exit(not back or any(whole.get(key) != value for key, value in back.items()))
+END
+}
+
+# one PRESET FORMAT LAYOUT...
+one() {
+    preset=$1 format=$2
+    shift 2
+    ck=$tmp/ck
+    rm -rf "$ck"
+    synth "$preset" "$format" "$ck"
+    for layout in "$@"; do
+        what="$preset $format $layout"
+        rm -rf "$tmp/ex" "$tmp/back"
+        expect 0 "prepared as $layout" "$moxie" prepare "$ck" --layout "$layout" -o "$tmp/ex"
+        expect 0 "whole as $layout" "$moxie" prepare --verify "$tmp/ex"
+        expect 0 "restored" "$moxie" prepare --undo "$tmp/ex" -o "$tmp/back"
+        [ -z "$reader" ] || same_tensors "$ck" "$tmp/back" || fail "$what: --undo gives other tensors"
+        [ -z "$reader" ] || expect 0 "$layout" python3 $reader "$tmp/ex"/*.moxie
+        case $layout in
+        moxie-rowmajor) isa=scalar ;;
+        *) isa= ;;
+        esac
+        case $layout in
+        moxie-cpu | moxie-rowmajor)
+            expect 0 . "$moxie" run "$ck" --tokens 5 ${isa:+--isa $isa} -o "$tmp/a.safetensors"
+            expect 0 . "$moxie" run "$tmp/ex" --tokens 5 ${isa:+--isa $isa} -o "$tmp/b.safetensors"
+            cmp -s "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "$what: a run from the file differs"
+            ;;
+        *) expect 4 "moxie prepare DIR --layout moxie-cpu" "$moxie" run "$tmp/ex" --tokens 5 ;;
+        esac
+    done
+}
+
+one deepseek-v3 fp8-block moxie-cpu moxie-rowmajor moxie-sm90 moxie-sm80
+one gpt-oss-20b mxfp4-gptoss moxie-cpu moxie-sm90
+one qwen3-30b-a3b gptq moxie-cpu moxie-rowmajor
+one qwen3-30b-a3b nvfp4-ct moxie-sm80
+one kimi-k2-thinking int4-ct-g32 moxie-cpu
+if [ "${MOXIE_TEST_QUICK:-1}" = 0 ]; then
+    for format in bf16 awq nvfp4-modelopt fp8-block-bf16; do
+        one qwen3-30b-a3b $format moxie-cpu moxie-rowmajor moxie-sm90 moxie-sm80
+    done
+    one llama-4-scout fp8-channel moxie-cpu moxie-sm90
+    one minimax-m3 mxfp8-m3 moxie-cpu moxie-sm80
+fi
+
+# ---- the commands, on the last files ---------------------------------------------------------------------------
+rm -rf "$tmp/ck" "$tmp/ex"
+synth deepseek-v3 fp8-block "$tmp/ck" --layers 2
+expect 0 "2 layers prepared as moxie-rowmajor" "$moxie" prepare "$tmp/ck" --layout moxie-rowmajor -o "$tmp/ex"
+expect 0 "expert files of 2 layers" "$moxie" inspect "$tmp/ex"
+expect 0 '"kind": "expert files"' "$moxie" inspect "$tmp/ex" --json
+expect 0 "right" "$moxie" diff "$tmp/ex" --tokens 2 --isa scalar
+expect 0 "the weights are equal" "$moxie" diff "$tmp/ck" --against "$tmp/ex"
+expect 0 "scalar_any" "$moxie" explain "$tmp/ex" --isa scalar
+expect 0 "output rms" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
+expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
+expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
+[ ! -e "$tmp/no" ] || fail "a refused command made a directory"
+
+# Shares: each rank has the files of its experts; all together give the checkpoint back.
+for rank in 0 1 2; do
+    expect 0 "prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --ep $rank/3 -o "$tmp/ep$rank"
+done
+rm -rf "$tmp/back"
+expect 0 "restored" "$moxie" prepare --undo "$tmp/ep0" "$tmp/ep1" "$tmp/ep2" -o "$tmp/back"
+[ -z "$reader" ] || same_tensors "$tmp/ck" "$tmp/back" || fail "shares give other tensors"
+
+# An interrupted command: one layer is finished, the other was being written.
+mkdir "$tmp/new.partial"
+cp "$tmp/ex"/moxie_prepare.json "$tmp/ex"/config.json "$tmp/ex"/layer-00003.moxie "$tmp/new.partial"
+head -c 50000 "$tmp/ex/layer-00004.moxie" >"$tmp/new.partial/layer-00004.moxie"
+expect 0 "2 layers prepared as moxie-rowmajor .1 of them before" \
+    "$moxie" prepare "$tmp/ck" --layout moxie-rowmajor -o "$tmp/new"
+cmp -s "$tmp/ex/layer-00004.moxie" "$tmp/new/layer-00004.moxie" || fail "a continued command writes other bytes"
+
+# Killed while it writes: nothing that opens.
+synth qwen3-30b-a3b bf16 "$tmp/big" --experts 64 --hidden 1024
+"$moxie" prepare "$tmp/big" --layout moxie-cpu -o "$tmp/killed" >/dev/null 2>&1 &
+pid=$!
+sleep 0.05
+kill -9 $pid 2>/dev/null || true
+wait $pid 2>/dev/null || true
+if [ -e "$tmp/killed" ]; then
+    expect 0 "whole" "$moxie" prepare --verify "$tmp/killed" # it was faster
+else
+    expect 3 . "$moxie" run "$tmp/killed"
+    expect 0 "prepared" "$moxie" prepare "$tmp/big" --layout moxie-cpu -o "$tmp/killed"
+fi
+
+# Damage.
+printf 'X' | dd of="$tmp/ex/layer-00004.moxie" bs=1 seek=400000 conv=notrunc 2>/dev/null
+expect 1 "damaged: the checksum differs" "$moxie" prepare --verify "$tmp/ex"
+[ -z "$reader" ] || expect 1 "the checksum differs" python3 $reader "$tmp/ex/layer-00004.moxie"
+cp "$tmp/ex/layer-00003.moxie" "$tmp/ex/layer-00004.moxie"
+expect 1 "it is layer 3, by its name it is layer 4" "$moxie" prepare --verify "$tmp/ex"
+truncate -s 300000 "$tmp/ex/layer-00004.moxie"
+expect 3 "cut short" "$moxie" run "$tmp/ex" --layer 4
+finish

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_expert_file.c - expert files of random layers: a run from the file equals a run from the checkpoint, byte for
+ * byte; its weights equal the checkpoint's; a file for other kernels is refused with the remedy; one expert is replaced
+ * and updated; shares of ranks.
+ */
+#include "test_layer.h"
+
+#include <moxie/moxie_store.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "layer/weights/layer.h"
+
+static char folder[] = "/tmp/moxie-test-XXXXXX", path[64];
+
+static int begin_files(void **state)
+{
+    (void)state;
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    snprintf(path, sizeof path, "%s/layer.moxie", folder);
+    return 0;
+}
+
+static int end_files(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static moxie_status write_file(const test_layer *t, const char *target, moxie_error *error)
+{
+    moxie_expert_writer_options options = MOXIE_EXPERT_WRITER_OPTIONS_INIT;
+    const moxie_expert_extra extra = { .name = "x.note", .data = "a note", .bytes = 6 };
+    moxie_expert_writer *writer = NULL;
+    options.target = target;
+    options.layer = 7;
+    options.extras = &extra;
+    options.n_extras = 1;
+    moxie_status status = moxie_expert_writer_open(path, &t->config, &t->weights, &options, &writer, error);
+    if (status != MOXIE_OK)
+        return status;
+    int32_t local[MOXIE_MAX_EXPERTS], count;
+    const moxie_layer_config *c = &t->config;
+    assert_ok(moxie_expert_map((moxie_expert_map_kind)c->ep_map, (int32_t)c->experts, c->ep_size > 1 ? c->ep_size : 1,
+                               c->ep_rank, local, &count, error),
+              error);
+    for (int64_t e = c->experts - 1; status == MOXIE_OK && e >= 0; e--) /* in any order */
+        if (local[e] >= 0)
+            status = moxie_expert_writer_put(writer, e, 1000 + (uint64_t)e, error);
+    if (status == MOXIE_OK)
+        return moxie_expert_writer_finish(writer, error);
+    moxie_expert_writer_abandon(writer);
+    return status;
+}
+
+static moxie_expert_file *open_file(int32_t access)
+{
+    moxie_expert_file_options options = MOXIE_EXPERT_FILE_OPTIONS_INIT;
+    moxie_expert_file *file = NULL;
+    moxie_error error;
+    options.access = access;
+    options.verify = 1;
+    assert_ok(moxie_expert_file_open(path, &options, &file, &error), &error);
+    return file;
+}
+
+static bool fits(const test_layer *t)
+{
+    return t->config.routing.select != MOXIE_SELECT_CUSTOM && t->config.tp_size <= 1;
+}
+
+static void make(test_layer *t, uint64_t seed, const test_layer_limits *limits)
+{
+    test_rng rng = { test_seed(seed) };
+    test_layer_make(t, &rng, limits);
+}
+
+/* The first layer from `seed` on that a file can hold. */
+static void make_fitting(test_layer *t, uint64_t seed, const test_layer_limits *limits)
+{
+    make(t, seed, limits);
+    while (!fits(t)) {
+        test_layer_free(t);
+        make(t, ++seed, limits);
+    }
+}
+
+static void compare_weights(const test_layer *t, moxie_expert_file *file)
+{
+    const moxie_weights *back = NULL;
+    moxie_weights_difference d = MOXIE_WEIGHTS_DIFFERENCE_INIT;
+    moxie_error error;
+    assert_ok(moxie_expert_file_weights(file, NULL, &back, &error), &error);
+    assert_ok(moxie_weights_compare(&t->config, &t->weights, back, &d, &error), &error);
+    if (d.count != 0)
+        fail_msg("expert %lld %s %s differs at %lld, %lld: %s", (long long)d.expert, d.projection, d.part,
+                 (long long)d.row, (long long)d.column, t->text);
+}
+
+/* Runs a layer of the file, and compares with a layer prepared from the checkpoint. False when these options choose
+ * other layouts than the file has, as on a processor without vector units. */
+static bool compare_run(test_layer *t, const moxie_expert_file *file, const moxie_options *options)
+{
+    moxie_layer *layer = NULL;
+    moxie_plan *plan = NULL;
+    moxie_error error;
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    test_layer_plan(t, options);
+    assert_ok(moxie_expert_file_get_info(file, &info, &error), &error);
+    const mox_layout *const *layouts = t->built->layouts;
+    if (strcmp(layouts[MOX_ROUTED]->name, info.layout) != 0 ||
+        (layouts[MOX_SHARED_EXPERT] != NULL && strcmp(layouts[MOX_SHARED_EXPERT]->name, info.shared_layout) != 0))
+        return false;
+    void *want = test_layer_output(t, t->plan);
+    assert_ok(moxie_layer_open_file(file, NULL, options, &layer, &error), &error);
+    assert_ok(moxie_layer_verify(layer, &error), &error);
+    assert_ok(moxie_plan_create(layer, options, &plan, &error), &error);
+    test_layer_workspace(t, plan);
+    void *got = test_layer_output(t, plan);
+    assert_true(layer->slab == NULL); /* slots are views of the file */
+    if (memcmp(got, want, test_layer_output_bytes(t)) != 0)
+        fail_msg("a run from the file differs: %s", t->text);
+    free(got);
+    free(want);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+    return true;
+}
+
+static int compared; /* runs */
+
+static void one_layer(uint64_t seed, const test_layer_limits *limits)
+{
+    static const char *const targets[] = { "moxie-cpu", "moxie-rowmajor", "moxie-sm90", "moxie-sm80" };
+    test_layer t;
+    moxie_error error;
+    make(&t, seed, limits);
+    for (size_t i = 0; fits(&t) && i < sizeof targets / sizeof targets[0]; i++) {
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+        assert_ok(write_file(&t, targets[i], &error), &error);
+        moxie_expert_file *file = open_file((int32_t)(seed % 3));
+        assert_ok(moxie_expert_file_get_info(file, &info, &error), &error);
+        assert_int_equal(info.layer, 7);
+        assert_string_equal(info.target, targets[i]);
+        if (t.config.ep_size <= 1)
+            compare_weights(&t, file);
+        options.isa = i == 1 ? "scalar" : NULL;
+        compared += i < 2 && compare_run(&t, file, &options);
+        moxie_expert_file_close(file);
+    }
+    test_layer_free(&t);
+}
+
+static void test_random_layers(void **state)
+{
+    (void)state;
+    const uint64_t count = test_quick() ? 40 : 300;
+    for (uint64_t seed = 0; seed < count; seed++)
+        one_layer(seed, &(test_layer_limits) { .features = seed % 2 == 1, .largest = 100 });
+    assert_true(compared >= (int)count / 2); /* rowmajor at least, except of layers with callbacks */
+}
+
+/* Every format of weights. */
+static void test_every_format(void **state)
+{
+    (void)state;
+    for (int w = 0; w < test_weight_quant_count; w++)
+        one_layer(500 + (uint64_t)w, &(test_layer_limits) { .weight = &test_weight_quants[w],
+                                                            .act = &test_act_quants[0],
+                                                            .experts = 3,
+                                                            .top_k = 2,
+                                                            .largest = 150 });
+}
+
+/* ---- refused ------------------------------------------------------------------------------------------ */
+
+static void test_other_kernels(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .weight = test_weight_quant_named("mxfp4"), .no_parallel = true, .mma = false };
+    test_layer t;
+    moxie_error error = { 0 };
+    moxie_layer *layer = NULL;
+    moxie_plan *plan = NULL;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    make_fitting(&t, 900, &limits);
+    assert_ok(write_file(&t, "moxie-sm80", &error), &error);
+    moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
+    assert_int_equal(moxie_layer_open_file(file, NULL, &options, &layer, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "moxie prepare DIR --layout moxie-cpu"));
+    assert_int_equal(moxie_expert_file_explain(file, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "moxie prepare DIR --layout moxie-cpu"));
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.device = "sm_80";
+    assert_ok(moxie_expert_file_explain(file, &options, &plan, &error), &error);
+    moxie_plan_destroy(plan);
+    moxie_expert_file_close(file);
+    test_layer_free(&t);
+}
+
+/* ---- one expert anew ---------------------------------------------------------------------------------- */
+
+static const test_layer_limits replaceable = { .weight = NULL, .no_parallel = true, .experts = 4, .top_k = 2 };
+
+static void test_replace(void **state)
+{
+    (void)state;
+    test_layer t;
+    moxie_error error;
+    make_fitting(&t, 1003, &replaceable);
+    assert_ok(write_file(&t, "moxie-cpu", &error), &error);
+    moxie_expert_file *before = open_file(MOXIE_EXPERT_MAP);
+    /* Expert 1 becomes a copy of expert 2, twice over. */
+    for (uint64_t generation = 2; generation <= 4; generation++) {
+        moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+        moxie_expert_record record = MOXIE_EXPERT_RECORD_INIT, old = MOXIE_EXPERT_RECORD_INIT;
+        assert_ok(moxie_expert_file_replace(path, 1, &t.weights.experts[2], 4711, NULL, &error), &error);
+        moxie_expert_file *after = open_file((int32_t)(generation % 3));
+        assert_ok(moxie_expert_file_get_info(after, &info, &error), &error);
+        assert_int_equal(info.generation, generation);
+        assert_ok(moxie_expert_file_record(after, 1, &record, &error), &error);
+        assert_int_equal(record.generation, generation);
+        assert_int_equal(record.source_hash, 4711);
+        moxie_expert *experts = test_layer_own(&t, (size_t)t.config.experts * sizeof *experts);
+        memcpy(experts, t.weights.experts, (size_t)t.config.experts * sizeof *experts);
+        experts[1] = experts[2];
+        const moxie_expert *own = t.weights.experts;
+        t.weights.experts = experts;
+        compare_weights(&t, after);
+        t.weights.experts = own;
+        moxie_expert_file_close(after);
+        /* Whoever had it open keeps what was there. */
+        assert_ok(moxie_expert_file_verify(before, NULL, &error), &error);
+        assert_ok(moxie_expert_file_record(before, 1, &old, &error), &error);
+        assert_int_equal(old.generation, 1);
+    }
+    moxie_expert_file_close(before);
+    test_layer_free(&t);
+}
+
+/* A layer of a mapped file takes an update; the file does not change. */
+static void test_update(void **state)
+{
+    (void)state;
+    test_layer t;
+    moxie_error error;
+    moxie_layer *layer = NULL;
+    make_fitting(&t, 1003, &replaceable);
+    assert_ok(write_file(&t, "moxie-cpu", &error), &error);
+    moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
+    assert_ok(moxie_layer_open_file(file, NULL, NULL, &layer, &error), &error);
+    assert_ok(moxie_layer_update_expert(layer, 1, &t.weights.experts[2], &error), &error);
+    assert_ok(moxie_layer_verify(layer, &error), &error);
+    moxie_layer_destroy(layer);
+    moxie_expert_file_close(file);
+    file = open_file(MOXIE_EXPERT_READ);
+    compare_weights(&t, file);
+    moxie_expert_file_close(file);
+    test_layer_free(&t);
+}
+
+/* ---- shares ------------------------------------------------------------------------------------------- */
+
+static void test_share(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .no_parallel = true, .experts = 7, .top_k = 2, .plain_routing = true };
+    test_layer t;
+    moxie_error error;
+    moxie_layer *layer = NULL;
+    make_fitting(&t, 3000, &limits);
+    t.config.ep_size = 3;
+    t.config.ep_rank = 1;
+    assert_ok(write_file(&t, "moxie-cpu", &error), &error);
+    moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    assert_ok(moxie_expert_file_get_info(file, &info, &error), &error);
+    assert_int_equal(info.held, 2);
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    compare_run(&t, file, &options);
+    /* The share of another rank is not there. */
+    moxie_layer_config other = *moxie_expert_file_config(file);
+    other.ep_rank = 2;
+    assert_int_equal(moxie_layer_open_file(file, &other, NULL, &layer, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "the file of that share"));
+    moxie_expert_file_close(file);
+    test_layer_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_layers), cmocka_unit_test(test_every_format), cmocka_unit_test(test_other_kernels),
+        cmocka_unit_test(test_replace),       cmocka_unit_test(test_update),       cmocka_unit_test(test_share),
+    };
+    return cmocka_run_group_tests(tests, begin_files, end_files);
+}
