@@ -10,6 +10,7 @@
 #include <moxie/moxie_parallel.h>
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
+#include <moxie/moxie_trace.h>
 
 #include "layer/config/struct_size.h"
 
