@@ -4,8 +4,8 @@
  *
  *     LOCAL      Zipf popularity, the same for ever; half of the choices repeat one of the last 16 tokens'
  *     DOMAINS    Zipf popularity, whose order of experts changes every 300 steps
- *     REQUESTS   one request after another: a prefill step of 64 to 320 tokens, then 50 to 200 decode steps; half of the
- *                choices by the request's own popularity, half by one for all
+ *     REQUESTS   one request after another: a prefill step of 64 to 320 tokens, then 50 to 200 decode steps; half of
+ *                the choices by the request's own popularity, half by one for all
  *     UNIFORM    all experts alike
  */
 #ifndef TEST_TRACES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_trace.c - `moxie trace ACTION ...`: routing traces (docs/traces.md). One parser for all actions; each action lists
- * the options that it takes, and what it needs.
+ * cmd_trace.c - `moxie trace ACTION ...`: routing traces (docs/traces.md). One parser for all actions; each action
+ * lists the options that it takes, and what it needs.
  */
 #include "trace_tool.h"
 

@@ -5,7 +5,7 @@
  *     step,phase,request,token,layer,choice,expert,weight
  *     0,prefill,0,0,3,0,17,0.25
  *
- * The first line names the columns. token, layer and expert are needed; the others may be missing, and all may be in any
+ * The first line names the columns. token, layer and expert are needed; the others may be missing. They may be in any
  * order. Tokens are numbered from 0 on, and those of one step are neighbours. A layer is the model's number. An expert
  * below 0 is no choice. Without steps, tokens are one request (--prefill, --step-tokens).
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * trace_forms.c - `moxie trace import` and `export`: other programs' files, and the two forms that need no file of their
- * own here.
+ * trace_forms.c - `moxie trace import` and `export`: other programs' files, and the two forms that need no file of
+ * their own here.
  *
  *     FILES --a row of the list, by --format or by the ending--> tokens in memory -> trace
  *     trace -> tokens in memory --a row--> FILE

@@ -5,8 +5,9 @@
  *     each layer: its router and routing, with experts of intermediate size 1, which never run -> plan
  *     each batch of tokens: moxie_plan_route -> ids, weights -> tokens in memory -> trace
  *
- * Only routers are read from the checkpoint, so it takes seconds. The choices are those of `moxie run`: the same kernels
- * compute them. With hidden states from a real model they are the model's; with random ones they only show its routing.
+ * Only routers are read from the checkpoint, so it takes seconds. The choices are those of `moxie run`: the same
+ * kernels compute them. With hidden states from a real model they are the model's; with random ones they only show its
+ * routing.
  */
 #include "trace_tool.h"
 

@@ -4,7 +4,7 @@
  *
  *     entropy       sum over experts of -p log2 p, p: the expert's share of the choices; log2 E when all are alike
  *     balance       mean / largest number of choices of an expert (docs/balance.md)
- *     again         how many of a token's experts the token before chose, too: K / E when choices know nothing of another
+ *     again         how many of a token's experts the token before chose, too: K / E when tokens choose independently
  *     working set   how many different experts N tokens one after another choose, mean
  */
 #include "trace_tool.h"
@@ -124,20 +124,6 @@ static moxie_status look(moxie_trace *trace, trace_view *view, moxie_error *erro
     for (int32_t l = 0; status == MOXIE_OK && l < view->info.layers; l++)
         finish_layer(&passes[l], view->counts + (int64_t)l * view->info.experts, view->info.experts, &view->layers[l]);
     free_passes(passes, view->info.layers);
-    return status;
-}
-
-moxie_status trace_count(moxie_trace *trace, int64_t **counts, moxie_error *error)
-{
-    trace_view view = { .info = MOXIE_TRACE_INFO_INIT };
-    moxie_status status = moxie_trace_get_info(trace, &view.info, error);
-    if (status == MOXIE_OK)
-        status = look(trace, &view, error);
-    free(view.layers);
-    if (status == MOXIE_OK)
-        *counts = view.counts;
-    else
-        free(view.counts);
     return status;
 }
 

@@ -124,7 +124,4 @@ typedef struct trace_view {
 void trace_show_text(const trace_arguments *args, const trace_view *view);
 void trace_show_json(const trace_arguments *args, const trace_view *view);
 
-/* Choices of each expert, [layers, experts]; free() them. The trace may have more layers than `layers` of the caller. */
-moxie_status trace_count(moxie_trace *trace, int64_t **counts, moxie_error *error);
-
 #endif
