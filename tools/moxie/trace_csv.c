@@ -121,38 +121,64 @@ static int by_place(const void *a, const void *b)
     return 0;
 }
 
-/* The layers' numbers, ascending, and the largest number of choices of a token in a layer. Lines are sorted. */
-static moxie_status find_sizes(const csv *c, trace_table *table, int64_t *tokens, moxie_error *error)
+/* What the lines are of. */
+typedef struct csv_sizes {
+    int32_t numbers[MOXIE_TRACE_MAX_LAYERS]; /* of the layers, ascending */
+    int64_t layers, top_k;
+} csv_sizes;
+
+/* Adds a layer's number; false: there are too many. */
+static bool note_layer(csv_sizes *z, int32_t number)
 {
-    static int32_t numbers[MOXIE_TRACE_MAX_LAYERS];
-    int64_t layers = 0, top_k = 0, same = 0;
+    int64_t at = z->layers;
+    while (at > 0 && z->numbers[at - 1] > number)
+        at--;
+    if (at > 0 && z->numbers[at - 1] == number)
+        return true;
+    if (z->layers == MOXIE_TRACE_MAX_LAYERS)
+        return false;
+    memmove(z->numbers + at + 1, z->numbers + at, (size_t)(z->layers - at) * sizeof *z->numbers);
+    z->numbers[at] = number;
+    z->layers++;
+    return true;
+}
+
+/* Lines are sorted. */
+static moxie_status find_sizes(const csv *c, csv_sizes *z, moxie_error *error)
+{
+    int64_t choice = 0;
     for (int64_t i = 0; i < c->count; i++) {
-        const int64_t *now = c->lines[i].value, *before = i ? c->lines[i - 1].value : now;
-        const int32_t number = (int32_t)now[LAYER];
-        int64_t at = layers;
-        while (at > 0 && numbers[at - 1] > number)
-            at--;
-        if (at == 0 || numbers[at - 1] != number) {
-            if (layers == MOXIE_TRACE_MAX_LAYERS)
-                return cli_error(MOXIE_ERR_FORMAT, error, c->path, "there are more than %d layers",
-                                 MOXIE_TRACE_MAX_LAYERS);
-            memmove(numbers + at + 1, numbers + at, (size_t)(layers++ - at) * sizeof *numbers);
-            numbers[at] = number;
-        }
-        same = now[TOKEN] == before[TOKEN] && now[LAYER] == before[LAYER] ? same + 1 : 1;
-        top_k = same > top_k ? same : top_k;
-        if (now[TOKEN] > before[TOKEN] + 1 || (i == 0 && now[TOKEN] > 0))
+        const int64_t *now = c->lines[i].value, *before = i ? c->lines[i - 1].value : NULL;
+        const bool again = before && now[TOKEN] == before[TOKEN] && now[LAYER] == before[LAYER];
+        if (!note_layer(z, (int32_t)now[LAYER]))
+            return cli_error(MOXIE_ERR_FORMAT, error, c->path, "there are more than %d layers", MOXIE_TRACE_MAX_LAYERS);
+        if (now[TOKEN] > (before ? before[TOKEN] + 1 : 0))
             return cli_error(MOXIE_ERR_FORMAT, error, c->path, "token %lld has no line",
-                             (long long)(i ? before[TOKEN] + 1 : 0));
+                             (long long)(before ? before[TOKEN] + 1 : 0));
+        if (again && c->has[CHOICE] && now[CHOICE] == before[CHOICE])
+            return cli_error(MOXIE_ERR_FORMAT, error, c->path, "token %lld, layer %lld has choice %lld twice",
+                             (long long)now[TOKEN], (long long)now[LAYER], (long long)now[CHOICE]);
+        choice = c->has[CHOICE] ? now[CHOICE] : again ? choice + 1 : 0;
+        z->top_k = choice >= z->top_k ? choice + 1 : z->top_k;
     }
-    *tokens = c->lines[c->count - 1].value[TOKEN] + 1;
-    if (table->layer_numbers == NULL) {
-        table->layer_numbers = cli_alloc((size_t)layers * sizeof *numbers);
-        memcpy(table->layer_numbers, numbers, (size_t)layers * sizeof *numbers);
-    } else if (table->layers == layers && memcmp(table->layer_numbers, numbers, (size_t)layers * sizeof *numbers)) {
-        return cli_error(MOXIE_ERR_MISMATCH, error, c->path, "its layers are not those of the files before");
+    return MOXIE_OK;
+}
+
+static moxie_status take_sizes(const csv *c, trace_table *table, moxie_error *error)
+{
+    csv_sizes z = { .layers = 0 };
+    moxie_status status = find_sizes(c, &z, error);
+    const size_t bytes = (size_t)z.layers * sizeof *z.numbers;
+    if (status == MOXIE_OK && table->layer_numbers && table->layers == z.layers &&
+        memcmp(table->layer_numbers, z.numbers, bytes))
+        status = cli_error(MOXIE_ERR_MISMATCH, error, c->path, "its layers are not those of the files before");
+    if (status == MOXIE_OK)
+        status = trace_set_sizes(table, z.layers, z.top_k, c->path, error);
+    if (status == MOXIE_OK && !table->layer_numbers) {
+        table->layer_numbers = cli_alloc(bytes);
+        memcpy(table->layer_numbers, z.numbers, bytes);
     }
-    return trace_set_sizes(table, layers, top_k, c->path, error);
+    return status;
 }
 
 static moxie_status put_lines(const csv *c, trace_table *table, int64_t first, moxie_error *error)
@@ -164,6 +190,7 @@ static moxie_status put_lines(const csv *c, trace_table *table, int64_t first, m
         const bool same = before && before[TOKEN] == l->value[TOKEN];
         layer = same ? layer : 0;
         choice = same && before[LAYER] == l->value[LAYER] ? choice + 1 : 0;
+        choice = c->has[CHOICE] ? l->value[CHOICE] : choice;
         while (table->layer_numbers[layer] != l->value[LAYER])
             layer++;
         const int64_t at = (token * table->layers + layer) * table->top_k + choice;
@@ -187,7 +214,6 @@ moxie_status trace_csv_read(const char *path, const trace_arguments *args, trace
     csv c = { .path = path };
     char *text = NULL;
     uint64_t size = 0;
-    int64_t tokens = 0;
     const int64_t first = table->tokens;
     moxie_status status = moxie_file_read(path, TRACE_MAX_BYTES, &text, &size, error);
     if (status == MOXIE_OK && strlen(text) != size)
@@ -196,10 +222,10 @@ moxie_status trace_csv_read(const char *path, const trace_arguments *args, trace
         status = read_lines(&c, text, error);
     if (status == MOXIE_OK) {
         qsort(c.lines, (size_t)c.count, sizeof *c.lines, by_place);
-        status = find_sizes(&c, table, &tokens, error);
+        status = take_sizes(&c, table, error);
     }
     if (status == MOXIE_OK)
-        status = trace_table_grow(table, tokens, path, error);
+        status = trace_table_grow(table, c.lines[c.count - 1].value[TOKEN] + 1, path, error);
     if (status == MOXIE_OK)
         status = put_lines(&c, table, first, error);
     if (status == MOXIE_OK && !c.has[STEP])
