@@ -110,7 +110,7 @@ typedef struct moxie_cache_config {
     int32_t with_best; /* 1: best_hits, too, which reads the trace once for each layer */
 } moxie_cache_config;
 #define MOXIE_CACHE_CONFIG_INIT MOXIE_INIT(moxie_cache_config)
-#define MOXIE_CACHE_HALF_LIFE   64.0
+#define MOXIE_CACHE_HALF_LIFE   16.0
 
 /* What a simulation counted, over all layers. */
 typedef struct moxie_cache_hits {

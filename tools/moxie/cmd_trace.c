@@ -117,7 +117,7 @@ static const struct argp_option options[] = {
     { "max-inserts", OPT_MAX_INSERTS, "N", 0, "experts that get a slot in one step of a layer (default: any number)",
       5 },
     { "warm", OPT_WARM, "N", 0, "the first N steps fill the cache and are not counted", 5 },
-    { "half-life", OPT_HALF_LIFE, "X", 0, "steps in which a use of lfru and frozen loses half its weight (default 64)",
+    { "half-life", OPT_HALF_LIFE, "X", 0, "steps in which a use of lfru and frozen loses half its weight (default 16)",
       5 },
     { "census", OPT_CENSUS, "FILE", 0,
       "what pinned keeps: loads as for moxie balance, or a trace (default: the warm steps')", 5 },
