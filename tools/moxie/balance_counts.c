@@ -2,12 +2,15 @@
  *
  * balance_counts.c - the loads of experts, from a file:
  *
+ *     a routing trace  its choices (balance_trace.c)
  *     *.safetensors    topk_ids [T,K] i32 or i64, as `moxie run -o` writes them: one layer, each choice counts 1
  *     JSON             [layers, experts]; or {"logical_count": ...} of SGLang, with or without a dimension of steps; or
  *                      what `moxie run --json` prints, whose topk_ids are counted
  *     anything else    text: a line for each layer, numbers between commas or white space; # begins a comment
  */
 #include "balance.h"
+
+#include <moxie/moxie_trace.h>
 
 #include <ctype.h>
 #include <math.h>
@@ -245,7 +248,11 @@ moxie_status balance_counts_read(const char *path, int64_t experts, balance_coun
     const size_t n = strlen(path);
     const bool tensors = n > 12 && !strcmp(path + n - 12, ".safetensors");
     *out = (balance_counts) { .at = NULL };
-    moxie_status status = tensors ? read_tensors(path, experts, out, error) : read_text(path, experts, out, error);
+    moxie_status status;
+    if (moxie_trace_is_trace(path))
+        status = balance_counts_of_trace(path, out, error);
+    else
+        status = tensors ? read_tensors(path, experts, out, error) : read_text(path, experts, out, error);
     if (status == MOXIE_OK)
         status = check(path, experts, out, error);
     if (status != MOXIE_OK) {

@@ -5,7 +5,7 @@
  *     bench_model.c      copies of the layer, prepared, with plans     -> model
  *     bench_adapters.c   random adapters for the copies
  *     bench_routing.c    the experts of every token, drawn per run -> ids, weights
- *     bench_routing_file.c   or read from a file
+ *     bench_routing_file.c, bench_routing_trace.c   or read from a file
  *     bench_line.c       one batch size: runs, times, floor            -> line
  *     bench_on_cpu.c     the back ends: how a run is timed, which       -> seconds
  *     bench_on_cuda.c    memory and limits the machine has
@@ -46,6 +46,7 @@ typedef enum bench_routing_kind {
 typedef struct bench_routing {
     bench_routing_kind kind;
     const char *name; /* "uniform", ..., or the file's */
+    int64_t layer;    /* of a trace; below 0: its first one */
     int64_t experts, top_k;
     int64_t spread; /* uniform: over so many experts, all of them at first */
     bool skips;     /* uniform: every choice is skipped */
@@ -63,13 +64,15 @@ typedef struct bench_routing {
 } bench_routing;
 
 extern const cli_names bench_routing_names;
-/* `name`: uniform, zipf, one-hot, skewed, or a file of ids (safetensors by its ending, else text). bench_routing_free()
- * in any case. */
-moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
-                                moxie_error *error);
+/* `name`: uniform, zipf, one-hot, skewed, or a file of ids: a trace, of which layer `layer` is taken; safetensors by
+ * its ending; else text. bench_routing_free() in any case. */
+moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, int64_t layer, uint64_t seed,
+                                bench_routing *out, moxie_error *error);
 void bench_routing_free(bench_routing *routing);
 /* Reads the ids of a file: fills file_ids, file_weights and file_tokens (bench_routing_file.c). */
 moxie_status bench_routing_read(bench_routing *routing, moxie_error *error);
+/* The same of a trace (bench_routing_trace.c). */
+moxie_status bench_routing_read_trace(bench_routing *routing, moxie_error *error);
 /* Room for so many tokens; an error when the file has fewer. */
 moxie_status bench_routing_reserve(bench_routing *routing, int64_t tokens, moxie_error *error);
 /* Draws one batch. The kind of routing decides which tokens share an expert. Age decides which experts those are: the

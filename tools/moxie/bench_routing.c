@@ -253,11 +253,12 @@ static moxie_status allocate(bench_routing *g, moxie_error *error)
 static const char *const names[] = { "uniform", "zipf", "one-hot", "skewed", NULL };
 const cli_names bench_routing_names = { .kind = "routing", .fixed = names };
 
-moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, uint64_t seed, bench_routing *out,
-                                moxie_error *error)
+moxie_status bench_routing_open(const char *name, const moxie_layer_config *config, int64_t layer, uint64_t seed,
+                                bench_routing *out, moxie_error *error)
 {
     *out = (bench_routing) { .kind = BENCH_FILE,
                              .name = name,
+                             .layer = layer,
                              .experts = config->experts,
                              .spread = config->experts,
                              .top_k = config->top_k,

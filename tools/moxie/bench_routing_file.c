@@ -2,12 +2,15 @@
  *
  * bench_routing_file.c - the ids of a real router, from a file:
  *
+ *     a trace          one layer's (bench_routing_trace.c)
  *     *.safetensors    topk_ids [T,K] i32 or i64, and optionally topk_weights [T,K] f32
  *     anything else    text: whole numbers between white space, K for each token
  *
  * A negative id chooses no expert. An id that the layer does not have is an error: the file is of another model.
  */
 #include "bench.h"
+
+#include <moxie/moxie_trace.h>
 
 #include <ctype.h>
 #include <errno.h>
@@ -110,11 +113,10 @@ static moxie_status read_text(const char *path, char **text, moxie_error *error)
         status = cli_error(MOXIE_ERR_FORMAT, error, path, "it is no text");
     if (status != MOXIE_OK && status != MOXIE_ERR_MEMORY) {
         const moxie_error why = *error;
-        cli_error(
-            status, error, path,
-            "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers: as text, or topk_ids of "
-            "a *.safetensors",
-            why.text);
+        cli_error(status, error, path,
+                  "%s; --routing is uniform, zipf, one-hot, skewed, or a file of expert numbers: a trace, text, or "
+                  "topk_ids of a *.safetensors",
+                  why.text);
     }
     return status;
 }
@@ -187,5 +189,7 @@ static bool ends_with(const char *text, const char *end)
 
 moxie_status bench_routing_read(bench_routing *g, moxie_error *error)
 {
+    if (moxie_trace_is_trace(g->name))
+        return bench_routing_read_trace(g, error);
     return ends_with(g->name, ".safetensors") ? read_tensors(g, error) : read_numbers(g, error);
 }

@@ -45,6 +45,7 @@ int cmd_prepare(int argc, char **argv);
 int cmd_bake(int argc, char **argv);
 int cmd_balance(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 
 /* ---- beginning, end, memory (cli_exit.c) --------------------------------------------------------- */
 

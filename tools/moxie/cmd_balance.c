@@ -348,9 +348,9 @@ int cmd_balance(int argc, char **argv)
         options,
         parse,
         "LOADS",
-        "Which expert lies on which rank, with replicas, so that ranks have equal loads (EPLB). LOADS is a file: JSON "
-        "or lines of numbers, [layers, experts]; SGLang's logical_count; or topk_ids of a run, as *.safetensors or "
-        "JSON.",
+        "Which expert lies on which rank, with replicas, so that ranks have equal loads (EPLB). LOADS is a file: a "
+        "routing trace; JSON or lines of numbers, [layers, experts]; SGLang's logical_count; or topk_ids of a run, as "
+        "*.safetensors or JSON.",
         0,
         0,
         0

@@ -35,9 +35,10 @@ static const struct argp_option options[] = {
     { NULL, 0, NULL, 0, "What is timed:", 2 },
     { "tokens", OPT_TOKENS, "LIST", 0, "batch sizes (default 1,8,64,512)", 2 },
     { "routing", OPT_ROUTING, "NAME", 0,
-      "uniform (default), zipf, one-hot, skewed (an expert has six times the mean), or a file: topk_ids of a "
+      "uniform (default), zipf, one-hot, skewed (an expert has six times the mean), or a file: a trace, topk_ids of a "
       "safetensors, or numbers as text",
       2 },
+    { "trace", OPT_TRACE, "FILE", 0, "the routing of real tokens: a file as for --routing; of a trace, layer L", 2 },
     { "repeats", OPT_REPEATS, "N", 0,
       "runs of each size, on a GPU launches of a graph of them (default: at least 5, and a second or so)", 2 },
     { "seed", OPT_SEED, "S", 0, "of weights, hidden states and routing (default 0)", 2 },
@@ -53,7 +54,6 @@ static const struct argp_option options[] = {
       "a step on so many expert parallel ranks: 8,64 or 8..512, doubled; --tokens are each rank's (default 64)", 5 },
     { "link-gb-s", OPT_LINK_GB_S, "B", 0, "GB/s of a rank's link, in each direction", 5 },
     { "link-us", OPT_LINK_US, "L", 0, "microseconds that a message costs besides its bytes", 5 },
-    { "trace", OPT_TRACE, "FILE", 0, "the routing of real tokens: a file as for --routing", 5 },
     { 0 },
 };
 
@@ -91,8 +91,8 @@ static void check_simulation(struct argp_state *state, const bench_arguments *ar
 {
     const bool link = args->link_gb_s >= 0 || args->link_us >= 0;
     if (args->ranks.count == 0) {
-        if (link || args->trace)
-            argp_error(state, "--link-gb-s, --link-us and --trace go with --simulate-ranks");
+        if (link)
+            argp_error(state, "--link-gb-s and --link-us go with --simulate-ranks");
         return;
     }
     if (args->link_gb_s < 0 || args->link_us < 0)
@@ -145,6 +145,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         preset_check(state, &args->preset, &args->layer);
         check_simulation(state, args);
+        if (args->trace && args->ranks.count == 0)
+            args->routing = args->trace;
         bench_ranks_check(state, args);
         check_adapters(state, args);
         return 0;
@@ -214,7 +216,8 @@ static moxie_status open_routing(bench *b, moxie_error *error)
     static const int64_t usual[] = { 1, 8, 64, 512 };
     const bench_arguments *args = b->args;
     int64_t max = 0;
-    moxie_status status = bench_routing_open(args->routing, &b->model.config, args->seed, &b->routing, error);
+    moxie_status status =
+        bench_routing_open(args->routing, &b->model.config, args->layer.layer, args->seed, &b->routing, error);
     if (status != MOXIE_OK)
         return status;
     b->n_lines = args->tokens.count ? args->tokens.count : b->routing.file_tokens ? 1 : 4;

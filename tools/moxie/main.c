@@ -26,6 +26,7 @@ static const command commands[] = {
     { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
     { "bake", cmd_bake, "merge LoRA adapters into a checkpoint's experts" },
     { "balance", cmd_balance, "which expert lies on which rank, with replicas, so that ranks have equal loads" },
+    { "trace", cmd_trace, "routing traces: record, show, exchange with vLLM and SGLang, simulate caches of experts" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },
     { "report", cmd_report, "one HTML page about a layer: times, roofline, routing, errors, kernels" },
 };

@@ -11,6 +11,7 @@
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_scheme.h>
 #include <moxie/moxie_store.h>
+#include <moxie/moxie_trace.h>
 
 #include "layer/config/struct_size.h"
 

@@ -14,6 +14,9 @@ pub const MOXIE_MAX_RANKS: u32 = 1024;
 pub const MOXIE_NCCL_ID_BYTES: u32 = 128;
 pub const MOXIE_CUDA_MAX_WIDTHS: u32 = 32;
 pub const MOXIE_MAX_SLOTS: u32 = 65536;
+pub const MOXIE_TRACE_MAX_LAYERS: u32 = 4096;
+pub const MOXIE_TRACE_MAX_TOKENS: u32 = 1048576;
+pub const MOXIE_CACHE_HALF_LIFE: f64 = 16.0;
 pub const MOXIE_OK: moxie_status = 0;
 pub const MOXIE_ERR_ARGUMENT: moxie_status = 1;
 pub const MOXIE_ERR_UNSUPPORTED: moxie_status = 2;
@@ -2626,6 +2629,141 @@ extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct moxie_trace {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_trace_writer {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+pub struct moxie_trace_info {
+    pub struct_size: u32,
+    pub layers: i32,
+    pub experts: i32,
+    pub top_k: i32,
+    pub zero_experts: i32,
+    pub has_weights: i32,
+    pub has_requests: i32,
+    pub fingerprint: u64,
+    pub model: *const ::std::os::raw::c_char,
+    pub layer_numbers: *const i32,
+    pub steps: i64,
+    pub tokens: i64,
+}
+pub const MOXIE_TRACE_UNKNOWN: moxie_trace_phase = 0;
+pub const MOXIE_TRACE_PREFILL: moxie_trace_phase = 1;
+pub const MOXIE_TRACE_DECODE: moxie_trace_phase = 2;
+pub const MOXIE_TRACE_MIXED: moxie_trace_phase = 3;
+pub type moxie_trace_phase = ::std::os::raw::c_uint;
+#[repr(C)]
+pub struct moxie_trace_step {
+    pub struct_size: u32,
+    pub phase: i32,
+    pub tokens: i64,
+    pub token_stride: i64,
+    pub layer_stride: i64,
+    pub ids: *const i32,
+    pub weights: *const f32,
+    pub requests: *const u64,
+}
+extern "C" {
+    pub fn moxie_trace_fingerprint(data: *const ::std::os::raw::c_void, bytes: u64) -> u64;
+}
+extern "C" {
+    pub fn moxie_trace_writer_create(
+        path: *const ::std::os::raw::c_char,
+        info: *const moxie_trace_info,
+        out: *mut *mut moxie_trace_writer,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_trace_writer_add(
+        writer: *mut moxie_trace_writer,
+        step: *const moxie_trace_step,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_trace_writer_finish(
+        writer: *mut moxie_trace_writer,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_trace_writer_destroy(writer: *mut moxie_trace_writer);
+}
+extern "C" {
+    pub fn moxie_trace_is_trace(path: *const ::std::os::raw::c_char) -> ::std::os::raw::c_int;
+}
+extern "C" {
+    pub fn moxie_trace_open(
+        path: *const ::std::os::raw::c_char,
+        out: *mut *mut moxie_trace,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_trace_close(trace: *mut moxie_trace);
+}
+extern "C" {
+    pub fn moxie_trace_get_info(
+        trace: *const moxie_trace,
+        info: *mut moxie_trace_info,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_trace_read(
+        trace: *mut moxie_trace,
+        index: i64,
+        step: *mut moxie_trace_step,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
+pub struct moxie_cache_config {
+    pub struct_size: u32,
+    pub slots: i32,
+    pub policy: *const ::std::os::raw::c_char,
+    pub max_inserts: i32,
+    pub warm_steps: i32,
+    pub half_life: f64,
+    pub census: *const f64,
+    pub with_best: i32,
+}
+#[repr(C)]
+pub struct moxie_cache_hits {
+    pub struct_size: u32,
+    pub slots: i32,
+    pub steps: i64,
+    pub tokens: i64,
+    pub uses: i64,
+    pub hits: i64,
+    pub inserts: i64,
+    pub decode_uses: i64,
+    pub decode_hits: i64,
+    pub best_hits: i64,
+}
+extern "C" {
+    pub fn moxie_cache_policy_at(
+        i: i32,
+        about: *mut *const ::std::os::raw::c_char,
+    ) -> *const ::std::os::raw::c_char;
+}
+extern "C" {
+    pub fn moxie_trace_simulate(
+        trace: *mut moxie_trace,
+        config: *const moxie_cache_config,
+        hits: *mut moxie_cache_hits,
+        by_layer: *mut i64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct moxie_comm {
     pub _address: u8,
 }
@@ -2689,4 +2827,8 @@ sized_structs! {
     moxie_expert_file_options,
     moxie_expert_file_info,
     moxie_expert_record,
+    moxie_trace_info,
+    moxie_trace_step,
+    moxie_cache_config,
+    moxie_cache_hits,
 }
