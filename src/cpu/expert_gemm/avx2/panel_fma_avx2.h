@@ -50,6 +50,7 @@ typedef struct mox_ymm_job {
     uint8_t *order; /* likewise */
     __m256i counts; /* likewise: by nibble */
     unsigned mxcsr; /* the caller's */
+    const struct mox_ymm_block_variant *blocks; /* weights are a block type: panel_block_avx2.h; else NULL */
 } mox_ymm_job;
 
 /* ---- segments ------------------------------------------------------------------------------------ */
