@@ -53,29 +53,7 @@ static void put_codes(mox_block_field field, const uint8_t *code, int32_t weight
 
 /* ---- integers of 6 bits ----------------------------------------------------------------------------------- */
 
-/* Where the low 4 bits and the high 2 bits of an integer are. */
-typedef struct six_place {
-    int32_t low, low_shift, high, high_shift;
-} six_place;
-
-/* Integer i of s (`of_t` false) or of t. */
-static six_place place_of(mox_block_integers integers, int32_t i, bool of_t)
-{
-    switch (integers) {
-    case MOX_BLOCK_SIX: return (six_place) { i % 8, i < 8 ? 0 : 4, 8 + i % 4, 2 * (i / 4) };
-    case MOX_BLOCK_SIX_SPLIT: return (six_place) { 2 + i / 2, 4 * (i % 2), i / 4, 2 * (i % 4) };
-    default: break;
-    }
-    const int32_t byte = of_t ? i + 4 : i;
-    return i < 4 ? (six_place) { byte, 0, byte, 4 } : (six_place) { i + 4, of_t ? 4 : 0, byte - 4, 6 };
-}
-
-static uint8_t get_six(const uint8_t *bytes, six_place at)
-{
-    return (uint8_t)((bytes[at.low] >> at.low_shift & 15) | (bytes[at.high] >> at.high_shift & 3) << 4);
-}
-
-static void put_six(uint8_t *bytes, six_place at, uint8_t value)
+static void put_six(uint8_t *bytes, mox_block_six at, uint8_t value)
 {
     bytes[at.low] |= (uint8_t)((value & 15) << at.low_shift);
     bytes[at.high] |= (uint8_t)((value >> 4 & 3) << at.high_shift);
@@ -96,9 +74,9 @@ static void get_integers(const mox_block_fields *f, const uint8_t *bytes, int32_
         return;
     }
     for (int32_t i = 0; i < runs; i++)
-        out->s[i] = (uint8_t)(get_six(bytes, place_of(f->integers, i, false)) - bias);
+        out->s[i] = (uint8_t)(mox_block_get_six(bytes, mox_block_six_at(f->integers, i, false)) - bias);
     for (int32_t i = 0; i < runs && mox_block_has_minimum_integers(f->integers); i++)
-        out->t[i] = get_six(bytes, place_of(f->integers, i, true));
+        out->t[i] = (uint8_t)mox_block_get_six(bytes, mox_block_six_at(f->integers, i, true));
 }
 
 static void put_integers(const mox_block_fields *f, const mox_block_parts *parts, int32_t runs, uint8_t *bytes)
@@ -109,9 +87,9 @@ static void put_integers(const mox_block_fields *f, const mox_block_parts *parts
         return;
     }
     for (int32_t i = 0; i < runs; i++)
-        put_six(bytes, place_of(f->integers, i, false), (uint8_t)(parts->s[i] + bias));
+        put_six(bytes, mox_block_six_at(f->integers, i, false), (uint8_t)(parts->s[i] + bias));
     for (int32_t i = 0; i < runs && mox_block_has_minimum_integers(f->integers); i++)
-        put_six(bytes, place_of(f->integers, i, true), parts->t[i]);
+        put_six(bytes, mox_block_six_at(f->integers, i, true), parts->t[i]);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------ */

@@ -12,37 +12,11 @@
 #define MOX_FORMAT_BLOCK_PARTS_H
 
 #include "format/block.h"
+#include "format/block_at.h"
 
 #define MOX_BLOCK_RUNS 16 /* of a block, at most */
 
-/* How the integers of runs are stored: s and t as one byte each in mox_block_parts, s signed. */
-typedef enum mox_block_integers {
-    MOX_BLOCK_NONE,       /* there are none: s = t = 1 */
-    MOX_BLOCK_BYTES,      /* s: i8 */
-    MOX_BLOCK_NIBBLES,    /* s in the low nibble of a byte, t in the high one; the parts keep the byte, in s */
-    MOX_BLOCK_SIX,        /* s + 32 in 6 bits: q3_k */
-    MOX_BLOCK_SIX_AND_SIX, /* s and t in 6 bits each: q4_k, q5_k */
-    MOX_BLOCK_SIX_SPLIT   /* s + 32 in 6 bits: iq4_xs */
-} mox_block_integers;
-
-/* Bits of all codes: byte at + run * stride + l, bits [f * bits, f * bits + bits) belong to weight
- * (run * 8 / bits + f) * stride + l. */
-typedef struct mox_block_field {
-    int16_t at;
-    int8_t bits, stride;
-} mox_block_field;
-
-typedef struct mox_block_fields {
-    moxie_dtype dtype;
-    mox_block_field low, high;
-    int16_t d_at, m_at; /* m_at -1: there is no m */
-    int8_t m_sign;
-    mox_block_integers integers;
-    int16_t at, run;
-    int16_t offset;
-    int8_t levels;
-} mox_block_fields;
-
+/* s and t of runs are a byte each, s signed; of NIBBLES, s has both. */
 typedef struct mox_block_parts {
     uint8_t code[MOX_BLOCK_MAX];
     uint8_t s[MOX_BLOCK_RUNS], t[MOX_BLOCK_RUNS];
