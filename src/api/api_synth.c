@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * api_synth.c - the calls of moxie_ckpt.h about families, formats, presets and synthetic checkpoints:
- * moxie_family_at, moxie_checkpoint_format_*, moxie_dtype_block, moxie_preset_*, moxie_synth_write. Each checks its arguments;
- * src/ckpt does the work.
+ * moxie_family_at, moxie_checkpoint_format_*, moxie_dtype_block, moxie_preset_*, moxie_synth_write. Each checks its
+ * arguments; src/ckpt does the work.
  */
 #include <moxie/moxie_ckpt.h>
 

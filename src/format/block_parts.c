@@ -4,7 +4,10 @@
  */
 #include "format/block_parts.h"
 
-#define MOX_FIELD(at, bits, stride) { at, bits, stride }
+#define MOX_FIELD(at, bits, stride)                                                                                    \
+    {                                                                                                                  \
+        at, bits, stride                                                                                               \
+    }
 #define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
     { MOX_BLOCK_DTYPE + type, low, high, d_at, m_at, m_sign, MOX_BLOCK_##integers, at, run, offset, levels },
 static const mox_block_fields rows[] = {

@@ -344,8 +344,8 @@ static void test_limits_of_layers(void **state)
         check_refused_of("step35", json_pack("{s:i,s:i,s:[]}", "expert_count", 8, "block_count", 3, keys[i]),
                          "has 0 entries");
     }
-    json_t *fits = json_pack("{s:i,s:i,s:[f,f,f],s:f}", "expert_count", 8, "block_count", 3, keys[0], 7., 7., 7.,
-                             keys[1], 16.);
+    json_t *fits =
+        json_pack("{s:i,s:i,s:[f,f,f],s:f}", "expert_count", 8, "block_count", 3, keys[0], 7., 7., 7., keys[1], 16.);
     assert_ok(family_of("step35", fits, &arena, &config, &family, &error), &error);
     json_decref(config);
     mox_arena_free(&arena);

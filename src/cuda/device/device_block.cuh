@@ -35,8 +35,8 @@ static __device__ inline mox_device_block mox_device_block_of(moxie_dtype dtype)
     }
 #define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
     case MOX_BLOCK_DTYPE + type:                                                                                       \
-        block.fields = { MOX_BLOCK_DTYPE + type, low, high,   d_at, m_at, m_sign, MOX_BLOCK_##integers, at, run,       \
-                         offset,                 levels };                                                             \
+        block.fields = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,                                     \
+                         MOX_BLOCK_##integers,   at,  run,  offset, levels };                                          \
         return block;
 #include "format/block_fields.def"
 #undef MOX_BLOCK_FIELDS

@@ -5,10 +5,10 @@
  *     panel   | 16 blocks: columns 0 .. W-1 | 16 blocks: columns W .. 2W-1 | ...     filled up to 64 bytes
  *     blocks  | d [16] | m [16] | s [runs][16] | t [runs][16] | codes: step 0, step 1, ... |
  *
- * d and m are f16; m, s and t are only there when the type has them (for NIBBLES the byte of s has t, too). A step is 16
- * rows x 32 columns: the low bits of all codes, then the high bits. A plane of b bits is 2 b vectors of 32 bytes. Each
- * vector belongs to 8 rows (half h) and has 8/b fields of 4 columns; byte 16 L + 4 v + r of it, bits f b .. f b + b - 1
- * are of row 8 h + 4 L + r and column 4 (8/b u + f) + v of the step, for vector 2 u + h:
+ * d and m are f16; m, s and t are only there when the type has them (for NIBBLES the byte of s has t, too). A step is
+ * 16 rows x 32 columns: the low bits of all codes, then the high bits. A plane of b bits is 2 b vectors of 32 bytes.
+ * Each vector belongs to 8 rows (half h) and has 8/b fields of 4 columns. Of vector 2 u + h, byte 16 L + 4 v + r, bits
+ * f b .. f b + b - 1 belong to row 8 h + 4 L + r and column 4 (8/b u + f) + v of the step:
  *
  *     byte      0     1     2     3     4     5    ...  15  | 16 ...                    31
  *     row       0     1     2     3     0     1         3   | 4  5  6  7  4 ...         7       (+ 8 h)
@@ -55,8 +55,8 @@ bool mox_block_panel_holds(moxie_dtype element);
 int64_t mox_block_panel_bytes(moxie_dtype element);
 int64_t mox_block_panel_cols(moxie_dtype element);
 
-/* Rows row .. row + 15 of a grid of blocks to one panel, and back. Rows past the last are blocks of zero bytes; they are
- * not unpacked. */
+/* Rows row .. row + 15 of a grid of blocks to one panel, and back. Rows past the last are blocks of zero bytes; they
+ * are not unpacked. */
 void mox_block_panel_pack(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, uint8_t *panel);
 void mox_block_panel_unpack(const mox_panel_matrix *m, const uint8_t *panel, const moxie_grid *to, int64_t row);
 

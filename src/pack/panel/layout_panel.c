@@ -158,10 +158,11 @@ static const char *reject(const mox_record_shape *shape, char *buffer, size_t si
         const int64_t group = mox_group_cols(p.quant, p.cols);
         const char *name = mox_quant_dtype_name(p.quant->element);
         if (mox_panel_order_of(p.quant->element) == MOX_PANEL_NONE) {
-            snprintf(buffer, size,
-                     "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits, and block types with one level of "
-                     "codes",
-                     names[i], name);
+            snprintf(
+                buffer, size,
+                "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits, and block types with one level of "
+                "codes",
+                names[i], name);
             return buffer;
         }
         if (mox_quant_is_block(p.quant) && p.cols % mox_block_panel_cols(p.quant->element) != 0) {

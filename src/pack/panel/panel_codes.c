@@ -32,8 +32,7 @@ uint64_t mox_panel_step_bytes(mox_panel_order order)
 {
     static const uint16_t bytes[] = {
         [MOX_PANEL_NONE] = 0,     [MOX_PANEL_PAIRS] = 1024,  [MOX_PANEL_HALVES] = 1024, [MOX_PANEL_QUADS] = 512,
-        [MOX_PANEL_ZIPPED] = 512, [MOX_PANEL_NIBBLES] = 256, [MOX_PANEL_PLANES] = 384,
-        [MOX_PANEL_BLOCKS] = 0,
+        [MOX_PANEL_ZIPPED] = 512, [MOX_PANEL_NIBBLES] = 256, [MOX_PANEL_PLANES] = 384,  [MOX_PANEL_BLOCKS] = 0,
     };
     return bytes[order];
 }

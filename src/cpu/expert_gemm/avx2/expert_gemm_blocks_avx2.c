@@ -20,9 +20,8 @@ enum {
         at, bits, stride                                                                                               \
     }
 #define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
-    static const mox_block_fields fields_##id = {                                                                      \
-        MOX_BLOCK_DTYPE + type, low, high, d_at, m_at, m_sign, MOX_BLOCK_##integers, at, run, offset, levels           \
-    };                                                                                                                 \
+    static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
+                                                  MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
     static void one_##id(const mox_ymm_job *j)                                                                         \
     {                                                                                                                  \
         mox_ymm_block_narrow(&fields_##id, WEIGHTS_##id, 1, j);                                                        \

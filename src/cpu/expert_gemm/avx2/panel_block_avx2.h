@@ -82,8 +82,7 @@ MOX_KERNEL_INLINE mox_ymm_run mox_ymm_block_run(const mox_block_fields *f, const
 MOX_KERNEL_INLINE __m256i mox_ymm_field(const uint8_t *plane, int bits, int up, int half, int g)
 {
     const int fields = 8 / bits, shift = bits * (g % fields) - up;
-    const __m256i x =
-        _mm256_load_si256((const __m256i *)(const void *)(plane + (2 * (g / fields) + half) * 32));
+    const __m256i x = _mm256_load_si256((const __m256i *)(const void *)(plane + (2 * (g / fields) + half) * 32));
     const __m256i moved = shift > 0 ? _mm256_srli_epi16(x, shift) : shift < 0 ? _mm256_slli_epi16(x, -shift) : x;
     return bits == 8 ? moved : _mm256_and_si256(moved, _mm256_set1_epi8((char)(((1 << bits) - 1) << up)));
 }
@@ -95,8 +94,7 @@ MOX_KERNEL_INLINE __m256i mox_ymm_levels(const mox_block_fields *f, const uint8_
         _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15));
     __m256i code = mox_ymm_field(step, f->low.bits, 0, half, g);
     if (f->high.bits > 0)
-        code = _mm256_or_si256(code,
-                               mox_ymm_field(step + 64 * f->low.bits, f->high.bits, f->low.bits, half, g));
+        code = _mm256_or_si256(code, mox_ymm_field(step + 64 * f->low.bits, f->high.bits, f->low.bits, half, g));
     return f->levels ? _mm256_shuffle_epi8(levels, code) : code;
 }
 
@@ -110,8 +108,8 @@ MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const ui
     const __m256i words[2] = { _mm256_unpacklo_epi8(levels, zero), _mm256_unpackhi_epi8(levels, zero) };
     MOX_KERNEL_UNROLL
     for (int v = 0; v < 4; v++) {
-        const __m256i number = v % 2 == 0 ? _mm256_unpacklo_epi16(words[v / 2], above)
-                                          : _mm256_unpackhi_epi16(words[v / 2], above);
+        const __m256i number =
+            v % 2 == 0 ? _mm256_unpacklo_epi16(words[v / 2], above) : _mm256_unpackhi_epi16(words[v / 2], above);
         const __m256 level = _mm256_sub_ps(_mm256_castsi256_ps(number), less);
         w[v] = f->m_at >= 0 ? _mm256_fmsub_ps(level, run.s, run.m) : _mm256_mul_ps(level, run.s);
     }
