@@ -364,7 +364,7 @@ static uint32_t block_scale(const filler *f)
 {
     static const float extremes[] = { 65504.0f, -65504.0f, 0x1p-24f, -0x1p-15f, 0.0f };
     if (f->fill == TEST_FILL_NAN && test_below(f->rng, 13) == 0)
-        return mox_f16_encode(NAN);
+        return test_below(f->rng, 2) == 0 ? mox_f16_encode(NAN) : mox_f16_narrow(INFINITY);
     if (f->fill == TEST_FILL_EXTREME && test_below(f->rng, 2) == 0)
         return mox_f16_encode(extremes[test_below(f->rng, sizeof extremes / sizeof extremes[0])]);
     return mox_f16_encode((float)f->size * test_normal(f->rng) / 128.0f);

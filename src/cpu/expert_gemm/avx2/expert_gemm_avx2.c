@@ -165,6 +165,26 @@ static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
     return mox_min_i64(mox_ceil_div(cols, step), steps);
 }
 
+/* 16 f16 as floats, negated if so asked. VCVTPH2PS keeps subnormals whatever MXCSR says, on processors. */
+static void halves_to_floats(const uint8_t *from, bool negate, float *out)
+{
+    const __m256 sign = _mm256_set1_ps(negate ? -0.0f : 0.0f);
+    for (int i = 0; i < MOX_PANEL_ROWS; i += 8) {
+        const __m128i halves = _mm_load_si128((const __m128i *)(const void *)(from + 2 * i));
+        _mm256_store_ps(out + i, _mm256_xor_ps(_mm256_cvtph_ps(halves), sign));
+    }
+}
+
+/* What codes of 4 bits or fewer stand for, by code. */
+static void block_tables_init(const mox_block_fields *f, mox_half_tables *tables)
+{
+    float values[16];
+    for (int code = 0; code < 16; code++)
+        values[code] = (float)((f->levels ? mox_block_level(code) : code) - f->offset);
+    tables->t[0] = mox_half_bytes(values, 0);
+    tables->t[1] = mox_half_bytes(values, 1);
+}
+
 /* Scales of 1 for the only group, then d and m of each block, from the f16 of the panel. What is added is kept
  * negative. */
 static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
@@ -172,18 +192,16 @@ static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtyp
     const mox_block_fields *f = mox_block_fields_of(element);
     const int64_t bytes = mox_block_panel_bytes(element), blocks = m->cols / mox_block_panel_cols(element);
     j->panel_floats = (1 + blocks) * MOX_PANEL_ROWS;
+    block_tables_init(f, &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *from = j->codes + (uint64_t)p * m->panel_bytes;
         float *scale = sc->scale + p * j->panel_floats, *zero = sc->zero + p * j->panel_floats;
         mox_scales_fill(scale, MOX_PANEL_ROWS, 1.0f);
         for (int64_t b = 0; b < blocks; b++, from += bytes) {
             scale += MOX_PANEL_ROWS, zero += MOX_PANEL_ROWS;
-            mox_scales_read(MOXIE_F16, from, MOX_PANEL_ROWS, scale);
-            if (f->m_at < 0)
-                continue;
-            mox_scales_read(MOXIE_F16, from + 2 * MOX_PANEL_ROWS, MOX_PANEL_ROWS, zero);
-            for (int64_t n = 0; n < MOX_PANEL_ROWS && f->m_sign > 0; n++)
-                zero[n] = -zero[n];
+            halves_to_floats(from, false, scale);
+            if (f->m_at >= 0)
+                halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, zero);
         }
     }
 }

@@ -6,8 +6,8 @@
  *
  * S and M are vectors of 8 rows, made once for every run of 16 or 32 columns. Four columns of 8 rows take
  *
- *     bytes      load, shift, mask; the upper bits of the codes likewise; levels by a look-up
- *     floats     unpacked to 16 bits, then with 0x4b00 above them: 2^23 + level, of which 2^23 + offset is subtracted
+ *     codes      load, shift, mask; the upper bits of the codes likewise
+ *     floats     both bytes of a bf16 looked up by code; or the code under 0x43, which is 128 + code, less 128 + offset
  *     weights    one multiplication, or one multiply-subtract where there is a minimum
  *
  * A weight is a float that no scale follows, so segments only end where the activations' groups do, and the sum is
@@ -87,30 +87,37 @@ MOX_KERNEL_INLINE __m256i mox_ymm_field(const uint8_t *plane, int bits, int up, 
     return bits == 8 ? moved : _mm256_and_si256(moved, _mm256_set1_epi8((char)(((1 << bits) - 1) << up)));
 }
 
-/* Levels of columns 4 g .. 4 g + 3 of a step and of 8 rows, a byte each. */
-MOX_KERNEL_INLINE __m256i mox_ymm_levels(const mox_block_fields *f, const uint8_t *step, int half, int g)
+/* Codes of columns 4 g .. 4 g + 3 of a step and of 8 rows, a byte each. */
+MOX_KERNEL_INLINE __m256i mox_ymm_codes(const mox_block_fields *f, const uint8_t *step, int half, int g)
 {
-    const __m256i levels = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15));
-    __m256i code = mox_ymm_field(step, f->low.bits, 0, half, g);
-    if (f->high.bits > 0)
-        code = _mm256_or_si256(code, mox_ymm_field(step + 64 * f->low.bits, f->high.bits, f->low.bits, half, g));
-    return f->levels ? _mm256_shuffle_epi8(levels, code) : code;
+    const __m256i low = mox_ymm_field(step, f->low.bits, 0, half, g);
+    if (f->high.bits == 0)
+        return low;
+    return _mm256_or_si256(low, mox_ymm_field(step + 64 * f->low.bits, f->high.bits, f->low.bits, half, g));
+}
+
+/* Codes of 4 bits or fewer are looked up: less their offset, as bf16. Others have at most 7. */
+MOX_KERNEL_INLINE bool mox_ymm_has_table(const mox_block_fields *f)
+{
+    return f->low.bits <= 4 && f->high.bits == 0;
 }
 
 /* The weights of those columns: w[v] is column 4 g + v of 8 rows. */
-MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const uint8_t *step, mox_ymm_run run, int half,
-                                             int g, __m256 w[4])
+MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const mox_half_tables *tables,
+                                             const uint8_t *step, mox_ymm_run run, int half, int g, __m256 w[4])
 {
-    const __m256i zero = _mm256_setzero_si256(), above = _mm256_set1_epi16(0x4b00);
-    const __m256 less = _mm256_set1_ps(0x1p23f + (float)f->offset);
-    const __m256i levels = mox_ymm_levels(f, step, half, g);
-    const __m256i words[2] = { _mm256_unpacklo_epi8(levels, zero), _mm256_unpackhi_epi8(levels, zero) };
+    const bool by_table = mox_ymm_has_table(f);
+    const __m256i codes = mox_ymm_codes(f, step, half, g);
+    const __m256i low = by_table ? _mm256_shuffle_epi8(tables->t[0], codes) : codes;
+    const __m256i high = by_table ? _mm256_shuffle_epi8(tables->t[1], codes) : _mm256_set1_epi8(0x43);
+    const __m256i words[2] = { _mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high) };
     MOX_KERNEL_UNROLL
     for (int v = 0; v < 4; v++) {
-        const __m256i number =
-            v % 2 == 0 ? _mm256_unpacklo_epi16(words[v / 2], above) : _mm256_unpackhi_epi16(words[v / 2], above);
-        const __m256 level = _mm256_sub_ps(_mm256_castsi256_ps(number), less);
+        const __m256i zero = _mm256_setzero_si256();
+        __m256 level = _mm256_castsi256_ps(v % 2 == 0 ? _mm256_unpacklo_epi16(zero, words[v / 2])
+                                                      : _mm256_unpackhi_epi16(zero, words[v / 2]));
+        if (!by_table)
+            level = _mm256_sub_ps(level, _mm256_set1_ps(128.0f + (float)f->offset));
         w[v] = f->m_at >= 0 ? _mm256_fmsub_ps(level, run.s, run.m) : _mm256_mul_ps(level, run.s);
     }
 }
@@ -147,7 +154,7 @@ MOX_KERNEL_INLINE void mox_ymm_block_step(const mox_block_fields *f, int weights
             __m256 w[4];
             if (g % (8 / runs) == 0)
                 run[half] = mox_ymm_block_run(f, &form, blocks, d[half], (int)first_run + g / (8 / runs), half);
-            mox_ymm_block_columns(f, step, run[half], half, g, w);
+            mox_ymm_block_columns(f, &j->tables, step, run[half], half, g, w);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 2; i++)
                 mox_ymm_add_pair(MOX_DECODE_PAIRS, R, a + 4 * g + 2 * i, j->stride, w + 2 * i, chains[half]);
@@ -200,7 +207,7 @@ MOX_KERNEL_INLINE void mox_ymm_block_expand(const mox_block_fields *f, int weigh
                 __m256 w[4];
                 if (g % (8 / runs) == 0)
                     run = mox_ymm_block_run(f, &form, blocks, d, (int)first_run + g / (8 / runs), half);
-                mox_ymm_block_columns(f, step, run, half, g, w);
+                mox_ymm_block_columns(f, &j->tables, step, run, half, g, w);
                 MOX_KERNEL_UNROLL
                 for (int v = 0; v < 4; v++)
                     _mm256_store_ps(to + 8 * v, w[v]);
