@@ -289,6 +289,11 @@ typedef struct moxie_checkpoint_format_info {
 } moxie_checkpoint_format_info;
 #define MOXIE_CHECKPOINT_FORMAT_INFO_INIT MOXIE_INIT(moxie_checkpoint_format_info)
 
+/* How many numbers of a row share a block of `dtype`, a block type of GGUF files (moxie_dtype_name: "q4_k"), and the
+ * bytes of the block, *bytes. 0 for other dtypes, and *bytes stays as it was; moxie_dtype_bits() has their size.
+ * Immutable. */
+MOXIE_API int32_t moxie_dtype_block(moxie_dtype dtype, int32_t *bytes);
+
 /* Checkpoint format i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
 MOXIE_API int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out);
 /* Name of checkpoint format i, for example "mxfp4-gptoss"; NULL past the last. Static. Any preset can be written in any

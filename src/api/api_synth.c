@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * api_synth.c - the calls of moxie_ckpt.h about families, formats, presets and synthetic checkpoints:
- * moxie_family_at, moxie_checkpoint_format_*, moxie_preset_*, moxie_synth_write. Each checks its arguments;
- * src/ckpt does the work.
+ * moxie_family_at, moxie_checkpoint_format_*, moxie_dtype_block, moxie_preset_*, moxie_synth_write. Each checks its
+ * arguments; src/ckpt does the work.
  */
 #include <moxie/moxie_ckpt.h>
 
 #include "activation/activation.h"
 #include "ckpt/synth/synth.h"
 #include "ckpt/synth/synth_model.h"
+#include "format/block.h"
 #include "layer/config/struct_size.h"
 
 int moxie_preset_at(int32_t i, moxie_preset_info *out)
@@ -54,6 +55,15 @@ int moxie_family_at(int32_t i, moxie_family_info *out)
                                      .activation = mox_activation_of_kind(f->activation.kind)->name };
     mox_struct_write(&info, out, MOX_STRUCT(moxie_family_info));
     return 1;
+}
+
+int32_t moxie_dtype_block(moxie_dtype dtype, int32_t *bytes)
+{
+    const mox_block *block = bytes ? mox_block_of(dtype) : NULL;
+    if (!block)
+        return 0;
+    *bytes = block->bytes;
+    return block->weights;
 }
 
 int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out)

@@ -138,11 +138,24 @@ static inline void gemm_make_operand(gemm_problem *p, test_rng *rng, int64_t row
 
 /* ---- the problem ------------------------------------------------------------------------------------------ */
 
+/* Formats of weights: those of test_weight_quants, then block types; NULL past the last. */
+static inline const test_weight_quant *gemm_weight_at(int i)
+{
+    if (i < test_weight_quant_count)
+        return &test_weight_quants[i];
+    return i - test_weight_quant_count < test_block_quant_count ? &test_block_quants[i - test_weight_quant_count]
+                                                                : NULL;
+}
+
 static inline void gemm_problem_make(gemm_problem *p, test_rng *rng, const test_weight_quant *weight,
                                      const test_act_quant *act, gemm_size size)
 {
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
     const bool first = test_below(rng, 2) == 0;
+    /* Rows of a block type are whole blocks; the other projection, whose rows are not, is bf16. */
+    const mox_block *block = mox_quant_is_block(&weight->quant) ? mox_block_of(weight->quant.element) : NULL;
+    const test_weight_quant *other = block != NULL ? test_weight_quant_named("bf16") : weight;
+    size.cols = block != NULL ? mox_ceil_div(size.cols, block->weights) * block->weights : size.cols;
     memset(p, 0, sizeof *p);
     p->weight = weight;
     p->act = act;
@@ -151,8 +164,8 @@ static inline void gemm_problem_make(gemm_problem *p, test_rng *rng, const test_
                                    .gated = test_below(rng, 2) == 0,
                                    .bias13 = test_below(rng, 2) == 0,
                                    .bias2 = test_below(rng, 2) == 0,
-                                   .w13 = weight,
-                                   .w2 = weight,
+                                   .w13 = first ? weight : other,
+                                   .w2 = first ? other : weight,
                                    .fill = (test_fill)test_below(rng, TEST_FILLS) };
     p->shape = test_record_shape(&p->spec);
     p->asked = (mox_expert_gemm_problem) { .shape = &p->shape,

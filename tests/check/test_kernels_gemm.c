@@ -236,11 +236,11 @@ static void every_format_and_shape(void **state)
     const int64_t fewer = test_quick_one_in(5, "formats of activations for each of weights");
     moxie_executor *pool = check_pool();
     gemm_problem p;
-    for (int w = 0; w < test_weight_quant_count; w++)
+    for (int w = 0; gemm_weight_at(w) != NULL; w++)
         for (int64_t a = w % fewer; a < test_act_quant_count; a += fewer)
             for (int64_t i = 0; i < configs; i++) {
                 const gemm_size size = { .rows = check_size(&rng, 65), .cols = check_size(&rng, 257) };
-                gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[a], size);
+                gemm_problem_make(&p, &rng, gemm_weight_at(w), &test_act_quants[a], size);
                 check_problem(&p, pool, test_below(&rng, 4) == 0);
                 gemm_problem_free(&p);
             }
@@ -256,10 +256,10 @@ static void check_each_format(uint64_t seed, int64_t each, int64_t fewer, int64_
     test_rng rng = { seed };
     moxie_executor *pool = check_pool();
     gemm_problem p;
-    for (int w = 0; w < test_weight_quant_count; w++)
+    for (int w = 0; gemm_weight_at(w) != NULL; w++)
         for (int64_t i = w % fewer; i < each; i += fewer) {
             const uint64_t act = i == 0 ? 0 : test_below(&rng, (uint64_t)test_act_quant_count);
-            gemm_problem_make(&p, &rng, &test_weight_quants[w], &test_act_quants[act], size(&rng));
+            gemm_problem_make(&p, &rng, gemm_weight_at(w), &test_act_quants[act], size(&rng));
             check_problem(&p, pool, i == pooled);
             gemm_problem_free(&p);
         }

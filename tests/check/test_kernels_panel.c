@@ -75,13 +75,13 @@ static int64_t check_formats(uint64_t seed, int64_t configs, int64_t fewer, int6
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
     int64_t calls = 0;
-    for (int w = 0; w < test_weight_quant_count; w++)
+    for (int w = 0; gemm_weight_at(w) != NULL; w++)
         for (int64_t i = w % fewer_acts; i < configs * test_act_quant_count; i += fewer_acts) {
             const gemm_size size = { .rows = check_size(&rng, 65),
                                      .cols = cols[test_below(&rng, sizeof cols / sizeof cols[0])],
                                      .most = MOX_PANEL_BLOCK };
             bench b = { .slot = 0 };
-            gemm_problem_make(&b.problem, &rng, &test_weight_quants[w], &test_act_quants[i / configs], size);
+            gemm_problem_make(&b.problem, &rng, gemm_weight_at(w), &test_act_quants[i / configs], size);
             calls += check_bench(&b, &rng, fewer);
             gemm_problem_free(&b.problem);
         }

@@ -311,16 +311,43 @@ static void test_routing_without_keys(void **state)
                   MOXIE_SCORE_SOFTMAX, false);
 }
 
-static void check_refused(json_t *more, const char *says)
+static void check_refused_of(const char *arch, json_t *more, const char *says)
 {
     mox_arena arena = { 0 };
     json_t *config = NULL;
     const mox_family *family = NULL;
     moxie_error error;
-    assert_int_not_equal(family_of("glm4moe", more, &arena, &config, &family, &error), MOXIE_OK);
+    assert_int_not_equal(family_of(arch, more, &arena, &config, &family, &error), MOXIE_OK);
     if (!strstr(error.text, says))
         fail_msg("\"%s\" does not say \"%s\"", error.text, says);
     assert_null(config);
+    mox_arena_free(&arena);
+}
+
+static void check_refused(json_t *more, const char *says)
+{
+    check_refused_of("glm4moe", more, says);
+}
+
+/* Limits in a list are one for each layer. */
+static void test_limits_of_layers(void **state)
+{
+    (void)state;
+    const char *const keys[] = { "swiglu_clamp_exp", "swiglu_clamp_shexp" };
+    mox_arena arena = { 0 };
+    json_t *config = NULL;
+    const mox_family *family = NULL;
+    moxie_error error;
+    for (int i = 0; i < 2; i++) {
+        check_refused_of("step35", json_pack("{s:i,s:i,s:[f,f]}", "expert_count", 8, "block_count", 3, keys[i], 7., 7.),
+                         "has 2 entries, step35.block_count says 3 layers");
+        check_refused_of("step35", json_pack("{s:i,s:i,s:[]}", "expert_count", 8, "block_count", 3, keys[i]),
+                         "has 0 entries");
+    }
+    json_t *fits =
+        json_pack("{s:i,s:i,s:[f,f,f],s:f}", "expert_count", 8, "block_count", 3, keys[0], 7., 7., 7., keys[1], 16.);
+    assert_ok(family_of("step35", fits, &arena, &config, &family, &error), &error);
+    json_decref(config);
     mox_arena_free(&arena);
 }
 
@@ -438,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_routing_without_keys),
         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_limits_of_layers),
         cmocka_unit_test(test_other_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

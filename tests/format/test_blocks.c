@@ -5,6 +5,8 @@
  */
 #include "test_support.h"
 
+#include <moxie/moxie_ckpt.h>
+
 #include "ckpt/safetensors/tensors.h"
 #include "quant/quant.h"
 
@@ -137,9 +139,13 @@ static void test_grids(void **state)
 static void test_list(void **state)
 {
     (void)state;
-
+    int32_t bytes = -1;
+    assert_int_equal(moxie_dtype_block(MOXIE_BF16, &bytes), 0);
+    assert_int_equal(bytes, -1);
     for (int32_t i = 0; mox_block_at(i); i++) {
         const mox_block *b = mox_block_at(i);
+        assert_int_equal(moxie_dtype_block(b->format.dtype, &bytes), b->weights);
+        assert_int_equal(bytes, b->bytes);
         assert_int_equal(moxie_dtype_from_name(b->format.name), b->format.dtype);
         assert_string_equal(moxie_dtype_name(b->format.dtype), b->format.name);
         assert_ptr_equal(mox_block_of(b->format.dtype), b);

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "base/sizes.h"
+#include "format/block_parts.h"
 
 const char *const test_fill_names[TEST_FILLS] = { "random", "zero", "extreme", "nan" };
 
@@ -85,6 +86,13 @@ const test_weight_quant test_weight_quants[] = {
       .packing = TEST_DENSE },
 };
 const int test_weight_quant_count = sizeof test_weight_quants / sizeof test_weight_quants[0];
+
+#define MOX_BLOCK_FIELDS(id, type, ...) { #id, { .element = MOX_BLOCK_DTYPE + type }, .packing = TEST_DENSE },
+const test_weight_quant test_block_quants[] = {
+#include "format/block_fields.def"
+};
+#undef MOX_BLOCK_FIELDS
+const int test_block_quant_count = sizeof test_block_quants / sizeof test_block_quants[0];
 
 const test_weight_quant *test_weight_quant_named(const char *name)
 {
@@ -351,13 +359,46 @@ static const int32_t *random_groups(test_expert *expert, test_rng *rng, int64_t 
     return index;
 }
 
+/* d or m of a block. */
+static uint32_t block_scale(const filler *f)
+{
+    static const float extremes[] = { 65504.0f, -65504.0f, 0x1p-24f, -0x1p-15f, 0.0f };
+    if (f->fill == TEST_FILL_NAN && test_below(f->rng, 13) == 0)
+        return test_below(f->rng, 2) == 0 ? mox_f16_encode(NAN) : mox_f16_narrow(INFINITY);
+    if (f->fill == TEST_FILL_EXTREME && test_below(f->rng, 2) == 0)
+        return mox_f16_encode(extremes[test_below(f->rng, sizeof extremes / sizeof extremes[0])]);
+    return mox_f16_encode((float)f->size * test_normal(f->rng) / 128.0f);
+}
+
+/* Random bytes, and numbers where d and m are; or zeros. */
+static void fill_blocks(const moxie_grid *grid, const filler *f)
+{
+    const mox_block_fields *fields = mox_block_fields_of(grid->dtype);
+    const mox_block *type = mox_block_of(grid->dtype);
+    for (int64_t r = 0; r < grid->rows; r++)
+        for (int64_t b = 0; b < grid->cols / type->weights; b++) {
+            uint8_t *block = (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + b * grid->col_stride;
+            for (int32_t i = 0; i < type->bytes; i++)
+                block[i] = f->fill == TEST_FILL_ZERO ? 0 : (uint8_t)test_below(f->rng, 256);
+            for (int part = 0; part < 2 && f->fill != TEST_FILL_ZERO; part++) {
+                const int32_t at = part == 0 ? fields->d_at : fields->m_at;
+                const uint32_t scale = block_scale(f);
+                if (at >= 0)
+                    block[at] = (uint8_t)scale, block[at + 1] = (uint8_t)(scale >> 8);
+            }
+        }
+}
+
 static moxie_matrix make_matrix(test_expert *expert, test_rng *rng, const test_weight_quant *which, int64_t rows,
                                 int64_t cols, bool bias, test_fill fill)
 {
     const moxie_quant *q = &which->quant;
     const filler f = { rng, fill, which, 1.0 / sqrt((double)mox_max_i64(cols, 1)) };
     moxie_matrix m = { .codes = place(expert, q->element, rows, cols, which->packing) };
-    fill_grid(&m.codes, element_code_at, &f, 0);
+    if (mox_quant_is_block(q))
+        fill_blocks(&m.codes, &f);
+    else
+        fill_grid(&m.codes, element_code_at, &f, 0);
     if (bias)
         m.bias = vector(expert, rng, test_below(rng, 2) == 0 ? MOXIE_BF16 : MOXIE_F32, rows, 0.1, false);
     if (q->scale == MOXIE_DTYPE_NONE)

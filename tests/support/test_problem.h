@@ -43,6 +43,9 @@ typedef struct test_act_quant {
 
 extern const test_weight_quant test_weight_quants[];
 extern const int test_weight_quant_count;
+/* Block types that panels hold. Their rows are whole blocks. */
+extern const test_weight_quant test_block_quants[];
+extern const int test_block_quant_count;
 extern const test_act_quant test_act_quants[];
 extern const int test_act_quant_count;
 /* Every kind of activation function. */

@@ -57,10 +57,18 @@ static double groups_of(int64_t length, int32_t group)
     return group == -1 ? 1 : ceil((double)length / (group > 0 ? group : 1));
 }
 
+/* Bits of a weight, with the scales of its block if it is of a block type. */
+static double weight_bits(moxie_dtype element)
+{
+    int32_t bytes = 0;
+    const int32_t weights = moxie_dtype_block(element, &bytes);
+    return weights > 0 ? 8.0 * bytes / weights : moxie_dtype_bits(element);
+}
+
 static double matrix_bytes(const moxie_quant *q, int64_t rows, int64_t cols)
 {
     const double scales = groups_of(rows, q->group_rows) * groups_of(cols, q->group_cols ? q->group_cols : -1);
-    const double bits = moxie_dtype_bits(q->element);
+    const double bits = weight_bits(q->element);
     const double of_scale = (q->scale ? moxie_dtype_bits(q->scale) : 0) + (q->has_zero ? bits : 0);
     return ((double)rows * (double)cols * bits + scales * of_scale) / 8;
 }

@@ -313,8 +313,12 @@ void made_weights_free(made_weights *weights)
 
 static uint64_t grid_bytes(const moxie_grid *grid)
 {
+    int32_t block_bytes = 0;
     if (!grid->data)
         return 0;
+    const int32_t weights = moxie_dtype_block(grid->dtype, &block_bytes);
+    if (weights > 0)
+        return (uint64_t)(grid->rows * (grid->cols / weights) * block_bytes);
     return (uint64_t)(grid->rows * grid->cols * moxie_dtype_bits(grid->dtype) + 7) / 8;
 }
 

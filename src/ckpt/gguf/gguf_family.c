@@ -150,6 +150,23 @@ static bool is_limit(const json_t *value)
     return fine;
 }
 
+/* llama.cpp refuses a list that has not one entry for each layer. Entries that are missing would mean no limit here. */
+static moxie_status check_lengths(const json_t *metadata, const architecture *arch, const char *file,
+                                  moxie_error *error)
+{
+    static const char *const lists[] = { "swiglu_clamp_exp", "swiglu_clamp_shexp" };
+    const json_int_t layers = json_integer_value(value_of(metadata, arch, "block_count"));
+    for (size_t i = 0; (arch->flags & LIMITS) && i < sizeof lists / sizeof lists[0]; i++) {
+        const json_t *list = value_of(metadata, arch, lists[i]);
+        if (json_is_array(list) && (json_int_t)json_array_size(list) != layers)
+            return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
+                                 "%s.%s has %zu entries, %s.block_count says %lld layers; each layer needs its limit: "
+                                 "convert the model again",
+                                 arch->name, lists[i], json_array_size(list), arch->name, (long long)layers);
+    }
+    return MOXIE_OK;
+}
+
 /* What has another type, or is not finite, would otherwise be taken for absent. */
 static moxie_status check_types(const json_t *metadata, const architecture *arch, const char *file, moxie_error *error)
 {
@@ -312,6 +329,7 @@ moxie_status mox_gguf_family(const json_t *metadata, const char *file, mox_arena
     int gating;
     MOX_TRY(find_architecture(metadata, file, &arch, error));
     MOX_TRY(check_types(metadata, arch, file, error));
+    MOX_TRY(check_lengths(metadata, arch, file, error));
     if (!above(metadata, arch, "expert_count", 0))
         return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file, -1,
                              "%s.expert_count is missing or 0: the model is no mixture of experts", arch->name);

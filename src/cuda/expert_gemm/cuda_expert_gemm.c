@@ -7,6 +7,7 @@
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 
 #include "cuda/cuda_table.h"
+#include "format/block_parts.h"
 
 _Static_assert(offsetof(mox_record_header, flags) == MOX_CUDA_HEADER_FLAGS, "kernels read the flags of a record");
 
@@ -37,9 +38,9 @@ static bool is_countable(const mox_expert_gemm_problem *problem, mox_rejection *
     const bool first = problem->projection == MOX_W13;
     const int64_t count = first ? mox_shape_rows13(problem->shape) : mox_shape_rows2(problem->shape);
     const int64_t cols = first ? problem->shape->hidden : problem->shape->intermediate;
-    if (mox_quant_is_block(problem->weight))
+    if (mox_quant_is_block(problem->weight) && mox_block_fields_of(problem->weight->element) == NULL)
         return mox_reject(why, "run on the CPU, or use a release in safetensors",
-                          "reads elements one by one, block types of GGUF (%s) are not decoded on GPUs yet",
+                          "decodes one weight at a time, blocks of %s are only decoded whole, on the CPU",
                           mox_quant_dtype_name(problem->weight->element));
     if (cols > INT32_MAX - MOX_SEGMENT ||
         mox_scale_rows(problem->weight, count) > UINT32_MAX / mox_scale_cols(problem->weight, cols))

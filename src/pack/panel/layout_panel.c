@@ -19,6 +19,7 @@
 #include "base/carver.h"
 #include "base/sizes.h"
 #include "pack/grid_move.h"
+#include "pack/panel/block_panel.h"
 #include "pack/panel/panel_codes.h"
 #include "pack/panel/panel_move.h"
 
@@ -66,9 +67,14 @@ static int32_t scale_lanes_of(const product *p)
 static bool measure_panel(const product *p, mox_panel_matrix *m)
 {
     const uint64_t groups = (uint64_t)m->groups;
+    const mox_panel_order order = mox_panel_order_of(p->quant->element);
     mox_carver carver = mox_offset_carver(MOX_RECORD_ALIGN);
-    m->step_bytes = mox_panel_step_bytes(mox_panel_order_of(p->quant->element));
-    mox_carve_offset(&carver, (uint64_t)m->steps, m->step_bytes);
+    m->step_bytes = mox_panel_step_bytes(order);
+    if (order == MOX_PANEL_BLOCKS)
+        mox_carve_offset(&carver, (uint64_t)(m->cols / mox_block_panel_cols(p->quant->element)),
+                         (uint64_t)mox_block_panel_bytes(p->quant->element));
+    else
+        mox_carve_offset(&carver, (uint64_t)m->steps, m->step_bytes);
     const uint64_t scale_bytes = (uint64_t)m->scale_lanes * (uint64_t)mox_dtype_bytes(p->quant->scale);
     m->scale_at = mox_carve_offset(&carver, groups, scale_bytes);
     m->zero_at = p->quant->has_zero ? mox_carve_offset(&carver, groups, MOX_PANEL_ROWS) : 0;
@@ -152,7 +158,16 @@ static const char *reject(const mox_record_shape *shape, char *buffer, size_t si
         const int64_t group = mox_group_cols(p.quant, p.cols);
         const char *name = mox_quant_dtype_name(p.quant->element);
         if (mox_panel_order_of(p.quant->element) == MOX_PANEL_NONE) {
-            snprintf(buffer, size, "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits", names[i], name);
+            snprintf(
+                buffer, size,
+                "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits, and block types with one level of "
+                "codes",
+                names[i], name);
+            return buffer;
+        }
+        if (mox_quant_is_block(p.quant) && p.cols % mox_block_panel_cols(p.quant->element) != 0) {
+            snprintf(buffer, size, "%s has rows of %lld numbers, which are no whole blocks of %s", names[i],
+                     (long long)p.cols, name);
             return buffer;
         }
         if (p.quant->has_zero && element->kind != MOX_KIND_INTEGER) {

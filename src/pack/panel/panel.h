@@ -26,6 +26,8 @@
  *     PLANES   6 bits   384 B  the low 4 bits of the codes as NIBBLES (256 B), then the high 2 bits (128 B):
  *                              line h: lane n = two 16-bit words; word p, bits 2i..2i+1 = k = 16h + 2i + p
  *
+ * Block types (format/block.h) have their scales among their codes: block_panel.h draws their panels.
+ *
  * Scales keep the dtype of the checkpoint. Group g has 16 scales, one per panel row, or a single one when scale_lanes
  * is 1: then row groups of the checkpoint are multiples of 16, and all rows of a panel share a scale. Zero points: u8,
  * 16 per group, counted from the smallest value of the element: zero + 8 for 4-bit integers (0 to 16), zero + 128 for
@@ -48,7 +50,8 @@ typedef enum mox_panel_order {
     MOX_PANEL_QUADS,
     MOX_PANEL_ZIPPED,
     MOX_PANEL_NIBBLES,
-    MOX_PANEL_PLANES
+    MOX_PANEL_PLANES,
+    MOX_PANEL_BLOCKS /* of a block type: block_panel.h */
 } mox_panel_order;
 
 /* The order of codes of `element`; MOX_PANEL_NONE when panels do not hold it. */

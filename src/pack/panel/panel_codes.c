@@ -6,6 +6,7 @@
 #include "pack/panel/panel_codes.h"
 
 #include "base/cpu_features.h"
+#include "pack/panel/block_panel.h"
 #include "pack/panel/element_traits.h"
 #include "pack/panel/panel_codes_tmpl.h"
 
@@ -15,6 +16,8 @@ mox_panel_order mox_panel_order_of(moxie_dtype element)
     const mox_format *format = mox_format_of(element);
     if (listed != MOX_PANEL_NONE)
         return listed;
+    if (mox_is_block(element))
+        return mox_block_panel_holds(element) ? MOX_PANEL_BLOCKS : MOX_PANEL_NONE;
     if (format == NULL || format->kind == MOX_KIND_EXPONENT)
         return MOX_PANEL_NONE;
     switch (format->bits) {
@@ -29,7 +32,7 @@ uint64_t mox_panel_step_bytes(mox_panel_order order)
 {
     static const uint16_t bytes[] = {
         [MOX_PANEL_NONE] = 0,     [MOX_PANEL_PAIRS] = 1024,  [MOX_PANEL_HALVES] = 1024, [MOX_PANEL_QUADS] = 512,
-        [MOX_PANEL_ZIPPED] = 512, [MOX_PANEL_NIBBLES] = 256, [MOX_PANEL_PLANES] = 384,
+        [MOX_PANEL_ZIPPED] = 512, [MOX_PANEL_NIBBLES] = 256, [MOX_PANEL_PLANES] = 384,  [MOX_PANEL_BLOCKS] = 0,
     };
     return bytes[order];
 }

@@ -246,7 +246,8 @@ MOX_PACK_INLINE void pack_word_rows(bool awq, const uint8_t *words, int64_t word
 static inline void pack_order(mox_panel_order order, const uint8_t *rows, int64_t stride, int64_t steps, uint8_t *to)
 {
     switch (order) {
-    case MOX_PANEL_NONE: break;
+    case MOX_PANEL_NONE:
+    case MOX_PANEL_BLOCKS: break;
     case MOX_PANEL_PAIRS: pack_lines(MOX_PANEL_PAIRS, rows, stride, 4 * steps, to); break;
     case MOX_PANEL_QUADS: pack_lines(MOX_PANEL_QUADS, rows, stride, 2 * steps, to); break;
     case MOX_PANEL_ZIPPED: pack_lines(MOX_PANEL_ZIPPED, rows, stride, 2 * steps, to); break;
@@ -260,7 +261,8 @@ static inline void unpack_order(mox_panel_order order, const uint8_t *from, int6
                                 int64_t stride)
 {
     switch (order) {
-    case MOX_PANEL_NONE: break;
+    case MOX_PANEL_NONE:
+    case MOX_PANEL_BLOCKS: break;
     case MOX_PANEL_PAIRS: unpack_lines(MOX_PANEL_PAIRS, from, 4 * steps, rows, stride); break;
     case MOX_PANEL_QUADS: unpack_lines(MOX_PANEL_QUADS, from, 2 * steps, rows, stride); break;
     case MOX_PANEL_ZIPPED: unpack_lines(MOX_PANEL_ZIPPED, from, 2 * steps, rows, stride); break;

@@ -16,6 +16,7 @@
 #include "pack/transpose.h"
 #include "pack/grid_move.h"
 #include "pack/grid_tile.h"
+#include "pack/panel/block_panel.h"
 #include "pack/panel/panel_codes.h"
 
 #define ROWS          MOX_PANEL_ROWS
@@ -313,7 +314,12 @@ void mox_panel_pack(const mox_panel_matrix *m, const moxie_quant *quant, const m
                     int64_t count, uint8_t *panel, uint64_t distance)
 {
     const int64_t at_once = panels_at_once(&from->codes);
+    const bool blocks = mox_quant_is_block(quant);
     for (int64_t i = 0; i < count; i++, row += ROWS, panel += distance) {
+        if (blocks) {
+            mox_block_panel_pack(m, &from->codes, row, panel);
+            continue;
+        }
         if (i % at_once == 0)
             pack_codes(m, &from->codes, row, mox_min_i64(at_once, count - i), panel, distance);
         if (m->scale_lanes > 0)
@@ -326,7 +332,10 @@ void mox_panel_pack(const mox_panel_matrix *m, const moxie_quant *quant, const m
 void mox_panel_unpack(const mox_panel_matrix *m, const moxie_quant *quant, const uint8_t *panel, const moxie_matrix *to,
                       int64_t row)
 {
-    unpack_codes(m, panel, &to->codes, row);
+    if (mox_quant_is_block(quant))
+        mox_block_panel_unpack(m, panel, &to->codes, row);
+    else
+        unpack_codes(m, panel, &to->codes, row);
     if (m->scale_lanes > 0)
         unpack_scales(m, quant, panel, &to->scale, row);
     if (m->zero_at != 0)

@@ -1158,6 +1158,9 @@ pub struct moxie_checkpoint_format_info {
     pub summary: *const ::std::os::raw::c_char,
 }
 extern "C" {
+    pub fn moxie_dtype_block(dtype: moxie_dtype, bytes: *mut i32) -> i32;
+}
+extern "C" {
     pub fn moxie_checkpoint_format_info_at(
         i: i32,
         out: *mut moxie_checkpoint_format_info,

@@ -6,6 +6,7 @@
 #include "cpu/expert_gemm/avx2/avx2_plan.h"
 
 #include "base/sizes.h"
+#include "pack/panel/block_panel.h"
 #include "pack/panel/element_traits.h"
 
 #define TARGET "x86-64 with AVX2, FMA and F16C"
@@ -32,7 +33,9 @@ static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
 void mox_ymm_lay_out(mox_carver *carver, bool bytes, moxie_dtype element, int64_t cols, int64_t groups,
                      mox_ymm_scratch *out)
 {
-    const uint64_t floats = 2 * (uint64_t)groups * MOX_PANEL_ROWS;
+    const bool blocks = mox_panel_order_of(element) == MOX_PANEL_BLOCKS;
+    const int64_t scales = blocks ? 1 + cols / mox_block_panel_cols(element) : groups;
+    const uint64_t floats = 2 * (uint64_t)scales * MOX_PANEL_ROWS;
     const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
     const int64_t rows = mox_ymm_int_dot_max_rows(bytes);
     out->head = mox_carve(carver, 1, sizeof *out->head);

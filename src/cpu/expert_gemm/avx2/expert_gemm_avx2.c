@@ -18,6 +18,7 @@
 
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_block_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- variants ------------------------------------------------------------------------------------ */
@@ -88,6 +89,10 @@ static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL, NULL, NULL, by_pair_3,
  * MXCSR. */
 static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, const mox_ymm_pos *start, int64_t count)
 {
+    if (j->blocks != NULL) {
+        j->blocks->expand(j, p, start, count);
+        return;
+    }
     if (decode == MOX_DECODE_HALVES)
         _mm_setcsr(j->mxcsr);
     variants[decode]->expand(j, p, start, count);
@@ -117,6 +122,10 @@ static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
 
 static void all_narrow(const mox_ymm_job *j, mox_decode_class decode)
 {
+    if (j->blocks != NULL) {
+        (j->a->rows == 2 ? j->blocks->two : j->blocks->one)(j);
+        return;
+    }
     if (j->a->rows == 2)
         variants[decode]->two(j);
     else
@@ -156,21 +165,51 @@ static int64_t steps_of(int64_t cols, int64_t step, int64_t steps)
     return mox_min_i64(mox_ceil_div(cols, step), steps);
 }
 
-static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
-                    const mox_ymm_scratch *sc)
+/* 16 f16 as floats, negated if so asked. VCVTPH2PS keeps subnormals whatever MXCSR says, on processors. */
+static void halves_to_floats(const uint8_t *from, bool negate, float *out)
 {
-    const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
-    const int64_t step = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
-    j->stride = m->steps * MOX_PANEL_STEP;
-    j->codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    const __m256 sign = _mm256_set1_ps(negate ? -0.0f : 0.0f);
+    for (int i = 0; i < MOX_PANEL_ROWS; i += 8) {
+        const __m128i halves = _mm_load_si128((const __m128i *)(const void *)(from + 2 * i));
+        _mm256_store_ps(out + i, _mm256_xor_ps(_mm256_cvtph_ps(halves), sign));
+    }
+}
+
+/* What codes of 4 bits or fewer stand for, by code. */
+static void block_tables_init(const mox_block_fields *f, mox_half_tables *tables)
+{
+    float values[16];
+    for (int code = 0; code < 16; code++)
+        values[code] = (float)((f->levels ? mox_block_level(code) : code) - f->offset);
+    tables->t[0] = mox_half_bytes(values, 0);
+    tables->t[1] = mox_half_bytes(values, 1);
+}
+
+/* Scales of 1 for the only group, then d and m of each block, from the f16 of the panel. What is added is kept
+ * negative. */
+static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
+{
+    const mox_block_fields *f = mox_block_fields_of(element);
+    const int64_t bytes = mox_block_panel_bytes(element), blocks = m->cols / mox_block_panel_cols(element);
+    j->panel_floats = (1 + blocks) * MOX_PANEL_ROWS;
+    block_tables_init(f, &j->tables);
+    for (int p = 0; p < j->panels; p++) {
+        const uint8_t *from = j->codes + (uint64_t)p * m->panel_bytes;
+        float *scale = sc->scale + p * j->panel_floats, *zero = sc->zero + p * j->panel_floats;
+        mox_scales_fill(scale, MOX_PANEL_ROWS, 1.0f);
+        for (int64_t b = 0; b < blocks; b++, from += bytes) {
+            scale += MOX_PANEL_ROWS, zero += MOX_PANEL_ROWS;
+            halves_to_floats(from, false, scale);
+            if (f->m_at >= 0)
+                halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, zero);
+        }
+    }
+}
+
+static void prepare_groups(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
+                           const mox_ymm_scratch *sc)
+{
     j->panel_floats = m->groups * MOX_PANEL_ROWS;
-    j->scaled = m->scale_lanes > 0;
-    j->zeros = m->zero_at != 0;
-    j->quarters = by_16 ? 2 : 4;
-    j->steps = mox_ceil_div(m->cols, step);
-    j->group_steps = m->groups > 1 ? steps_of(m->group_cols, step, j->steps) : j->steps;
-    j->act_steps = j->a->scales != NULL ? steps_of(j->a->group_cols, step, j->steps) : j->steps;
-    j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
     mox_half_tables_init(weight->element, j->zeros, &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *counts = j->codes + (uint64_t)p * m->panel_bytes + m->zero_at;
@@ -178,6 +217,27 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
         for (int64_t i = 0; j->zeros && i < j->panel_floats; i++)
             sc->zero[p * j->panel_floats + i] = (float)counts[i];
     }
+}
+
+static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
+                    const mox_ymm_scratch *sc)
+{
+    const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
+    const int64_t step = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
+    j->stride = m->steps * MOX_PANEL_STEP;
+    j->codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    j->scaled = m->scale_lanes > 0;
+    j->zeros = m->zero_at != 0;
+    j->quarters = by_16 ? 2 : 4;
+    j->steps = mox_ceil_div(m->cols, step);
+    j->group_steps = m->groups > 1 ? steps_of(m->group_cols, step, j->steps) : j->steps;
+    j->act_steps = j->a->scales != NULL ? steps_of(j->a->group_cols, step, j->steps) : j->steps;
+    j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
+    j->blocks = mox_quant_is_block(weight) ? mox_ymm_block_variant_of(weight->element) : NULL;
+    if (j->blocks != NULL)
+        prepare_blocks(j, m, weight->element, sc);
+    else
+        prepare_groups(j, m, weight, panel, sc);
     j->scale = sc->scale;
     j->zero = sc->zero;
     j->slab = sc->slab;
@@ -196,7 +256,9 @@ static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quan
     mox_ymm_scratch sc;
     mox_ymm_lay_out(&carver, bytes, weight->element, m->cols, m->groups, &sc);
     prepare(&j, m, weight, panel, &sc);
-    const mox_decode_class decode = (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
+    /* Block types are decoded by row, as PAIRS are. */
+    const mox_decode_class decode =
+        j.blocks != NULL ? MOX_DECODE_PAIRS : (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
     if (!multiply_int_dot(&j, weight->element, sc.head)) {
         if (a->rows <= MOX_YMM_NARROW && variants[decode]->one != NULL)

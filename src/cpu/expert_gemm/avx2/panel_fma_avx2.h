@@ -46,10 +46,11 @@ typedef struct mox_ymm_job {
     float *part; /* [rows][32]: C of unfinished segments */
     float *slab;
     mox_half_tables tables;
-    int8_t *limbs;  /* int_dot_avx2.h */
-    uint8_t *order; /* likewise */
-    __m256i counts; /* likewise: by nibble */
-    unsigned mxcsr; /* the caller's */
+    int8_t *limbs;                              /* int_dot_avx2.h */
+    uint8_t *order;                             /* likewise */
+    __m256i counts;                             /* likewise: by nibble */
+    unsigned mxcsr;                             /* the caller's */
+    const struct mox_ymm_block_variant *blocks; /* weights are a block type: panel_block_avx2.h; else NULL */
 } mox_ymm_job;
 
 /* ---- segments ------------------------------------------------------------------------------------ */

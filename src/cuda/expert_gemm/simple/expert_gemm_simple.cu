@@ -112,6 +112,8 @@ static __global__ void __launch_bounds__(THREADS, STEPS > 0 ? 3 : 2)
         return;
     const int lane = threadIdx.x % LANES;
     const int64_t cols = t.matrix->cols;
+    if (SOURCE == SOURCE_BLOCK)
+        t.block = mox_device_block_of(args.weight.element);
     float_sums sums = {};
     int64_t k = 0;
     if constexpr (STEPS > 0) {
@@ -258,6 +260,8 @@ moxie_status mox_cuda_expert_gemm_simple_any_launch(const mox_cuda_expert_gemm_a
         kernel = simple_any_kernel<SOURCE_F16, false>;
     else if (args->weight.element == MOXIE_BF16)
         kernel = simple_any_kernel<SOURCE_BF16, false>;
+    else if (args->weight.element >= MOX_BLOCK_DTYPE)
+        kernel = simple_any_kernel<SOURCE_BLOCK, false>;
     return launch(kernel, args, stream, "expert_gemm simple_any", error);
 }
 

@@ -12,6 +12,7 @@
 #ifndef MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
 #define MOX_CUDA_EXPERT_GEMM_SIMPLE_TILE_CUH
 
+#include "cuda/device/device_block.cuh"
 #include "cuda/device/device_format.cuh"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 
@@ -35,7 +36,7 @@ static const unsigned FULL_MASK = 0xffffffffu;
 
 /* How elements are stored and become numbers; up to 8 bits by table. A constant of every kernel: a branch for each
  * element would keep loads from overlapping. */
-enum Source { SOURCE_BITS4, SOURCE_BITS8, SOURCE_BITS, SOURCE_F16, SOURCE_BF16, SOURCE_F32 };
+enum Source { SOURCE_BITS4, SOURCE_BITS8, SOURCE_BITS, SOURCE_F16, SOURCE_BF16, SOURCE_F32, SOURCE_BLOCK };
 
 static constexpr __device__ bool has_table(Source source)
 {
@@ -85,6 +86,7 @@ struct tile {
     bool ordered, codes_staged, act_grouped, weight_grouped, has_zero;
     bool scales_staged, act_scales_staged; /* in shared memory */
     float scale[ROWS];                     /* of the current segment */
+    mox_device_block block;                /* of SOURCE_BLOCK: the weights' type */
 };
 
 /* ---- which tile ------------------------------------------------------------------------------------- */
@@ -395,6 +397,8 @@ static __device__ inline float fetch(const uint8_t *row, int32_t i, const float 
 template <Source SOURCE, bool STAGED>
 static __device__ inline float weight(const tile &t, const chunk &c, const float *table, int r, int i)
 {
+    if (SOURCE == SOURCE_BLOCK)
+        return mox_device_block_weight(t.block, t.codes[r], c.column[i]);
     if (STAGED)
         return fetch<SOURCE>(reinterpret_cast<const uint8_t *>(c.codes[t.first_row + r]), i, table, t.bits);
     return fetch<SOURCE>(t.codes[r], c.column[i], table, t.bits);
