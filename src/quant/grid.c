@@ -19,8 +19,7 @@
 #include "quant/quant.h"
 
 #include "base/sizes.h"
-
-static const uint8_t awq_nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
+#include "quant/word_slot.h"
 
 typedef struct element_place {
     int64_t word;   /* byte offset of the word */
@@ -38,7 +37,7 @@ static element_place place_of(const moxie_grid *grid, int64_t r, int64_t c, int3
         i = c % per_word;
         c /= per_word;
     }
-    const int64_t slot = grid->packing.order == MOXIE_ORDER_AWQ ? awq_nibble[i] : i;
+    const int64_t slot = mox_word_slot(&grid->packing, i);
     return (element_place) { r * grid->row_stride + c * grid->col_stride, (uint32_t)(slot * bits) };
 }
 

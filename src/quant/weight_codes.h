@@ -2,7 +2,7 @@
  *
  * weight_codes.h - the loops that quantize weights, written so that compilers vectorise them.
  *
- *     w [count]          -> smallest, largest, sum of squares
+ *     w [count]          -> smallest, largest, sum of squares; or the first two alone
  *     w [count], a step  -> codes [count], one a byte      code = nearest(w / scale + zero)
  *     codes, w, a step   -> sum of squares and largest magnitude of (code - zero) * scale - w
  *
@@ -35,6 +35,7 @@ typedef struct mox_weight_error {
 
 typedef struct mox_weight_loops {
     mox_weight_range (*range)(const float *w, int64_t count);
+    void (*extent)(const float *w, int64_t count, float *low, float *high); /* of the weights and what is there */
     void (*codes)(const mox_weight_step *step, const float *w, int64_t count, uint8_t *codes);
     mox_weight_error (*error)(const mox_weight_step *step, const float *w, const uint8_t *codes, int64_t count);
 } mox_weight_loops;
@@ -80,6 +81,28 @@ static inline mox_weight_range mox_weight_range_of(const float *w, int64_t count
     return range;
 }
 
+static inline void mox_weight_extent_of(const float *w, int64_t count, float *low, float *high)
+{
+    float lows[MOX_WEIGHT_LANES] = { 0 }, highs[MOX_WEIGHT_LANES] = { 0 };
+    int64_t i = 0;
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+            lows[j] = w[i + j] < lows[j] ? w[i + j] : lows[j];
+            highs[j] = w[i + j] > highs[j] ? w[i + j] : highs[j];
+        }
+    for (int j = 0; i + j < count; j++) {
+        lows[j] = w[i + j] < lows[j] ? w[i + j] : lows[j];
+        highs[j] = w[i + j] > highs[j] ? w[i + j] : highs[j];
+    }
+    for (int half = MOX_WEIGHT_LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) {
+            lows[j] = lows[j + half] < lows[j] ? lows[j + half] : lows[j];
+            highs[j] = highs[j + half] > highs[j] ? highs[j + half] : highs[j];
+        }
+    *low = lows[0] < *low ? lows[0] : *low;
+    *high = highs[0] > *high ? highs[0] : *high;
+}
+
 /* `encode` and `integer` are constants after inlining. */
 static inline __attribute__((always_inline)) void mox_weight_encode(uint32_t (*encode)(float), bool integer,
                                                                     const mox_weight_step *step, const float *w,
@@ -105,20 +128,17 @@ static inline __attribute__((always_inline)) mox_weight_error mox_weight_compare
     const float scale = step->scale, zero = step->zero;
     double squares[MOX_WEIGHT_LANES] = { 0 };
     float worst[MOX_WEIGHT_LANES] = { 0 };
-    for (int64_t i = 0; i < count; i += MOX_WEIGHT_LANES) {
-        float difference[MOX_WEIGHT_LANES] = { 0 };
-        const int64_t left = count - i;
-        if (left >= MOX_WEIGHT_LANES)
-            for (int j = 0; j < MOX_WEIGHT_LANES; j++)
-                difference[j] = (decode(codes[i + j]) - zero) * scale - w[i + j];
-        else
-            for (int j = 0; j < left; j++)
-                difference[j] = (decode(codes[i + j]) - zero) * scale - w[i + j];
+    int64_t i = 0;
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
         for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
-            const float magnitude = fabsf(difference[j]);
-            squares[j] += (double)difference[j] * (double)difference[j];
-            worst[j] = magnitude > worst[j] ? magnitude : worst[j];
+            const float difference = fabsf((decode(codes[i + j]) - zero) * scale - w[i + j]);
+            squares[j] += (double)difference * (double)difference;
+            worst[j] = difference > worst[j] ? difference : worst[j];
         }
+    for (int j = 0; i + j < count; j++) {
+        const float difference = fabsf((decode(codes[i + j]) - zero) * scale - w[i + j]);
+        squares[j] += (double)difference * (double)difference;
+        worst[j] = difference > worst[j] ? difference : worst[j];
     }
     mox_weight_error error = { .squares = mox_weight_lanes(squares) };
     for (int j = 0; j < MOX_WEIGHT_LANES; j++)
@@ -149,6 +169,9 @@ static inline mox_weight_error mox_weight_error_of(const mox_weight_step *step, 
     }
 }
 
-#define MOX_WEIGHT_LOOPS { mox_weight_range_of, mox_weight_codes_of, mox_weight_error_of }
+#define MOX_WEIGHT_LOOPS                                                                                               \
+    {                                                                                                                  \
+        mox_weight_range_of, mox_weight_extent_of, mox_weight_codes_of, mox_weight_error_of                            \
+    }
 
 #endif

@@ -7,5 +7,5 @@
 #ifdef __AVX2__
 const mox_weight_loops mox_weight_loops_avx2 = MOX_WEIGHT_LOOPS;
 #else
-const mox_weight_loops mox_weight_loops_avx2 = { NULL, NULL, NULL };
+const mox_weight_loops mox_weight_loops_avx2 = { NULL, NULL, NULL, NULL };
 #endif

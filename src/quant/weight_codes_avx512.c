@@ -7,5 +7,5 @@
 #ifdef __AVX512BW__
 const mox_weight_loops mox_weight_loops_avx512 = MOX_WEIGHT_LOOPS;
 #else
-const mox_weight_loops mox_weight_loops_avx512 = { NULL, NULL, NULL };
+const mox_weight_loops mox_weight_loops_avx512 = { NULL, NULL, NULL, NULL };
 #endif

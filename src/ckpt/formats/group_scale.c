@@ -50,6 +50,5 @@ void mox_group_scale(const mox_group_rule *rule, float low, float high, float gl
     const float wider = quant->has_zero ? (2 * full + 1) / (2 * largest + 1) : full / fmaxf(largest, 1);
     const float extent = (asymmetric ? high - low : quant->has_zero ? 2 * amax : amax) * wider;
     *scale = mox_weight_group_scale(quant, extent, global);
-    const float shifted = mox_weight_zero(quant, low, *scale, global) + full - largest;
-    *zero = asymmetric ? fmaxf(shifted, rule->lowest_zero) : 0;
+    *zero = asymmetric ? fmaxf(mox_weight_zero(quant, low, *scale, global) + full - largest, rule->lowest_zero) : 0;
 }

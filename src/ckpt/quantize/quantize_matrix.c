@@ -225,10 +225,8 @@ static mox_weight_range range_of(const mox_quantize_matrix *m, const group *g)
     for (int64_t r = g->r0; r < g->r1; r++) {
         int32_t projection;
         int64_t row;
-        const mox_weight_range part =
-            m->how->loops->range(mox_quantize_row(m, r, &projection, &row) + g->c0, g->c1 - g->c0);
-        range.low = fminf(range.low, part.low);
-        range.high = fmaxf(range.high, part.high);
+        m->how->loops->extent(mox_quantize_row(m, r, &projection, &row) + g->c0, g->c1 - g->c0, &range.low,
+                              &range.high);
     }
     return range;
 }

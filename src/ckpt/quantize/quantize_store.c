@@ -7,6 +7,7 @@
 
 #include "base/sizes.h"
 #include "ckpt/quantize/quantize_matrix.h"
+#include "quant/word_slot.h"
 
 /* ---- codes -------------------------------------------------------------------------------------------- */
 
@@ -35,12 +36,35 @@ static void store_nibbles(uint8_t *restrict out, int64_t n, const uint8_t *restr
         out[n / 2] = codes[n - 1];
 }
 
+enum { WORDS_AT_ONCE = 1024 };
+
+/* Words down the rows: rows [r, r + count) of codes fill one row of words. */
+static void store_words_down(const moxie_grid *grid, int64_t r, int64_t count, const uint8_t *codes)
+{
+    const int32_t bits = mox_dtype_bits(grid->dtype), bytes = grid->packing.word_bytes;
+    uint8_t *out = (uint8_t *)(uintptr_t)grid->data + r / grid->packing.per_word * grid->row_stride;
+    uint32_t words[WORDS_AT_ONCE];
+    for (int64_t c = 0; c < grid->cols; c += WORDS_AT_ONCE) {
+        const int64_t n = mox_min_i64(WORDS_AT_ONCE, grid->cols - c);
+        memset(words, 0, sizeof words);
+        for (int64_t i = 0; i < count; i++) {
+            const uint8_t *row = codes + i * grid->cols + c;
+            const int32_t shift = (int32_t)mox_word_slot(&grid->packing, i) * bits;
+            for (int64_t j = 0; j < n; j++)
+                words[j] |= (uint32_t)row[j] << shift;
+        }
+        for (int64_t j = 0; j < n; j++)
+            for (int32_t b = 0; b < bytes; b++)
+                out[(c + j) * grid->col_stride + b] = (uint8_t)(words[j] >> (8 * b));
+    }
+}
+
 static void store_row(const moxie_grid *grid, int64_t r, const uint8_t *codes)
 {
     const moxie_packing p = grid->packing;
     const int32_t bits = mox_dtype_bits(grid->dtype);
     uint8_t *out = (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride;
-    if (p.along_rows || p.order != MOXIE_ORDER_LINEAR)
+    if (p.order == MOX_ORDER_STREAM)
         for (int64_t c = 0; c < grid->cols; c++)
             mox_grid_store(grid, r, c, codes[c]);
     else if (bits == 8 && p.per_word == p.word_bytes && grid->col_stride == p.word_bytes)
@@ -74,8 +98,15 @@ static void store_codes(const mox_quantize_matrix *m, const moxie_grid *grid)
         store_plain(m, grid);
         return;
     }
-    for (int64_t r = 0; r < m->rows; r++)
-        store_row(grid, r, m->codes + r * m->cols);
+    const moxie_packing p = grid->packing;
+    const int64_t step = p.along_rows && p.order != MOX_ORDER_STREAM ? p.per_word : 1;
+    for (int64_t r = 0; r < m->rows; r += step) {
+        const uint8_t *codes = m->codes + r * m->cols;
+        if (step > 1)
+            store_words_down(grid, r, mox_min_i64(step, m->rows - r), codes);
+        else
+            store_row(grid, r, codes);
+    }
 }
 
 /* ---- the other parts ----------------------------------------------------------------------------------- */
@@ -109,12 +140,17 @@ static void store_constant(const moxie_grid *grid, float value)
         mox_grid_store(grid, r, 0, code);
 }
 
+/* Integers as such: groups of columns, or the matrix' shape. */
 static void store_numbers(const mox_quantize_matrix *m, const mox_part *part, const moxie_grid *grid)
 {
     const int64_t group_cols = mox_group_cols(&m->rule.quant, m->cols);
-    for (int64_t c = 0; c < grid->cols; c++)
-        mox_grid_store(grid, 0, c,
-                       (uint32_t)(part->role == MOX_PART_GROUP_INDEX ? c / group_cols : c == 0 ? m->rows : m->cols));
+    for (int64_t c = 0; c < grid->cols; c++) {
+        const uint64_t number =
+            (uint64_t)(part->role == MOX_PART_GROUP_INDEX ? c / group_cols : c == 0 ? m->rows : m->cols);
+        uint8_t *out = (uint8_t *)(uintptr_t)grid->data + c * grid->col_stride;
+        for (int32_t b = 0; b < grid->packing.word_bytes; b++)
+            out[b] = (uint8_t)(number >> (8 * b));
+    }
 }
 
 moxie_status mox_quantize_store(const mox_quantize_matrix *m, const mox_tensor_spec *spec, uint8_t *out, uint64_t bytes,
