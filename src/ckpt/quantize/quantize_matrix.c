@@ -9,8 +9,8 @@
  *     FOUR_OVER_SIX   NVFP4: largest magnitude / 6 and / 4, with a global that leaves block scales room for the latter
  *     from codes      first a power of two that gives every weight exactly, if there is one
  *
- * Sources: compressed-tensors (integers: largest magnitude / (largest code + 1/2); MX: exponents rounded at 1.75), Quark
- * (the same exponents for FP6), ModelOpt (NVFP4, MXFP8), "Four Over Six" (arXiv 2512.02010).
+ * Sources: compressed-tensors (integers: largest magnitude / (largest code + 1/2); MXFP4: exponents rounded at 1.75),
+ * ModelOpt (NVFP4, MXFP8), "Four Over Six" (arXiv 2512.02010).
  */
 #include "ckpt/quantize/quantize_matrix.h"
 
@@ -261,8 +261,8 @@ void mox_quantize_matrix_run(mox_quantize_matrix *m)
 moxie_status mox_quantize_rule(const mox_quantize_how *how, int64_t cols, mox_group_rule *out, moxie_error *error)
 {
     MOX_TRY(mox_group_rule_of(how->format, cols, out, error));
-    /* Elements of 4 and 6 bits lose more by half of their range than by their largest weights. */
-    if (out->quant.scale == MOXIE_F8_E8M0 && out->element->bits < 8)
+    /* 6 is far below the next power of two: most groups up to 7 lose less by rounding to 6 than by a coarser scale. */
+    if (out->quant.scale == MOXIE_F8_E8M0 && out->quant.element == MOXIE_F4_E2M1)
         out->quant.rule = MOXIE_RULE_QUARK_EVEN;
     return MOXIE_OK;
 }
@@ -314,16 +314,30 @@ static bool repack_group(mox_quantize_matrix *m, const moxie_matrix *source, int
     return true;
 }
 
+/* Whether both have the same numbers, if under other codes. */
+static bool same_numbers(const mox_format *a, const mox_format *b)
+{
+    return a == b || (a->kind == MOX_KIND_INTEGER && b->kind == MOX_KIND_INTEGER && a->max == b->max);
+}
+
 /* Whether both divide a matrix of these rows and columns into the same groups, each inside one projection. */
 static bool same_groups(const mox_quantize_matrix *m, const moxie_quant *quant)
 {
     const moxie_quant *to = &m->rule.quant;
     const int64_t rows = m->kind == MOX_TENSOR_GATE_UP ? m->rows / 2 : m->rows;
     const int64_t together = mox_group_rows(to, m->rows);
-    return quant->element == to->element && quant->has_zero == to->has_zero && !quant->global && !to->global &&
+    return same_numbers(mox_format_of(quant->element), m->rule.element) && quant->has_zero == to->has_zero && !quant->global && !to->global &&
            mox_group_cols(quant, m->cols) == mox_group_cols(to, m->cols) && together == mox_group_rows(quant, rows) &&
            (together == 1 || m->kind != MOX_TENSOR_GATE_UP || (!m->interleaved && rows % together == 0)) &&
            m->rule.largest == m->rule.element->max;
+}
+
+static uint8_t recode(const mox_quantize_matrix *m, const moxie_matrix *source, int64_t row, int64_t c)
+{
+    const uint32_t code = mox_grid_code(&source->codes, row, c);
+    const moxie_dtype dtype = source->codes.dtype;
+    return (uint8_t)(dtype == m->rule.element->dtype ? code
+                                                     : m->rule.element->encode(mox_format_of(dtype)->decode(code)));
 }
 
 static bool repack_rows(mox_quantize_matrix *m, const moxie_matrix *source, const group *g, int64_t row)
@@ -334,7 +348,7 @@ static bool repack_rows(mox_quantize_matrix *m, const moxie_matrix *source, cons
             return false;
     for (int64_t r = g->r0; r < g->r1; r++)
         for (int64_t c = 0; c < m->cols; c++)
-            m->codes[r * m->cols + c] = (uint8_t)mox_grid_code(&source->codes, row + r - g->r0, c);
+            m->codes[r * m->cols + c] = recode(m, source, row + r - g->r0, c);
     return true;
 }
 
