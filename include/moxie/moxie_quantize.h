@@ -31,8 +31,8 @@ typedef enum moxie_projection {
 
 /* What quantization did to one matrix of one expert; w is a weight of the source, q the same in the result. */
 typedef struct moxie_quantize_error {
-    int64_t layer; /* number in the checkpoint's names */
-    int32_t expert, projection; /* moxie_projection */
+    int64_t layer;                  /* number in the checkpoint's names */
+    int32_t expert, projection;     /* moxie_projection */
     double squares, weight_squares; /* sum (q - w)^2, sum w^2: their quotient's root is the relative rms error */
     double worst;                   /* largest |q - w|, at: */
     int64_t worst_row, worst_col;

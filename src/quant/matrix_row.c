@@ -18,8 +18,7 @@ static void scaled_run(const moxie_matrix *matrix, const moxie_quant *quant, con
     const int64_t row = n / mox_group_rows(quant, matrix->codes.rows), group = mox_matrix_group(matrix, quant, col);
     const double zero = quant->has_zero ? mox_grid_value(&matrix->zero, row, group) + (double)matrix->zero_add : 0;
     const double scale = mox_grid_value(&matrix->scale, row, group);
-    const double global =
-        quant->global ? mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0) : 1;
+    const double global = quant->global ? mox_grid_value(&matrix->global, matrix->global.rows == 1 ? 0 : n, 0) : 1;
     for (int64_t i = 0; i < count; i++) {
         const double value = ((double)table[mox_grid_code(&matrix->codes, n, col + i) & 0xff] - zero) * scale;
         out[i] = (float)(quant->global == MOXIE_GLOBAL_DIVIDE ? value / global : value * global);

@@ -150,7 +150,9 @@ static inline void mox_weight_codes_of(const mox_weight_step *step, const float 
 {
     switch (step->element) {
 #define MOX_FORMAT(id, dtype, name, bits, kind, ...)                                                                   \
-    case dtype: mox_weight_encode(mox_##id##_encode, (kind) == MOX_KIND_INTEGER, step, w, count, codes); break;
+    case dtype:                                                                                                        \
+        mox_weight_encode(mox_##id##_encode, (kind) == MOX_KIND_INTEGER, step, w, count, codes);                       \
+        break;
 #include "format/formats.def"
 #undef MOX_FORMAT
     default: break;
@@ -162,7 +164,8 @@ static inline mox_weight_error mox_weight_error_of(const mox_weight_step *step, 
 {
     switch (step->element) {
 #define MOX_FORMAT(id, dtype, ...)                                                                                     \
-    case dtype: return mox_weight_compare(mox_##id##_decode, step, w, codes, count);
+    case dtype:                                                                                                        \
+        return mox_weight_compare(mox_##id##_decode, step, w, codes, count);
 #include "format/formats.def"
 #undef MOX_FORMAT
     default: return (mox_weight_error) { 0 };

@@ -13,7 +13,7 @@
 
 #include <moxie/moxie_quantize.h>
 
-/* ---- running it ------------------------------------------------------------------------------------- */
+/* ---- running it -------------------------------------------------------------------------------------- */
 
 typedef struct errors {
     moxie_quantize_error at[4096];
@@ -116,8 +116,12 @@ static void check_nearest(const layer *source, const layer *result, int64_t e, i
         uint8_t code = 0;
         for (int32_t k = 0; k < 1 << element->bits; k++) {
             code = (uint8_t)k;
-            one.codes = (moxie_grid) { .data = &code, .bytes = 1, .rows = m->codes.rows, .cols = m->codes.cols,
-                                       .dtype = q->element, .packing = { 1, 1, 0, 0 } };
+            one.codes = (moxie_grid) { .data = &code,
+                                       .bytes = 1,
+                                       .rows = m->codes.rows,
+                                       .cols = m->codes.cols,
+                                       .dtype = q->element,
+                                       .packing = { 1, 1, 0, 0 } };
             const double other = fabs(mox_matrix_weight(&one, q, r, c) - w);
             if (other < found * (1 - 1e-5) - 1e-12)
                 fail_msg("%s [%lld, %lld]: code %u is off by %g, code %d by %g", element->name, (long long)r,
@@ -204,7 +208,7 @@ static void every_format(void **state)
     close_layer(&source);
 }
 
-/* ---- scales -------------------------------------------------------------------------------------------- */
+/* ---- scales ------------------------------------------------------------------------------------------ */
 
 static double total(const errors *e)
 {
@@ -217,8 +221,10 @@ static double total(const errors *e)
 static void better_scales(void **state)
 {
     fixture *f = *state;
-    static const char *const formats[] = { "nvfp4-ct-w4a16", "nvfp4-modelopt-w4a16", "mxfp4-ct", "int4-ct", "awq",
-                                           "gptq",           "int3-ct",              "fp8-block", "int8-tensor" };
+    static const char *const formats[] = {
+        "nvfp4-ct-w4a16", "nvfp4-modelopt-w4a16", "mxfp4-ct", "int4-ct", "awq", "gptq", "int3-ct",
+        "fp8-block",      "int8-tensor"
+    };
     const moxie_synth_options o = small("bf16", 1, 2);
     static errors plain, mse, four;
     write_threads(f, "mixtral-8x7b", f->path, &o, 2);
@@ -241,7 +247,7 @@ static void better_scales(void **state)
     close_layer(&source);
 }
 
-/* ---- without loss ---------------------------------------------------------------------------------------- */
+/* ---- without loss ------------------------------------------------------------------------------------ */
 
 static void exact_conversions(void **state)
 {
@@ -249,10 +255,10 @@ static void exact_conversions(void **state)
     static const struct {
         const char *preset, *from, *to;
     } cases[] = {
-        { "gpt-oss-20b", "mxfp4-gptoss", "mxfp4-ct" },     { "gpt-oss-20b", "mxfp4-gptoss", "mxfp8" },
-        { "gpt-oss-20b", "mxfp4-gptoss", "mxfp6-ct" },     { "gpt-oss-20b", "mxfp4-gptoss", "mxfp6-quark-e3m2" },
-        { "gpt-oss-20b", "mxfp4-gptoss", "fp8-channel" },  { "gpt-oss-20b", "mxfp4-gptoss", "fp8-block" },
-        { "gpt-oss-20b", "mxfp4-gptoss", "bf16" },         { "mixtral-8x7b", "awq", "gptq-v2" },
+        { "gpt-oss-20b", "mxfp4-gptoss", "mxfp4-ct" },    { "gpt-oss-20b", "mxfp4-gptoss", "mxfp8" },
+        { "gpt-oss-20b", "mxfp4-gptoss", "mxfp6-ct" },    { "gpt-oss-20b", "mxfp4-gptoss", "mxfp6-quark-e3m2" },
+        { "gpt-oss-20b", "mxfp4-gptoss", "fp8-channel" }, { "gpt-oss-20b", "mxfp4-gptoss", "fp8-block" },
+        { "gpt-oss-20b", "mxfp4-gptoss", "bf16" },        { "mixtral-8x7b", "awq", "gptq-v2" },
         { "mixtral-8x7b", "fp8-block", "fp8-block-ct" },  { "mixtral-8x7b", "mxfp4-ct", "mxfp4-quark" },
         { "mixtral-8x7b", "int4-ct", "int4-modelopt" },   { "gpt-oss-20b", "mxfp4-ct", "mxfp4-gptoss" },
     };
@@ -278,7 +284,7 @@ static void exact_conversions(void **state)
     }
 }
 
-/* ---- threads, interruptions ------------------------------------------------------------------------------- */
+/* ---- threads, interruptions -------------------------------------------------------------------------- */
 
 /* A number that depends on every file's name and bytes. */
 static uint64_t hash_dir(const char *dir)
@@ -356,7 +362,7 @@ static void same_bytes(void **state)
     }
 }
 
-/* ---- refused ------------------------------------------------------------------------------------------------ */
+/* ---- refused ----------------------------------------------------------------------------------------- */
 
 static void refused(fixture *f, const char *format, int32_t scales, moxie_status status, const char *text)
 {

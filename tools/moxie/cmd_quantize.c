@@ -3,7 +3,7 @@
  * cmd_quantize.c - `moxie quantize DIR --format NAME -o OUT`: a checkpoint with its routed experts in another format,
  * and how far that is from the source.
  */
-#include "quantize.h"
+#include "quantize_report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,12 +113,11 @@ static void print_json(const arguments *args, const moxie_quantize_summary *s, c
     json_t *object = cli_json_begin("quantize");
     cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:s}", "dir", cli_utf8(args->dir), "output", cli_utf8(args->out),
                                     "format", args->quantize.format, "scales", scale_names[args->quantize.scales]));
-    cli_json_merge(object,
-                   cli_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers", (json_int_t)s->resumed_layers,
-                            "source_bytes", (json_int_t)s->source_bytes, "expert_bytes", (json_int_t)s->expert_bytes,
-                            "copied_bytes", (json_int_t)s->copied_bytes, "other_quantized",
-                            (json_int_t)s->other_quantized, "seconds", seconds, "peak_memory_bytes",
-                            (json_int_t)cli_peak_memory()));
+    cli_json_merge(object, cli_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers",
+                                    (json_int_t)s->resumed_layers, "source_bytes", (json_int_t)s->source_bytes,
+                                    "expert_bytes", (json_int_t)s->expert_bytes, "copied_bytes",
+                                    (json_int_t)s->copied_bytes, "other_quantized", (json_int_t)s->other_quantized,
+                                    "seconds", seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     cli_json_merge(object, cli_pack("{s:f, s:b}", "rms", quantize_errors_rms(errors), "exact",
                                     (int)quantize_errors_exact(errors)));
     quantize_errors_json(errors, object);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize_report.c - the errors of quantization, by layer, projection and expert (quantize.h):
+ * quantize_report.c - the errors of quantization, by layer, projection and expert (quantize_report.h):
  *
  *     rms = sqrt(sum (q - w)^2 / sum w^2), over one matrix, or over all experts' matrices of a projection
  */
-#include "quantize.h"
+#include "quantize_report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,8 +99,8 @@ static void add_rms(cli_table *table, const sums *s)
 
 void quantize_errors_print(const quantize_errors *errors)
 {
-    static const char *const headings[] = { ">layer", ">gate", ">up", ">down", "worst matrix", ">its rms",
-                                            ">largest error", "where" };
+    static const char *const headings[] = { ">layer",   ">gate",          ">up",  ">down", "worst matrix",
+                                            ">its rms", ">largest error", "where" };
     cli_table table;
     cli_table_begin(&table, 8, headings);
     for (int64_t first = 0, end; first < errors->count; first = end) {

@@ -33,7 +33,7 @@ typedef struct job {
     moxie_quantize_summary summary;
 } job;
 
-/* ---- what is asked --------------------------------------------------------------------------------------------- */
+/* ---- what is asked ----------------------------------------------------------------------------------- */
 
 static moxie_status choose_format(const char *id, mox_quantize_how *how, moxie_error *error)
 {
@@ -104,7 +104,7 @@ static moxie_status open_source(job *j, moxie_error *error)
     return survey(j, error);
 }
 
-/* ---- the manifest ------------------------------------------------------------------------------------------------ */
+/* ---- the manifest ------------------------------------------------------------------------------------ */
 
 /* Of all headers of the source's files, and of its configuration. */
 static uint64_t fingerprint(const job *j)
@@ -127,12 +127,13 @@ static json_t *manifest(const job *j)
 {
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fingerprint(j));
-    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format", j->how.format->id,
-                     "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13, "input_amax2",
-                     (double)j->options->input_amax2, "source_xxh3", hash, "files", (json_int_t)j->files);
+    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format",
+                     j->how.format->id, "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13,
+                     "input_amax2", (double)j->options->input_amax2, "source_xxh3", hash, "files",
+                     (json_int_t)j->files);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------- */
 
 static const char *file_path(job *j, int64_t i)
 {
@@ -237,7 +238,7 @@ static moxie_status do_rest(job *j, int64_t i, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* ---- index, configuration -------------------------------------------------------------------------------------------- */
+/* ---- index, configuration ---------------------------------------------------------------------------- */
 
 static json_t *index_of(const mox_tensor_set *set)
 {
@@ -249,8 +250,8 @@ static json_t *index_of(const mox_tensor_set *set)
         fine = json_object_set_new(map, t->name, json_string(slash ? slash + 1 : path)) == 0;
     }
     if (fine)
-        return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)mox_tensor_set_bytes(set), "weight_map",
-                         map);
+        return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)mox_tensor_set_bytes(set),
+                         "weight_map", map);
     json_decref(map);
     return NULL;
 }
@@ -301,7 +302,7 @@ static moxie_status check_result(job *j, moxie_error *error)
     return status;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------- */
 
 static moxie_status write_all(job *j, moxie_error *error)
 {

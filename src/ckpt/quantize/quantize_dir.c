@@ -19,7 +19,7 @@
 static const char manifest_name[] = "moxie_quantize.json";
 enum { MANIFEST_LIMIT = 1 << 20 };
 
-/* ---- names ----------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------- */
 
 static bool begins(const char *name, const char *head)
 {
@@ -49,7 +49,7 @@ const char *mox_quantize_dir_path(mox_quantize_dir *d, const char *name)
     return length > 0 && (size_t)length < sizeof d->path ? d->path : "";
 }
 
-/* ---- OUT -------------------------------------------------------------------------------------------------- */
+/* ---- OUT --------------------------------------------------------------------------------------------- */
 
 static bool is_empty(const char *dir)
 {
@@ -66,15 +66,15 @@ static moxie_status check_out(const char *out, moxie_error *error)
 {
     struct stat info;
     if (lstat(out, &info) != 0)
-        return errno == ENOENT ? MOXIE_OK
-                               : mox_fail_file(MOXIE_ERR_IO, error, out, -1,
-                                               "%m; name a new directory in one that can be written");
+        return errno == ENOENT
+                   ? MOXIE_OK
+                   : mox_fail_file(MOXIE_ERR_IO, error, out, -1, "%m; name a new directory in one that can be written");
     if (S_ISDIR(info.st_mode) && is_empty(out))
         return MOXIE_OK;
     return mox_fail_file(MOXIE_ERR_IO, error, out, -1, "it exists already; name a new directory, or remove this one");
 }
 
-/* ---- what lies in OUT.partial ------------------------------------------------------------------------------ */
+/* ---- what lies in OUT.partial ------------------------------------------------------------------------ */
 
 static moxie_status check_manifest(mox_quantize_dir *d, const json_t *manifest, moxie_error *error)
 {
@@ -109,7 +109,7 @@ static moxie_status enter(mox_quantize_dir *d, const json_t *manifest, moxie_err
     return mox_json_write(mox_quantize_dir_path(d, manifest_name), manifest, error);
 }
 
-/* ---- its life ----------------------------------------------------------------------------------------------- */
+/* ---- its life ---------------------------------------------------------------------------------------- */
 
 moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_quantize_dir *d, moxie_error *error)
 {

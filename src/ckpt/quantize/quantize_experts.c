@@ -33,7 +33,7 @@ typedef struct run {
     int64_t first; /* expert of task 0 */
 } run;
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------ */
 
 static void free_workers(worker *workers, int32_t count)
 {
@@ -73,15 +73,16 @@ static moxie_status make_workers(const mox_quantize_layer *l, int32_t count, wor
     }
     if (!fine) {
         free_workers(workers, count);
-        return mox_fail(MOXIE_ERR_MEMORY, error, "no memory for one expert of %llu weights in each of %d threads; use "
-                                                 "fewer threads",
+        return mox_fail(MOXIE_ERR_MEMORY, error,
+                        "no memory for one expert of %llu weights in each of %d threads; use "
+                        "fewer threads",
                         (unsigned long long)weights, (int)count);
     }
     *out = workers;
     return MOXIE_OK;
 }
 
-/* ---- one expert ------------------------------------------------------------------------------------------ */
+/* ---- one expert -------------------------------------------------------------------------------------- */
 
 static moxie_status read_matrix(const mox_quantize_layer *l, int64_t e, const moxie_matrix *source,
                                 const moxie_quant *quant, const char *name, float *w, mox_weight_range *range,
@@ -128,7 +129,9 @@ static moxie_status do_product(const run *x, int64_t e, bool second, worker *k, 
     const moxie_quant *quant = second ? &l->loaded->config.w2 : &l->loaded->config.w13;
     static const char *const names[] = { "gate", "up", "down" };
     const moxie_matrix *const sources[3] = { &expert->gate, &expert->up, &expert->down };
-    const int from = second ? MOXIE_PROJECTION_DOWN : expert->gate.codes.data ? MOXIE_PROJECTION_GATE : MOXIE_PROJECTION_UP;
+    const int from = second                    ? MOXIE_PROJECTION_DOWN
+                     : expert->gate.codes.data ? MOXIE_PROJECTION_GATE
+                                               : MOXIE_PROJECTION_UP;
     const int to = second ? MOXIE_PROJECTION_DOWN : MOXIE_PROJECTION_UP;
     mox_weight_range all = { 0 };
     float *w = k->w;
@@ -190,7 +193,7 @@ static void do_expert(void *context, int64_t task, int32_t number)
     }
 }
 
-/* ---- the layer ------------------------------------------------------------------------------------------- */
+/* ---- the layer --------------------------------------------------------------------------------------- */
 
 /* The failure of the lowest expert. */
 static moxie_status first_failure(const worker *workers, int32_t count, moxie_error *error)
@@ -218,8 +221,8 @@ static moxie_status do_experts(run *x, const moxie_executor *executor, mox_quant
             weights->done(weights->done_user, &weights->experts[e]);
         status = first_failure(x->workers, executor->workers, error);
         if (status == MOXIE_OK)
-            status = progress(user, bytes * (uint64_t)end / (uint64_t)count - bytes * (uint64_t)x->first / (uint64_t)count,
-                              error);
+            status = progress(
+                user, bytes * (uint64_t)end / (uint64_t)count - bytes * (uint64_t)x->first / (uint64_t)count, error);
     }
     return status;
 }

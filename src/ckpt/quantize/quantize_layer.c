@@ -13,8 +13,8 @@
 
 static bool is_routed(const mox_tensor_spec *spec)
 {
-    return spec->part && (spec->kind == MOX_TENSOR_GATE || spec->kind == MOX_TENSOR_UP || spec->kind == MOX_TENSOR_DOWN ||
-                          spec->kind == MOX_TENSOR_GATE_UP);
+    return spec->part && (spec->kind == MOX_TENSOR_GATE || spec->kind == MOX_TENSOR_UP ||
+                          spec->kind == MOX_TENSOR_DOWN || spec->kind == MOX_TENSOR_GATE_UP);
 }
 
 static moxie_status count_spec(void *user, const mox_tensor_spec *spec, moxie_error *error)
@@ -66,7 +66,7 @@ static moxie_status list_tensors(const moxie_model *model, mox_quantize_layer *l
     return mox_enumerate_layer(&family, &dims, format, format, l->layer, add_spec, l, error);
 }
 
-/* ---- activations ----------------------------------------------------------------------------------------- */
+/* ---- activations ------------------------------------------------------------------------------------- */
 
 /* The magnitude that the source's static scale stands for, the largest of all experts; 0: it has none. */
 static double source_amax(const moxie_quant *act, const moxie_weights *weights, bool second)
@@ -94,11 +94,12 @@ static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *
     MOX_FAIL_IF(needed && !(l->input_amax[0] > 0 && l->input_amax[1] > 0), MOXIE_ERR_ARGUMENT, error,
                 "%s has static scales of activations, and the source has none: give the largest magnitudes of hidden "
                 "states and of W2's activations (input_amax)%s%s",
-                format->id, format->without_input ? ", or use " : "", format->without_input ? format->without_input : "");
+                format->id, format->without_input ? ", or use " : "",
+                format->without_input ? format->without_input : "");
     return MOXIE_OK;
 }
 
-/* ---- its life -------------------------------------------------------------------------------------------- */
+/* ---- its life ---------------------------------------------------------------------------------------- */
 
 moxie_status mox_quantize_layer_open(const moxie_model *model, int64_t layer, const mox_quantize_how *how,
                                      const double input_amax[2], mox_quantize_layer *out, moxie_error *error)

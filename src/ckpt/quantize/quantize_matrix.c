@@ -30,9 +30,11 @@ typedef struct group {
     mox_weight_range range;
 } group;
 
-typedef struct try {
+typedef struct
+try {
     float scale, zero;
-} try;
+}
+try;
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
 
@@ -54,7 +56,7 @@ const float *mox_quantize_row(const mox_quantize_matrix *m, int64_t r, int32_t *
     return m->w + at * m->cols;
 }
 
-/* ---- the scale of a group ----------------------------------------------------------------------------- */
+/* ---- the scale of a group ---------------------------------------------------------------------------- */
 
 static double factor_of(const mox_quantize_matrix *m)
 {
@@ -127,7 +129,7 @@ static bool power_of_two(const mox_quantize_matrix *m, const group *g, try *out)
     return scale->decode(scale->encode(out->scale)) == out->scale;
 }
 
-/* ---- one group ---------------------------------------------------------------------------------------- */
+/* ---- one group --------------------------------------------------------------------------------------- */
 
 static double encode(const mox_quantize_matrix *m, const group *g, try t)
 {
@@ -198,7 +200,7 @@ static void quantize_group(mox_quantize_matrix *m, const group *g)
     m->zero[g->at] = best.zero;
 }
 
-/* ---- the matrix ---------------------------------------------------------------------------------------- */
+/* ---- the matrix -------------------------------------------------------------------------------------- */
 
 /* The global with which the largest code times the largest block scale reaches the largest weight. */
 static float global_of(const mox_quantize_matrix *m)
@@ -289,7 +291,7 @@ void mox_quantize_matrix_narrow(mox_quantize_matrix *m)
     }
 }
 
-/* ---- the same quantization ----------------------------------------------------------------------------- */
+/* ---- the same quantization --------------------------------------------------------------------------- */
 
 static bool keeps(moxie_dtype dtype, float value)
 {
@@ -303,9 +305,8 @@ static bool repack_group(mox_quantize_matrix *m, const moxie_matrix *source, int
     const moxie_quant *quant = &m->rule.quant;
     const int64_t group_row = row / mox_group_rows(quant, source->codes.rows);
     const float scale = (float)mox_grid_value(&source->scale, group_row, c);
-    const float zero = quant->has_zero
-                           ? (float)(mox_grid_value(&source->zero, group_row, c) + (double)source->zero_add)
-                           : 0;
+    const float zero =
+        quant->has_zero ? (float)(mox_grid_value(&source->zero, group_row, c) + (double)source->zero_add) : 0;
     if (!keeps(quant->scale, scale) || zero < m->rule.lowest_zero || zero > m->rule.largest ||
         (m->rule.symmetric && zero != 0))
         return false;
@@ -326,8 +327,9 @@ static bool same_groups(const mox_quantize_matrix *m, const moxie_quant *quant)
     const moxie_quant *to = &m->rule.quant;
     const int64_t rows = m->kind == MOX_TENSOR_GATE_UP ? m->rows / 2 : m->rows;
     const int64_t together = mox_group_rows(to, m->rows);
-    return same_numbers(mox_format_of(quant->element), m->rule.element) && quant->has_zero == to->has_zero && !quant->global && !to->global &&
-           mox_group_cols(quant, m->cols) == mox_group_cols(to, m->cols) && together == mox_group_rows(quant, rows) &&
+    return same_numbers(mox_format_of(quant->element), m->rule.element) && quant->has_zero == to->has_zero &&
+           !quant->global && !to->global && mox_group_cols(quant, m->cols) == mox_group_cols(to, m->cols) &&
+           together == mox_group_rows(quant, rows) &&
            (together == 1 || m->kind != MOX_TENSOR_GATE_UP || (!m->interleaved && rows % together == 0)) &&
            m->rule.largest == m->rule.element->max;
 }

@@ -34,8 +34,8 @@ typedef struct mox_quantize_matrix {
     mox_weight_range range; /* of all of w: what shares a global scale */
     double input_amax;      /* of its activations; 0: not known */
     /* results */
-    uint8_t *codes;         /* [rows, cols], unless the format is plain */
-    float *scale, *zero;    /* decoded, one for each group */
+    uint8_t *codes;      /* [rows, cols], unless the format is plain */
+    float *scale, *zero; /* decoded, one for each group */
     float global;
     moxie_quantize_error *errors; /* [3] by projection; those of this matrix are set */
 } mox_quantize_matrix;

@@ -63,7 +63,7 @@ void mox_quantize_rest_close(mox_quantize_rest *rest)
     *rest = (mox_quantize_rest) { 0 };
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------ */
+/* ---- tensors ----------------------------------------------------------------------------------------- */
 
 static moxie_status put_tensors(const mox_quantize_rest *rest, int64_t file, mox_sealed_writer *writer,
                                 moxie_error *error)
@@ -106,7 +106,7 @@ moxie_status mox_quantize_rest_write(const mox_quantize_rest *rest, int64_t i, c
     return status;
 }
 
-/* ---- config.json ---------------------------------------------------------------------------------------------- */
+/* ---- config.json ------------------------------------------------------------------------------------- */
 
 /* Modules with a matrix that is copied and not quantized: "NAME.weight" of two axes, without a scale beside it. */
 static moxie_status list_ignored(const mox_quantize_rest *rest, mox_arena *arena, const char ***out, int64_t *count,

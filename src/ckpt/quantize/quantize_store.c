@@ -9,7 +9,7 @@
 #include "ckpt/quantize/quantize_matrix.h"
 #include "quant/word_slot.h"
 
-/* ---- codes -------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------- */
 
 /* Words along a row, low bits first: the packing of most tensors. Words may lie apart from each other. */
 static void store_words(const moxie_grid *grid, uint8_t *out, int64_t n, const uint8_t *codes)
@@ -109,7 +109,7 @@ static void store_codes(const mox_quantize_matrix *m, const moxie_grid *grid)
     }
 }
 
-/* ---- the other parts ----------------------------------------------------------------------------------- */
+/* ---- the other parts --------------------------------------------------------------------------------- */
 
 static uint32_t group_code(const mox_quantize_matrix *m, const mox_part *part, const mox_format *format, int64_t at)
 {
@@ -145,8 +145,9 @@ static void store_numbers(const mox_quantize_matrix *m, const mox_part *part, co
 {
     const int64_t group_cols = mox_group_cols(&m->rule.quant, m->cols);
     for (int64_t c = 0; c < grid->cols; c++) {
-        const uint64_t number =
-            (uint64_t)(part->role == MOX_PART_GROUP_INDEX ? c / group_cols : c == 0 ? m->rows : m->cols);
+        const uint64_t number = (uint64_t)(part->role == MOX_PART_GROUP_INDEX ? c / group_cols
+                                           : c == 0                           ? m->rows
+                                                                              : m->cols);
         uint8_t *out = (uint8_t *)(uintptr_t)grid->data + c * grid->col_stride;
         for (int32_t b = 0; b < grid->packing.word_bytes; b++)
             out[b] = (uint8_t)(number >> (8 * b));

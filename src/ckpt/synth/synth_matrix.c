@@ -86,7 +86,8 @@ static void quantized_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t 
         const int64_t group = (c + i) / m->group_cols;
         const int64_t end = mox_min_i64(n, (group + 1) * m->group_cols - c);
         for (; i < end; i++)
-            codes[i] = mox_weight_code(&m->rule.quant, (float)z[i] * mox_fill_unit, scale[group], m->global, zero[group]);
+            codes[i] =
+                mox_weight_code(&m->rule.quant, (float)z[i] * mox_fill_unit, scale[group], m->global, zero[group]);
     }
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize.h - `moxie quantize`: options (cmd_quantize.c), and what is said about the errors (quantize_report.c).
+ * quantize_report.h - the errors of `moxie quantize`, gathered and printed.
  */
-#ifndef MOXIE_QUANTIZE_TOOL_H
-#define MOXIE_QUANTIZE_TOOL_H
+#ifndef MOXIE_QUANTIZE_REPORT_H
+#define MOXIE_QUANTIZE_REPORT_H
 
 #include <moxie/moxie_quantize.h>
 
