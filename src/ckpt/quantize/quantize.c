@@ -235,7 +235,7 @@ static moxie_status do_rest(job *j, int64_t i, moxie_error *error)
     const char *path = file_path(j, j->model->n_places + i);
     if (!is_finished(path, &bytes))
         MOX_TRY(mox_quantize_rest_write(&j->rest, i, path, error));
-    return MOXIE_OK;
+    return advance(j, j->rest.shard_bytes[i], error);
 }
 
 /* ---- index, configuration ---------------------------------------------------------------------------- */

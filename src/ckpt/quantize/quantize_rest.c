@@ -40,8 +40,9 @@ moxie_status mox_quantize_rest_open(const moxie_model *model, mox_quantize_rest 
     *out = (mox_quantize_rest) { .model = model };
     out->replaced = mox_arena_calloc(&out->arena, (uint64_t)count + 1, sizeof *out->replaced);
     out->shards = mox_arena_calloc(&out->arena, (uint64_t)files + 1, sizeof *out->shards);
-    MOX_FAIL_IF(!out->replaced || !out->shards, MOXIE_ERR_MEMORY, error, "no memory for a list of %lld tensors",
-                (long long)count);
+    out->shard_bytes = mox_arena_calloc(&out->arena, (uint64_t)files + 1, sizeof *out->shard_bytes);
+    MOX_FAIL_IF(!out->replaced || !out->shards || !out->shard_bytes, MOXIE_ERR_MEMORY, error,
+                "no memory for a list of %lld tensors", (long long)count);
     for (int64_t i = 0; i < model->n_places; i++)
         MOX_TRY(mox_model_visit_experts(model, model->places[i].layer, mark, out, error));
     for (int64_t i = 0; i < count; i++) {
@@ -51,6 +52,7 @@ moxie_status mox_quantize_rest_open(const moxie_model *model, mox_quantize_rest 
         MOX_TRY(mox_file_tensor_check(model->set, t, error));
         if (out->n_shards == 0 || out->shards[out->n_shards - 1] != t->file)
             out->shards[out->n_shards++] = t->file;
+        out->shard_bytes[out->n_shards - 1] += t->bytes;
         out->bytes += t->bytes;
         out->quantized += is_quantized(t);
     }

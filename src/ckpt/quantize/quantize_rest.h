@@ -10,8 +10,9 @@
 typedef struct mox_quantize_rest {
     const moxie_model *model;
     mox_arena arena;
-    bool *replaced;  /* [tensors of the set] stored routed experts, which the result stores otherwise */
-    int64_t *shards; /* [n_shards] files of the source with tensors that are copied */
+    bool *replaced;        /* [tensors of the set] stored routed experts, which the result stores otherwise */
+    int64_t *shards;       /* [n_shards] files of the source with tensors that are copied */
+    uint64_t *shard_bytes; /* [n_shards] of those tensors */
     int64_t n_shards;
     uint64_t bytes;    /* of the tensors that are copied */
     int64_t quantized; /* modules among them that are quantized */
