@@ -18,7 +18,8 @@ Errors are moxie.Error, with a class for each status of the C library.
 
 from ._moxie import (
     Adapters, Array, Comm, Executor, Mover, Workspace, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, families,
-    formats, kernels, lint, lint_rules, machine, measure_limits, presets, quantize_activations, routing_names,
+    formats, kernels, lint, lint_rules, machine, measure_limits, presets, quantize,
+    quantize_activations, routing_names,
     scheme_constructors, synth, transports, version,
 )
 from ._objects import Layer, Model, Plan, Weights, explain
@@ -27,7 +28,7 @@ from .errors import ArgumentError, Error, FileError, FormatError, Mismatch, OutO
 from .config import Activation, LayerConfig, Quant, Routing, RowNorm, SharedExpert
 
 _later = ("CheckpointFormat", "CudaDevice", "CudaInfo", "Family", "Finding", "Kernel", "LayerInfo", "Limits", "LintReport",
-          "LintRule", "Losses", "Machine", "ModelInfo", "MoverReport", "PlanPhase", "Preset", "Scheme", "SchemeArgs", "SchemeTensor", "StageReport", "Step",
+          "LintRule", "Losses", "Machine", "ModelInfo", "MoverReport", "PlanPhase", "Preset", "QuantizeError", "QuantizeReport", "Scheme", "SchemeArgs", "SchemeTensor", "StageReport", "Step",
           "TransportInfo", "WeightsDifference")
 _more = {"scheme": "make_scheme"} | {name: name for name in _later} | {"SlotMap": "SlotMap"}
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .parallel import SlotMap
     from .records import (
         CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Losses,
-        Machine, ModelInfo, MoverReport, PlanPhase, Preset, Scheme, SchemeArgs, SchemeTensor, StageReport, Step,
+        Machine, ModelInfo, MoverReport, PlanPhase, Preset, QuantizeError, QuantizeReport, Scheme, SchemeArgs, SchemeTensor, StageReport, Step,
         TransportInfo, WeightsDifference,
     )
     from .records import make_scheme as scheme

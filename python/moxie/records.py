@@ -352,6 +352,53 @@ class LintReport:
         return self.n_errors == 0
 
 
+# ---- quantize --------------------------------------------------------------------------------------
+
+
+@dataclass
+class QuantizeError:
+    """What quantization did to one matrix of one expert."""
+
+    layer: int
+    expert: int
+    projection: str  #: "gate", "up", "down"
+    squares: float  #: sum of squared errors
+    weight_squares: float  #: sum of squared weights
+    worst: float  #: largest error, at:
+    worst_row: int
+    worst_col: int
+    exact: bool  #: every weight is what it was
+
+    @property
+    def rms(self) -> float:
+        """Relative root mean square error."""
+        return (self.squares / self.weight_squares) ** 0.5 if self.weight_squares > 0 else 0.0
+
+
+@dataclass
+class QuantizeReport:
+    """What quantize() wrote, and the error of every matrix."""
+
+    layers: int
+    resumed_layers: int  #: that an earlier call had finished
+    source_bytes: int
+    expert_bytes: int
+    copied_bytes: int
+    other_quantized: int  #: quantized matrices that are no routed experts', and that were copied
+    errors: list[QuantizeError] = field(default_factory=list)
+
+    @property
+    def rms(self) -> float:
+        """Relative root mean square error of all matrices together."""
+        weights = sum(e.weight_squares for e in self.errors)
+        return (sum(e.squares for e in self.errors) / weights) ** 0.5 if weights > 0 else 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Every weight is what it was."""
+        return all(e.exact for e in self.errors)
+
+
 # ---- ranks -----------------------------------------------------------------------------------------
 
 

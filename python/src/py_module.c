@@ -144,7 +144,8 @@ PyMODINIT_FUNC PyInit__moxie(void)
         add_type(m, &mpy_mover_spec, "Mover", &mpy_mover_type) == 0 &&
         add_type(m, &mpy_adapters_spec, "Adapters", &mpy_adapters_type) == 0 &&
         PyModule_AddFunctions(m, mpy_list_functions) == 0 && PyModule_AddFunctions(m, mpy_scheme_functions) == 0 &&
-        PyModule_AddFunctions(m, mpy_checkpoint_functions) == 0 && PyModule_AddFunctions(m, mpy_comm_functions) == 0 &&
+        PyModule_AddFunctions(m, mpy_checkpoint_functions) == 0 &&
+        PyModule_AddFunctions(m, mpy_quantize_functions) == 0 && PyModule_AddFunctions(m, mpy_comm_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_parallel_functions) == 0 && PyModule_AddFunctions(m, mpy_slice_functions) == 0 &&
         PyModule_AddStringConstant(m, "header_version", MOXIE_VERSION_STRING) == 0 && mpy_run_init() == 0)
         return m;

@@ -146,6 +146,7 @@ extern const mpy_record mpy_cuda_info_record, mpy_cuda_device_record;
 extern const mpy_record mpy_transport_info_record, mpy_losses_record, mpy_phase_record, mpy_mover_report_record;
 extern const mpy_record mpy_parallel_args_record, mpy_parallel_record, mpy_fused_moe_args_record;
 extern const mpy_record mpy_fused_moe_record, mpy_parallel_layer_record, mpy_all2all_record;
+extern const mpy_record mpy_matrix_record, mpy_quantized_record;
 /* Every record, NULL at the end. */
 extern const mpy_record *const mpy_records[];
 extern const mpy_choice mpy_backends[], mpy_modes[], mpy_token_layouts[], mpy_degraded[], mpy_expert_maps[];
@@ -304,7 +305,7 @@ PyObject *mpy_plan_run_pointers(PyObject *self, PyObject *const *args, Py_ssize_
 int mpy_run_init(void);
 
 /* Functions of the module, each file's table ends with a NULL name. */
-extern PyMethodDef mpy_list_functions[], mpy_scheme_functions[], mpy_checkpoint_functions[];
+extern PyMethodDef mpy_list_functions[], mpy_scheme_functions[], mpy_checkpoint_functions[], mpy_quantize_functions[];
 extern PyMethodDef mpy_comm_functions[], mpy_parallel_functions[], mpy_slice_functions[];
 
 #endif /* PY_MOXIE_H */

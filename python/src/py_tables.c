@@ -419,14 +419,22 @@ static const mpy_field rule_fields[] = { F(moxie_lint_rule, name, TEXT),
                                          END };
 const mpy_record mpy_rule_record = { "LintRule", rule_fields };
 
-const mpy_record *const mpy_records[] = {
-    &mpy_quant_record,        &mpy_activation_record,     &mpy_routing_record,     &row_norm_record,
-    &shared_record,           &mpy_layer_config_record,   &mpy_model_info_record,  &mpy_layer_info_record,
-    &mpy_step_record,         &mpy_stage_record,          &mpy_difference_record,  &mpy_machine_record,
-    &mpy_kernel_record,       &mpy_limits_record,         &mpy_preset_record,      &mpy_family_record,
-    &mpy_format_record,       &mpy_cuda_info_record,      &mpy_cuda_device_record, &desc_record,
-    &mpy_scheme_record,       &mpy_scheme_args_record,    &mpy_finding_record,     &mpy_lint_info_record,
-    &mpy_rule_record,         &mpy_transport_info_record, &mpy_losses_record,      &mpy_phase_record,
-    &mpy_mover_report_record, &mpy_parallel_args_record,  &mpy_parallel_record,    &mpy_fused_moe_args_record,
-    &mpy_fused_moe_record,    &mpy_parallel_layer_record, &mpy_all2all_record,     NULL
-};
+const mpy_record *const mpy_records[] = { &mpy_quant_record,        &mpy_activation_record,
+                                          &mpy_routing_record,      &row_norm_record,
+                                          &shared_record,           &mpy_layer_config_record,
+                                          &mpy_model_info_record,   &mpy_layer_info_record,
+                                          &mpy_step_record,         &mpy_stage_record,
+                                          &mpy_difference_record,   &mpy_machine_record,
+                                          &mpy_kernel_record,       &mpy_limits_record,
+                                          &mpy_preset_record,       &mpy_family_record,
+                                          &mpy_format_record,       &mpy_cuda_info_record,
+                                          &mpy_cuda_device_record,  &desc_record,
+                                          &mpy_scheme_record,       &mpy_scheme_args_record,
+                                          &mpy_finding_record,      &mpy_lint_info_record,
+                                          &mpy_rule_record,         &mpy_transport_info_record,
+                                          &mpy_losses_record,       &mpy_phase_record,
+                                          &mpy_mover_report_record, &mpy_parallel_args_record,
+                                          &mpy_parallel_record,     &mpy_fused_moe_args_record,
+                                          &mpy_fused_moe_record,    &mpy_parallel_layer_record,
+                                          &mpy_all2all_record,      &mpy_matrix_record,
+                                          &mpy_quantized_record,    NULL };

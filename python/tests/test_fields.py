@@ -114,6 +114,11 @@ PLACES = {
     "moxie_finding": (records.Finding, {}),
     "moxie_lint_info": (records.LintReport, {}),
     "moxie_lint_rule": (records.LintRule, {}),
+    "moxie_quantize_options": (function_arguments("quantize"),
+                               {"executor": "threads", "progress_user": "a callable has its own",
+                                "error": "the report has all", "error_user": "the report has all"}),
+    "moxie_quantize_error": (records.QuantizeError, {}),
+    "moxie_quantize_summary": (records.QuantizeReport, {}),
 }
 # Structs that Python has no place for, and why.
 ABSENT = {

@@ -37,6 +37,25 @@ def test_lint_finds_what_is_wrong(checkpoint, tmp_path):
     assert not report.ok and report.findings[0].severity == "error" and report.input != 0
 
 
+def test_quantize(checkpoint, tmp_path):
+    source = checkpoint("qwen3-30b-a3b", "bf16")
+    calls = []
+    report = moxie.quantize(source, tmp_path / "q", "nvfp4-ct-w4a16", scales="mse", threads=2,
+                            progress=lambda done, total: calls.append((done, total)))
+    assert 0.05 < report.rms < 0.15 and not report.exact and calls[-1][0] == calls[-1][1] > 0
+    assert {e.projection for e in report.errors} == {"gate", "up", "down"}
+    assert report.expert_bytes < report.source_bytes / 3
+    assert moxie.Model(tmp_path / "q").layers[0].format == "nvfp4-ct-w4a16" and moxie.lint(tmp_path / "q", deep=True).ok
+    exact = moxie.quantize(checkpoint(), tmp_path / "e", "mxfp8")
+    assert exact.exact and exact.rms == 0
+    with pytest.raises(moxie.ArgumentError, match="there is no format"):
+        moxie.quantize(source, tmp_path / "x", "int5")
+    with pytest.raises(moxie.ArgumentError, match="scales"):
+        moxie.quantize(source, tmp_path / "x", "int4-ct", scales="best")
+    with pytest.raises(moxie.FileError, match="exists already"):
+        moxie.quantize(source, tmp_path / "q", "int4-ct")
+
+
 def test_synth_gives_equal_bytes(tmp_path):
     for name in ("a", "b"):
         moxie.synth("gpt-oss-20b", tmp_path / name, layers=1, experts=8, hidden=64, intermediate=64, seed=5)

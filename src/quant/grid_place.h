@@ -42,6 +42,12 @@ MOX_SHARED mox_grid_place mox_halves_place(const moxie_grid *grid, int64_t r, in
     return place;
 }
 
+/* Element i of a word lies in the `slot`-th lowest bits: orders LINEAR and AWQ. */
+MOX_SHARED int32_t mox_word_slot(const moxie_packing *packing, int32_t i)
+{
+    return packing->order == MOXIE_ORDER_AWQ ? (i & 1) * 4 + i / 2 : i;
+}
+
 /* Orders LINEAR and AWQ, whose words have 1, 2, 4 or 8 elements. */
 MOX_SHARED mox_grid_place mox_grid_place_of(const moxie_grid *grid, int64_t r, int64_t c, int32_t bits)
 {
@@ -54,9 +60,8 @@ MOX_SHARED mox_grid_place mox_grid_place_of(const moxie_grid *grid, int64_t r, i
         i = (int32_t)(c & (per_word - 1));
         c >>= log;
     }
-    if (grid->packing.order == MOXIE_ORDER_AWQ)
-        i = (i & 1) * 4 + i / 2;
-    const mox_grid_place place = { r * grid->row_stride + c * grid->col_stride, (uint32_t)(i * bits) };
+    const mox_grid_place place = { r * grid->row_stride + c * grid->col_stride,
+                                   (uint32_t)(mox_word_slot(&grid->packing, i) * bits) };
     return place;
 }
 

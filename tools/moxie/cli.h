@@ -43,6 +43,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_prepare(int argc, char **argv);
 int cmd_bake(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
 int cmd_balance(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_trace(int argc, char **argv);

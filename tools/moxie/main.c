@@ -25,6 +25,7 @@ static const command commands[] = {
     { "bench", cmd_bench, "time one layer for several batch sizes, against the floor that this machine sets" },
     { "prepare", cmd_prepare, "a checkpoint's experts as another engine's kernels want them, and back" },
     { "bake", cmd_bake, "merge LoRA adapters into a checkpoint's experts" },
+    { "quantize", cmd_quantize, "a checkpoint with its experts in another number format, and its error" },
     { "balance", cmd_balance, "which expert lies on which rank, with replicas, so that ranks have equal loads" },
     { "trace", cmd_trace, "routing traces: record, show, exchange with vLLM and SGLang, simulate caches of experts" },
     { "diff", cmd_diff, "compare a back end with the oracle stage by stage, or two checkpoints" },

@@ -9,6 +9,7 @@
 #define MOX_CKPT_SYNTH_FILL_H
 
 #include "base/executor.h"
+#include "ckpt/formats/group_scale.h"
 #include "ckpt/synth/synth_model.h"
 
 typedef struct mox_synth_filler mox_synth_filler;
@@ -40,12 +41,10 @@ typedef struct mox_fill_view {
     const mox_tensor_spec *spec;
     int64_t layer, expert; /* expert 0 for the shared expert */
     int64_t rows, cols;
-    moxie_quant quant; /* group extents resolved */
-    const mox_format *element;
+    mox_group_rule rule;
     float global; /* 1 when there is no global scale */
     int64_t group_rows, group_cols;
     int64_t scale_cols;
-    bool symmetric; /* has zero points, and all are the middle of the codes */
 } mox_fill_view;
 
 struct mox_synth_filler {

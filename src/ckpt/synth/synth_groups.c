@@ -13,8 +13,6 @@
  */
 #include "ckpt/synth/synth_groups.h"
 
-#include <math.h>
-
 #include "base/sizes.h"
 
 enum {
@@ -126,20 +124,11 @@ static void scan_bands(const moxie_executor *executor, const mox_fill_view *m, m
                        int64_t per_group)
 {
     bands b = { .m = m, .groups = groups, .per_group = per_group };
-    b.count = mox_scale_rows(&m->quant, m->rows) * per_group;
+    b.count = mox_scale_rows(&m->rule.quant, m->rows) * per_group;
     b.per_task = mox_max_i64(1, SCAN_ELEMENTS / (band_rows(m) * m->cols));
     mox_parallel(executor, mox_ceil_div(b.count, b.per_task), scan_task, &b);
 }
 
-/* Codes in a stream have fewer bits than the element that they are read as. Their largest code. */
-static float largest_code(const mox_fill_view *m)
-{
-    const moxie_packing *packing = &m->spec->format->parts[0].packing;
-    return packing->order == MOX_ORDER_STREAM ? (float)((1 << (packing->per_word - 1)) - 1) : m->element->max;
-}
-
-/* A format with zero points spreads its codes over [low, high], which includes zero. The stored zero point, which may
- * be smaller by zero_add, must not fall below the lowest code. */
 static void set_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int64_t c, int64_t per_group)
 {
     int32_t low = 0, high = 0;
@@ -147,17 +136,9 @@ static void set_group(const mox_fill_view *m, mox_fill_groups *g, int64_t r, int
         low = g->low[b * m->scale_cols + c] < low ? g->low[b * m->scale_cols + c] : low;
         high = g->high[b * m->scale_cols + c] > high ? g->high[b * m->scale_cols + c] : high;
     }
-    const float lo = (float)low * mox_fill_unit, hi = (float)high * mox_fill_unit;
-    const float amax = fmaxf(-lo, hi);
-    const bool asymmetric = m->quant.has_zero && !m->symmetric;
-    const float largest = largest_code(m), full = m->element->max;
-    const float wider = m->quant.has_zero ? (2 * full + 1) / (2 * largest + 1) : full / fmaxf(largest, 1);
-    const float extent = (asymmetric ? hi - lo : m->quant.has_zero ? 2 * amax : amax) * wider;
-    const float scale = mox_weight_group_scale(&m->quant, extent, m->global);
-    const float lowest = -largest - 1 + m->spec->format->zero_add;
-    const float zero = mox_weight_zero(&m->quant, lo, scale, m->global) + full - largest;
-    g->scale[r * m->scale_cols + c] = scale;
-    g->zero[r * m->scale_cols + c] = asymmetric ? fmaxf(zero, lowest) : 0;
+    const int64_t at = r * m->scale_cols + c;
+    mox_group_scale(&m->rule, (float)low * mox_fill_unit, (float)high * mox_fill_unit, m->global, &g->scale[at],
+                    &g->zero[at]);
 }
 
 static moxie_status groups_room(mox_fill_groups *g, uint64_t count, uint64_t band_count, moxie_error *error)
@@ -182,7 +163,7 @@ moxie_status mox_fill_make_groups(mox_synth_filler *filler, const mox_fill_view 
     if (g->format == m->spec->format && g->kind == m->spec->kind && g->layer == m->layer && g->expert == m->expert)
         return MOXIE_OK;
     g->format = NULL;
-    const int64_t rows = mox_scale_rows(&m->quant, m->rows);
+    const int64_t rows = mox_scale_rows(&m->rule.quant, m->rows);
     const int64_t per_group = mox_ceil_div(m->group_rows, band_rows(m));
     MOX_TRY(groups_room(g, (uint64_t)(rows * m->scale_cols), (uint64_t)(rows * per_group * m->scale_cols), error));
     scan_bands(filler->executor, m, g, per_group);

@@ -49,9 +49,9 @@ static float range_scale(const moxie_quant *quant, double amax)
 
 static float weight_global(const mox_fill_view *m)
 {
-    if (m->quant.global == MOXIE_GLOBAL_NONE)
+    if (m->rule.quant.global == MOXIE_GLOBAL_NONE)
         return 1;
-    return range_scale(&m->quant, MOX_DEVIATE_MAX * (double)mox_fill_unit * range_factor(m, false));
+    return range_scale(&m->rule.quant, MOX_DEVIATE_MAX * (double)mox_fill_unit * range_factor(m, false));
 }
 
 /* Hidden states of unit variance reach about 5. Gate and up then have variance s^2 = 0.02^2 K each, and the largest of
@@ -73,7 +73,7 @@ static void plain_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, u
     int32_t z[RUN];
     mox_fill_deviates(m, r, c, n, z);
     for (int64_t i = 0; i < n; i++)
-        codes[i] = m->element->encode((float)z[i] * mox_fill_unit);
+        codes[i] = m->rule.element->encode((float)z[i] * mox_fill_unit);
 }
 
 static void quantized_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, uint32_t *codes)
@@ -86,7 +86,8 @@ static void quantized_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t 
         const int64_t group = (c + i) / m->group_cols;
         const int64_t end = mox_min_i64(n, (group + 1) * m->group_cols - c);
         for (; i < end; i++)
-            codes[i] = mox_weight_code(&m->quant, (float)z[i] * mox_fill_unit, scale[group], m->global, zero[group]);
+            codes[i] =
+                mox_weight_code(&m->rule.quant, (float)z[i] * mox_fill_unit, scale[group], m->global, zero[group]);
     }
 }
 
@@ -141,7 +142,7 @@ static void shape_run(const mox_fill_view *m, int64_t r, int64_t c, int64_t n, u
 static run_fn run_of_part(const mox_fill_view *m)
 {
     switch (m->spec->part->role) {
-    case MOX_PART_CODES: return mox_quant_is_plain(&m->quant) ? plain_run : quantized_run;
+    case MOX_PART_CODES: return mox_quant_is_plain(&m->rule.quant) ? plain_run : quantized_run;
     case MOX_PART_SCALE: return scale_run;
     case MOX_PART_ZERO: return zero_run;
     case MOX_PART_GLOBAL: return global_run;
@@ -250,30 +251,14 @@ static moxie_status fill_expert(mox_synth_filler *filler, const mox_fill_view *m
     return MOXIE_OK;
 }
 
-/* GPTQ exports have "sym" in quantization_config when every zero point is the middle code. */
-static moxie_status read_symmetric(const mox_hf_quant *format, bool *out, moxie_error *error)
-{
-    *out = false;
-    if (!format->write_config)
-        return MOXIE_OK;
-    json_t *config = format->write_config(format, NULL, 0);
-    MOX_FAIL_IF(!config, MOXIE_ERR_MEMORY, error, "no memory for a quantization_config");
-    *out = json_is_true(json_object_get(config, "sym"));
-    json_decref(config);
-    return MOXIE_OK;
-}
-
 moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, mox_fill_sink sink,
                              moxie_error *error)
 {
     mox_fill_view m = { .filler = filler, .spec = spec, .layer = layer, .rows = spec->rows, .cols = spec->cols };
-    m.quant = mox_hf_quant_weight(spec->format, spec->cols);
-    m.element = mox_format_of(m.quant.element);
-    m.group_rows = mox_group_rows(&m.quant, m.rows);
-    m.group_cols = mox_group_cols(&m.quant, m.cols);
-    m.scale_cols = mox_scale_cols(&m.quant, m.cols);
-    if (m.quant.has_zero)
-        MOX_TRY(read_symmetric(spec->format, &m.symmetric, error));
+    MOX_TRY(mox_group_rule_of(spec->format, spec->cols, &m.rule, error));
+    m.group_rows = mox_group_rows(&m.rule.quant, m.rows);
+    m.group_cols = mox_group_cols(&m.rule.quant, m.cols);
+    m.scale_cols = mox_scale_cols(&m.rule.quant, m.cols);
     uint64_t bytes = (uint64_t)mox_dtype_bits(spec->dtype);
     for (int32_t i = 0; i < spec->rank; i++)
         bytes *= (uint64_t)spec->shape[i];
@@ -284,7 +269,7 @@ moxie_status mox_fill_matrix(mox_synth_filler *filler, int64_t layer, const mox_
         m.global = weight_global(&m);
         const mox_part_role role = spec->part->role;
         if ((role == MOX_PART_CODES || role == MOX_PART_SCALE || role == MOX_PART_ZERO) &&
-            !mox_quant_is_plain(&m.quant))
+            !mox_quant_is_plain(&m.rule.quant))
             MOX_TRY(mox_fill_make_groups(filler, &m, error));
         MOX_TRY(fill_expert(filler, &m, bytes / (uint64_t)experts, sink, error));
     }

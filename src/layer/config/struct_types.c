@@ -9,6 +9,7 @@
 #include <moxie/moxie_lint.h>
 #include <moxie/moxie_parallel.h>
 #include <moxie/moxie_prepare.h>
+#include <moxie/moxie_quantize.h>
 #include <moxie/moxie_scheme.h>
 #include <moxie/moxie_store.h>
 #include <moxie/moxie_trace.h>

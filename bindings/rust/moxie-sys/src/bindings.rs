@@ -2303,6 +2303,68 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+pub const MOXIE_SCALES_PLAIN: moxie_quantize_scales = 0;
+pub const MOXIE_SCALES_MSE: moxie_quantize_scales = 1;
+pub const MOXIE_SCALES_FOUR_OVER_SIX: moxie_quantize_scales = 2;
+pub type moxie_quantize_scales = ::std::os::raw::c_uint;
+pub const MOXIE_PROJECTION_GATE: moxie_projection = 0;
+pub const MOXIE_PROJECTION_UP: moxie_projection = 1;
+pub const MOXIE_PROJECTION_DOWN: moxie_projection = 2;
+pub type moxie_projection = ::std::os::raw::c_uint;
+#[repr(C)]
+pub struct moxie_quantize_error {
+    pub layer: i64,
+    pub expert: i32,
+    pub projection: i32,
+    pub squares: f64,
+    pub weight_squares: f64,
+    pub worst: f64,
+    pub worst_row: i64,
+    pub worst_col: i64,
+    pub exact: i32,
+    pub reserved: [u32; 7usize],
+}
+#[repr(C)]
+pub struct moxie_quantize_options {
+    pub struct_size: u32,
+    pub format: *const ::std::os::raw::c_char,
+    pub scales: i32,
+    pub allow_unread: i32,
+    pub input_amax13: f32,
+    pub input_amax2: f32,
+    pub executor: *const moxie_executor,
+    pub progress: ::std::option::Option<
+        unsafe extern "C" fn(
+            user: *mut ::std::os::raw::c_void,
+            done_bytes: u64,
+            total_bytes: u64,
+        ) -> ::std::os::raw::c_int,
+    >,
+    pub progress_user: *mut ::std::os::raw::c_void,
+    pub error: ::std::option::Option<
+        unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, error: *const moxie_quantize_error),
+    >,
+    pub error_user: *mut ::std::os::raw::c_void,
+}
+#[repr(C)]
+pub struct moxie_quantize_summary {
+    pub struct_size: u32,
+    pub layers: i64,
+    pub resumed_layers: i64,
+    pub source_bytes: u64,
+    pub expert_bytes: u64,
+    pub copied_bytes: u64,
+    pub other_quantized: i64,
+}
+extern "C" {
+    pub fn moxie_quantize(
+        dir: *const ::std::os::raw::c_char,
+        out: *const ::std::os::raw::c_char,
+        options: *const moxie_quantize_options,
+        summary: *mut moxie_quantize_summary,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 pub const MOXIE_SCHEME_SCALE_NONE: moxie_scheme_scale = 0;
 pub const MOXIE_SCHEME_SCALE_TENSOR: moxie_scheme_scale = 1;
 pub const MOXIE_SCHEME_SCALE_PRECISION: moxie_scheme_scale = 2;
@@ -2823,6 +2885,8 @@ sized_structs! {
     moxie_preparation_info,
     moxie_prepared_tensor,
     moxie_preparation_facts,
+    moxie_quantize_options,
+    moxie_quantize_summary,
     moxie_scheme_args,
     moxie_scheme,
     moxie_expert_target,

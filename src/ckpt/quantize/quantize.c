@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quantize.c - all of a checkpoint (quantize.h):
+ *
+ *     check -> OUT.partial -> a file for each layer -> a file for each shard with other tensors
+ *           -> index, other files, config.json -> is it read as what it should be? -> OUT
+ */
+#include "ckpt/quantize/quantize.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <moxie/moxie_version.h>
+
+#include "base/checksum.h"
+#include "base/whole_file.h"
+#include "ckpt/model/model.h"
+#include "ckpt/quantize/quantize_dir.h"
+#include "ckpt/quantize/quantize_layer.h"
+#include "ckpt/quantize/quantize_rest.h"
+#include "ckpt/safetensors/seal.h"
+
+typedef struct job {
+    const char *source;
+    const moxie_quantize_options *options;
+    const moxie_executor *executor;
+    moxie_model *model;
+    mox_quantize_how how;
+    mox_quantize_rest rest;
+    mox_quantize_dir dir;
+    int64_t files;
+    uint64_t done_bytes, total_bytes;
+    moxie_quantize_summary summary;
+} job;
+
+/* ---- what is asked ----------------------------------------------------------------------------------- */
+
+static moxie_status choose_format(const char *id, mox_quantize_how *how, moxie_error *error)
+{
+    char names[1024] = "", escaped[64];
+    size_t used = 0;
+    const mox_hf_quant *f;
+    for (int32_t i = 0; (f = mox_hf_quant_at(i)) != NULL; i++) {
+        if (strcmp(f->id, id) == 0) {
+            how->format = f;
+            return MOXIE_OK;
+        }
+        if (used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, " %s", f->id);
+    }
+    return mox_fail(MOXIE_ERR_ARGUMENT, error, "%s \"%s\"%s; the formats are:%s",
+                    mox_hf_quant_by_id(id) ? "GGUF files are not written, so there is no quantizing to"
+                                           : "there is no format",
+                    mox_escape(escaped, sizeof escaped, id), "", names);
+}
+
+static moxie_status check_scales(const mox_quantize_how *how, moxie_error *error)
+{
+    const moxie_quant *w = &how->format->weight;
+    MOX_FAIL_IF(how->scales < MOXIE_SCALES_PLAIN || how->scales > MOXIE_SCALES_FOUR_OVER_SIX, MOXIE_ERR_ARGUMENT, error,
+                "options.scales is %d, which is none of moxie_quantize_scales", (int)how->scales);
+    MOX_FAIL_IF(how->scales == MOXIE_SCALES_FOUR_OVER_SIX && (w->element != MOXIE_F4_E2M1 || !w->global),
+                MOXIE_ERR_ARGUMENT, error,
+                "\"four over six\" is about NVFP4's scales, and %s is not NVFP4: use mean square error instead",
+                how->format->id);
+    return MOXIE_OK;
+}
+
+/* Bytes of the source, and whether all of it is in the format already. */
+static moxie_status survey(job *j, moxie_error *error)
+{
+    const moxie_model *model = j->model;
+    bool other = false;
+    for (int64_t i = 0; i < model->n_places; i++) {
+        moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+        MOX_TRY(mox_model_describe_layer(model, i, &info, error));
+        other = other || strcmp(info.format, j->how.format->id) != 0;
+        j->summary.source_bytes += info.expert_bytes;
+    }
+    if (!other)
+        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, j->source, -1,
+                             "its experts are %s already; nothing would change", j->how.format->id);
+    j->total_bytes = j->summary.source_bytes + j->rest.bytes;
+    j->summary.layers = model->n_places;
+    j->summary.copied_bytes = j->rest.bytes;
+    j->summary.other_quantized = j->rest.quantized;
+    return MOXIE_OK;
+}
+
+static moxie_status open_source(job *j, moxie_error *error)
+{
+    moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
+    options.experts_only = 1;
+    options.allow_unread = j->options->allow_unread;
+    MOX_TRY(mox_model_open(j->source, &options, &j->model, error));
+    if (j->model->gguf)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, j->source, -1,
+                             "GGUF files have other names than Hugging Face's: quantize the directory that the file "
+                             "was made from");
+    MOX_FAIL_IF(j->model->family->other_has_images, MOXIE_ERR_UNSUPPORTED, error,
+                "%s keeps a second set of experts for images in the same stacks, which would be lost",
+                j->model->family->id);
+    MOX_TRY(mox_quantize_rest_open(j->model, &j->rest, error));
+    return survey(j, error);
+}
+
+/* ---- the manifest ------------------------------------------------------------------------------------ */
+
+/* Of all headers of the source's files, and of its configuration. */
+static uint64_t fingerprint(const job *j)
+{
+    const mox_tensor_set *set = j->model->set;
+    uint64_t sums[2] = { 0 };
+    char *config = json_dumps(j->model->config, JSON_SORT_KEYS | JSON_COMPACT);
+    sums[0] = config ? mox_checksum(config, strlen(config)) : 0;
+    free(config);
+    for (int64_t i = 0; i < mox_tensor_set_files(set); i++) {
+        uint64_t bytes;
+        const unsigned char *header = mox_tensor_set_file_header(set, i, &bytes);
+        sums[1] = mox_checksum(header, bytes);
+        sums[0] = mox_checksum(sums, sizeof sums);
+    }
+    return sums[0];
+}
+
+static json_t *manifest(const job *j)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fingerprint(j));
+    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format",
+                     j->how.format->id, "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13,
+                     "input_amax2", (double)j->options->input_amax2, "source_xxh3", hash, "files",
+                     (json_int_t)j->files);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------- */
+
+static const char *file_path(job *j, int64_t i)
+{
+    char name[64];
+    if (j->files == 1)
+        return mox_quantize_dir_path(&j->dir, "model.safetensors");
+    snprintf(name, sizeof name, "model-%05lld-of-%05lld.safetensors", (long long)i + 1, (long long)j->files);
+    return mox_quantize_dir_path(&j->dir, name);
+}
+
+static const char *errors_path(job *j, int64_t i)
+{
+    char name[64];
+    snprintf(name, sizeof name, "errors-%05lld.bin", (long long)i + 1);
+    return mox_quantize_dir_path(&j->dir, name);
+}
+
+static moxie_status advance(void *user, uint64_t bytes, moxie_error *error)
+{
+    job *j = user;
+    j->done_bytes += bytes;
+    if (j->options->progress && j->options->progress(j->options->progress_user, j->done_bytes, j->total_bytes) != 0)
+        return mox_fail(MOXIE_ERR_TIMEOUT, error, "stopped after %llu of %llu bytes; the same call goes on from there",
+                        (unsigned long long)j->done_bytes, (unsigned long long)j->total_bytes);
+    return MOXIE_OK;
+}
+
+/* True when an earlier run finished the file. */
+static bool is_finished(const char *path, uint64_t *bytes)
+{
+    mox_tensor_set *set = NULL;
+    if (mox_tensor_set_open_file(path, false, &set, NULL) != MOXIE_OK)
+        return false;
+    const bool whole = mox_seal_check(set, NULL) == MOXIE_OK;
+    *bytes = mox_tensor_set_bytes(set);
+    mox_tensor_set_close(set);
+    return whole;
+}
+
+static void report(const job *j, const moxie_quantize_error *errors, int64_t count)
+{
+    for (int64_t i = 0; i < count && j->options->error; i++)
+        if (errors[i].weight_squares > 0 || errors[i].exact)
+            j->options->error(j->options->error_user, &errors[i]);
+}
+
+/* Reads and reports what a run noted of a finished layer. */
+static bool report_finished(job *j, int64_t i)
+{
+    FILE *file = fopen(errors_path(j, i), "rb");
+    moxie_quantize_error errors[3];
+    if (!file)
+        return false;
+    while (fread(errors, sizeof errors, 1, file) == 1)
+        report(j, errors, 3);
+    fclose(file);
+    return true;
+}
+
+static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *error)
+{
+    const double amax[2] = { (double)j->options->input_amax13, (double)j->options->input_amax2 };
+    mox_quantize_layer layer = { 0 };
+    moxie_status status = mox_quantize_layer_open(j->model, j->model->places[i].layer, &j->how, amax, &layer, error);
+    if (status == MOXIE_OK)
+        status = mox_quantize_layer_write(&layer, file_path(j, i), j->executor, advance, j, error);
+    if (status == MOXIE_OK)
+        status = mox_whole_file_write(errors_path(j, i), layer.errors,
+                                      (uint64_t)layer.n_experts * 3 * sizeof *layer.errors, error);
+    if (status == MOXIE_OK) {
+        mox_quantize_dir_keep(&j->dir);
+        report(j, layer.errors, 3 * layer.n_experts);
+    }
+    for (int64_t s = 0; s < layer.n_specs; s++)
+        *bytes += mox_quantize_tensor_bytes(&layer.specs[s]);
+    mox_quantize_layer_close(&layer);
+    return status;
+}
+
+static moxie_status do_layer(job *j, int64_t i, moxie_error *error)
+{
+    uint64_t bytes = 0;
+    if (!is_finished(file_path(j, i), &bytes) || !report_finished(j, i)) {
+        bytes = 0;
+        MOX_TRY(make_layer(j, i, &bytes, error));
+    } else {
+        moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+        MOX_TRY(mox_model_describe_layer(j->model, i, &info, error));
+        MOX_TRY(advance(j, info.expert_bytes, error));
+        j->summary.resumed_layers++;
+    }
+    j->summary.expert_bytes += bytes;
+    return MOXIE_OK;
+}
+
+static moxie_status do_rest(job *j, int64_t i, moxie_error *error)
+{
+    uint64_t bytes = 0;
+    const char *path = file_path(j, j->model->n_places + i);
+    if (!is_finished(path, &bytes))
+        MOX_TRY(mox_quantize_rest_write(&j->rest, i, path, error));
+    return advance(j, j->rest.shard_bytes[i], error);
+}
+
+/* ---- index, configuration ---------------------------------------------------------------------------- */
+
+static json_t *index_of(const mox_tensor_set *set)
+{
+    json_t *map = json_object();
+    bool fine = map != NULL;
+    for (int64_t i = 0; fine && i < mox_tensor_set_count(set); i++) {
+        const mox_file_tensor *t = mox_tensor_set_at(set, i);
+        const char *path = mox_tensor_set_file_name(set, t->file), *slash = strrchr(path, '/');
+        fine = json_object_set_new(map, t->name, json_string(slash ? slash + 1 : path)) == 0;
+    }
+    if (fine)
+        return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)mox_tensor_set_bytes(set),
+                         "weight_map", map);
+    json_decref(map);
+    return NULL;
+}
+
+static moxie_status write_index(job *j, moxie_error *error)
+{
+    mox_tensor_set *set = NULL;
+    if (j->files == 1)
+        return MOXIE_OK;
+    MOX_TRY(mox_tensor_set_open_dir(j->dir.partial, false, &set, error));
+    json_t *index = index_of(set);
+    mox_tensor_set_close(set);
+    const moxie_status status =
+        mox_json_write(mox_quantize_dir_path(&j->dir, "model.safetensors.index.json"), index, error);
+    json_decref(index);
+    return status;
+}
+
+static moxie_status write_config(job *j, moxie_error *error)
+{
+    json_t *config = NULL;
+    MOX_TRY(mox_quantize_rest_files(j->source, j->dir.partial, error));
+    MOX_TRY(mox_quantize_rest_config(&j->rest, j->how.format, &config, error));
+    const moxie_status status = mox_json_write(mox_quantize_dir_path(&j->dir, "config.json"), config, error);
+    json_decref(config);
+    return status;
+}
+
+/* The reader must find in the result what was written. */
+static moxie_status check_result(job *j, moxie_error *error)
+{
+    moxie_model *model = NULL;
+    moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
+    options.experts_only = 1;
+    options.allow_unread = j->options->allow_unread;
+    MOX_TRY(mox_model_open(j->dir.partial, &options, &model, error));
+    moxie_status status = MOXIE_OK;
+    for (int64_t i = 0; i < j->model->n_places && status == MOXIE_OK; i++) {
+        moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
+        status = mox_model_describe_layer(model, i, &info, error);
+        if (status == MOXIE_OK && strcmp(info.format, j->how.format->id) != 0)
+            status = mox_fail_file(MOXIE_ERR_MISMATCH, error, j->dir.partial, -1,
+                                   "layer %lld would be read as %s, not as %s: in this family's checkpoints the two "
+                                   "cannot be told apart",
+                                   (long long)info.layer, info.format, j->how.format->id);
+    }
+    mox_model_close(model);
+    return status;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------- */
+
+static moxie_status write_all(job *j, moxie_error *error)
+{
+    for (int64_t i = 0; i < j->model->n_places; i++)
+        MOX_TRY(do_layer(j, i, error));
+    for (int64_t i = 0; i < j->rest.n_shards; i++)
+        MOX_TRY(do_rest(j, i, error));
+    MOX_TRY(write_index(j, error));
+    MOX_TRY(write_config(j, error));
+    MOX_TRY(check_result(j, error));
+    return mox_quantize_dir_commit(&j->dir, error);
+}
+
+static moxie_status start(job *j, const char *out, moxie_error *error)
+{
+    MOX_TRY(choose_format(j->options->format, &j->how, error));
+    MOX_TRY(check_scales(&j->how, error));
+    MOX_TRY(open_source(j, error));
+    j->files = j->model->n_places + j->rest.n_shards;
+    json_t *m = manifest(j);
+    const moxie_status status = m ? mox_quantize_dir_open(out, m, &j->dir, error)
+                                  : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a manifest");
+    json_decref(m);
+    return status;
+}
+
+moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
+                          const moxie_executor *executor, moxie_quantize_summary *summary, moxie_error *error)
+{
+    job *j = mox_alloc(sizeof *j);
+    MOX_FAIL_IF(!j, MOXIE_ERR_MEMORY, error, "no memory to quantize");
+    j->source = dir;
+    j->options = options;
+    j->executor = executor;
+    j->how = (mox_quantize_how) { .scales = options->scales, .loops = mox_weight_loops_best() };
+    j->dir.held.fd = j->dir.number = -1;
+    moxie_status status = start(j, out, error);
+    if (status == MOXIE_OK)
+        status = write_all(j, error);
+    mox_quantize_dir_close(&j->dir);
+    mox_quantize_rest_close(&j->rest);
+    mox_model_close(j->model);
+    if (status == MOXIE_OK)
+        *summary = j->summary;
+    mox_free(j);
+    return status;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quantize_dir.c - the directory in which a checkpoint is quantized (quantize_dir.h).
+ */
+#include "ckpt/quantize/quantize_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/temporaries.h"
+#include "ckpt/json.h"
+
+static const char manifest_name[] = "moxie_quantize.json";
+enum { MANIFEST_LIMIT = 1 << 20 };
+
+/* ---- names ------------------------------------------------------------------------------------------- */
+
+static bool begins(const char *name, const char *head)
+{
+    return strncmp(name, head, strlen(head)) == 0;
+}
+
+/* Files that are no part of the result. */
+static bool is_own(const char *name)
+{
+    return begins(name, "moxie_quantize.json") || begins(name, "errors-") || strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
+}
+
+/* Files that a run without a finished layer may have written. */
+static bool is_ours(const char *name)
+{
+    return is_own(name) || begins(name, "model-");
+}
+
+static bool is_temporary(const char *name)
+{
+    return strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
+}
+
+const char *mox_quantize_dir_path(mox_quantize_dir *d, const char *name)
+{
+    const int length = snprintf(d->path, sizeof d->path, "%s/%s", d->partial, name);
+    return length > 0 && (size_t)length < sizeof d->path ? d->path : "";
+}
+
+/* ---- OUT --------------------------------------------------------------------------------------------- */
+
+static bool is_empty(const char *dir)
+{
+    int entries = 0;
+    DIR *listing = opendir(dir);
+    while (listing && readdir(listing))
+        entries++;
+    if (listing)
+        closedir(listing);
+    return listing && entries == 2;
+}
+
+static moxie_status check_out(const char *out, moxie_error *error)
+{
+    struct stat info;
+    if (lstat(out, &info) != 0)
+        return errno == ENOENT
+                   ? MOXIE_OK
+                   : mox_fail_file(MOXIE_ERR_IO, error, out, -1, "%m; name a new directory in one that can be written");
+    if (S_ISDIR(info.st_mode) && is_empty(out))
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_IO, error, out, -1, "it exists already; name a new directory, or remove this one");
+}
+
+/* ---- what lies in OUT.partial ------------------------------------------------------------------------ */
+
+static moxie_status check_manifest(mox_quantize_dir *d, const json_t *manifest, moxie_error *error)
+{
+    json_t *before = NULL;
+    MOX_TRY(mox_json_load(mox_quantize_dir_path(d, manifest_name), MANIFEST_LIMIT, false, &before, error));
+    const bool same = json_equal(before, (json_t *)(uintptr_t)manifest) == 1;
+    json_decref(before);
+    if (same)
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
+                         "another quantization was interrupted there: run that again, or remove the directory");
+}
+
+/* The manifest is the first file of a run, so other files without one are somebody else's. */
+static moxie_status enter(mox_quantize_dir *d, const json_t *manifest, moxie_error *error)
+{
+    struct stat info;
+    sigset_t mask;
+    if (lstat(mox_quantize_dir_path(d, manifest_name), &info) == 0) {
+        d->finished = true;
+        MOX_TRY(check_manifest(d, manifest, error));
+        mox_directory_remove_files(d->held.fd, is_temporary);
+        return MOXIE_OK;
+    }
+    mox_directory_remove_files(d->held.fd, is_temporary);
+    if (!is_empty(d->partial))
+        return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
+                             "unfinished work goes there, but it holds files of something else: move them away, or "
+                             "name another output");
+    d->number = mox_temporary_begin(d->partial, is_ours, &mask);
+    mox_temporary_made(d->number, true, &mask);
+    return mox_json_write(mox_quantize_dir_path(d, manifest_name), manifest, error);
+}
+
+/* ---- its life ---------------------------------------------------------------------------------------- */
+
+moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_quantize_dir *d, moxie_error *error)
+{
+    size_t length = strlen(out);
+    d->held.fd = d->number = -1;
+    d->finished = false;
+    while (length > 1 && out[length - 1] == '/')
+        length--;
+    MOX_FAIL_IF(length == 0 || length > sizeof d->out - 64, MOXIE_ERR_ARGUMENT, error,
+                "the output directory's name is empty or too long");
+    snprintf(d->out, sizeof d->out, "%.*s", (int)length, out);
+    snprintf(d->partial, sizeof d->partial, "%.*s.partial", (int)length, out);
+    MOX_TRY(check_out(d->out, error));
+    MOX_TRY(mox_directory_hold(d->partial, true, &d->held, error));
+    /* Checked again: another run may have ended between the first check and the lock. */
+    moxie_status status = check_out(d->out, error);
+    if (status == MOXIE_OK)
+        status = enter(d, manifest, error);
+    if (status == MOXIE_OK)
+        return MOXIE_OK;
+    if (d->held.created || d->number >= 0)
+        mox_directory_remove_files(d->held.fd, is_own);
+    if (d->held.created)
+        rmdir(d->partial);
+    mox_temporary_drop(d->number);
+    close(d->held.fd);
+    d->held.fd = -1;
+    return status;
+}
+
+void mox_quantize_dir_keep(mox_quantize_dir *d)
+{
+    mox_temporary_drop(d->number);
+    d->number = -1;
+    d->finished = true;
+}
+
+moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error)
+{
+    mox_quantize_dir_keep(d);
+    /* EINVAL: the file system cannot synchronise directories. */
+    const bool synced = fsync(d->held.fd) == 0 || errno == EINVAL;
+    if (!synced || rename(d->partial, d->out) != 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, d->out, -1, "cannot put the finished directory in place: %m");
+    mox_directory_remove_files(d->held.fd, is_own);
+    close(d->held.fd);
+    d->held.fd = -1;
+    return MOXIE_OK;
+}
+
+void mox_quantize_dir_close(mox_quantize_dir *d)
+{
+    if (d->held.fd < 0)
+        return;
+    if (!d->finished) {
+        mox_directory_remove_files(d->held.fd, is_ours);
+        rmdir(d->partial);
+    }
+    mox_temporary_drop(d->number);
+    close(d->held.fd);
+    d->held.fd = -1;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quantize_layer.c - which tensors a layer's routed experts become (quantize_layer.h): those that mox_enumerate_layer()
+ * lists for the family and the new format, under the names that the source uses.
+ */
+#include "ckpt/quantize/quantize_layer.h"
+
+#include <math.h>
+
+#include "base/sizes.h"
+#include "ckpt/model/model.h"
+#include "ckpt/model/model_scan.h"
+
+static bool is_routed(const mox_tensor_spec *spec)
+{
+    return spec->part && (spec->kind == MOX_TENSOR_GATE || spec->kind == MOX_TENSOR_UP ||
+                          spec->kind == MOX_TENSOR_DOWN || spec->kind == MOX_TENSOR_GATE_UP);
+}
+
+static moxie_status count_spec(void *user, const mox_tensor_spec *spec, moxie_error *error)
+{
+    (void)error;
+    mox_quantize_layer *l = user;
+    l->room += is_routed(spec);
+    return MOXIE_OK;
+}
+
+/* Parts of one matrix come one after the other, its codes first. */
+static moxie_status add_spec(void *user, const mox_tensor_spec *spec, moxie_error *error)
+{
+    (void)error;
+    mox_quantize_layer *l = user;
+    if (!is_routed(spec))
+        return MOXIE_OK;
+    if (spec->part->role == MOX_PART_CODES)
+        l->stored[l->n_stored++] = (mox_quantize_stored) { .kind = spec->kind,
+                                                           .expert = spec->expert,
+                                                           .rows = spec->rows,
+                                                           .cols = spec->cols,
+                                                           .first = l->n_specs,
+                                                           .interleaved = spec->interleaved };
+    l->specs[l->n_specs++] = *spec;
+    l->stored[l->n_stored - 1].count++;
+    return MOXIE_OK;
+}
+
+static moxie_status list_tensors(const moxie_model *model, mox_quantize_layer *l, moxie_error *error)
+{
+    const mox_layer_place *place = NULL;
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    mox_dims dims;
+    MOX_TRY(mox_model_find_place(model, l->layer, &place, error));
+    mox_family family = *model->family;
+    family.prefixes[0] = family.prefixes[place->prefix];
+    if (place->other)
+        family.names = family.other_names;
+    MOX_TRY(mox_config_layer(model->family, model->config, model->config_path, l->layer, &dims, &config, error));
+    dims.experts = l->n_experts;
+    dims.shared_intermediate = 0;
+    const mox_hf_quant *format = l->how.format;
+    MOX_TRY(mox_enumerate_layer(&family, &dims, format, format, l->layer, count_spec, l, error));
+    l->specs = mox_arena_calloc(&l->arena, (uint64_t)l->room, sizeof *l->specs);
+    l->stored = mox_arena_calloc(&l->arena, (uint64_t)l->room, sizeof *l->stored);
+    MOX_FAIL_IF(!l->specs || !l->stored, MOXIE_ERR_MEMORY, error, "no memory for a list of %lld tensors",
+                (long long)l->room);
+    return mox_enumerate_layer(&family, &dims, format, format, l->layer, add_spec, l, error);
+}
+
+/* ---- activations ------------------------------------------------------------------------------------- */
+
+/* The magnitude that the source's static scale stands for, the largest of all experts; 0: it has none. */
+static double source_amax(const moxie_quant *act, const moxie_weights *weights, bool second)
+{
+    double largest = 0;
+    if (!act->is_static)
+        return 0;
+    const bool blocks = act->global != MOXIE_GLOBAL_NONE && act->scale != MOXIE_DTYPE_NONE;
+    const double codes =
+        (double)mox_format_of(act->element)->max * (blocks ? (double)mox_format_of(act->scale)->max : 1.0);
+    for (int64_t e = 0; e < weights->n_experts; e++) {
+        const double scale = (double)(second ? weights->experts[e].a2_scale : weights->experts[e].a13_scale);
+        if (scale > 0)
+            largest = fmax(largest, act->global == MOXIE_GLOBAL_DIVIDE ? codes / scale : codes * scale);
+    }
+    return largest;
+}
+
+static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *error)
+{
+    const mox_hf_quant *format = l->how.format;
+    bool needed = false;
+    for (int i = 0; i < MOX_MAX_PARTS && format->parts[i].role != MOX_PART_NONE; i++)
+        needed = needed || (format->parts[i].role == MOX_PART_INPUT_SCALE && !format->parts[i].unwritten);
+    MOX_FAIL_IF(needed && !(l->input_amax[0] > 0 && l->input_amax[1] > 0), MOXIE_ERR_ARGUMENT, error,
+                "%s has static scales of activations, and the source has none: give the largest magnitudes of hidden "
+                "states and of W2's activations (input_amax)%s%s",
+                format->id, format->without_input ? ", or use " : "",
+                format->without_input ? format->without_input : "");
+    return MOXIE_OK;
+}
+
+/* ---- its life ---------------------------------------------------------------------------------------- */
+
+moxie_status mox_quantize_layer_open(const moxie_model *model, int64_t layer, const mox_quantize_how *how,
+                                     const double input_amax[2], mox_quantize_layer *out, moxie_error *error)
+{
+    *out = (mox_quantize_layer) { .how = *how, .layer = layer };
+    MOX_TRY(mox_model_load_layer(model, layer, &out->loaded, error));
+    const moxie_layer_config *config = &out->loaded->config;
+    const moxie_weights *weights = &out->loaded->weights;
+    out->n_experts = weights->n_experts;
+    out->input_amax[0] = input_amax[0] > 0 ? input_amax[0] : source_amax(&config->a13, weights, false);
+    out->input_amax[1] = input_amax[1] > 0 ? input_amax[1] : source_amax(&config->a2, weights, true);
+    MOX_TRY(check_activations(out, error));
+    MOX_TRY(list_tensors(model, out, error));
+    out->errors = mox_arena_calloc(&out->arena, (uint64_t)out->n_experts * 3, sizeof *out->errors);
+    MOX_FAIL_IF(!out->errors, MOXIE_ERR_MEMORY, error, "no memory for the errors of %lld experts",
+                (long long)out->n_experts);
+    return MOXIE_OK;
+}
+
+void mox_quantize_layer_close(mox_quantize_layer *layer)
+{
+    mox_model_layer_free(layer->loaded);
+    mox_arena_free(&layer->arena);
+    *layer = (mox_quantize_layer) { 0 };
+}
+
+uint64_t mox_quantize_tensor_bytes(const mox_tensor_spec *spec)
+{
+    uint64_t bits = (uint64_t)mox_dtype_bits(spec->dtype);
+    for (int32_t i = 0; i < spec->rank; i++)
+        bits *= (uint64_t)spec->shape[i];
+    return bits / 8;
+}
+
+uint64_t mox_quantize_piece_bytes(const mox_tensor_spec *spec)
+{
+    return mox_quantize_tensor_bytes(spec) / (uint64_t)mox_max_i64(spec->stacked, 1);
+}

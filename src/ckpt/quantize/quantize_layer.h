@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quantize_layer.h - the routed experts of one layer in another format: which tensors that makes, and their bytes.
+ */
+#ifndef MOX_CKPT_QUANTIZE_LAYER_H
+#define MOX_CKPT_QUANTIZE_LAYER_H
+
+#include "ckpt/model/model_state.h"
+#include "ckpt/quantize/quantize_matrix.h"
+
+/* Parts [first, first + count) of the specs store one matrix. */
+typedef struct mox_quantize_stored {
+    mox_tensor_kind kind;
+    int64_t expert; /* -1: all experts, stacked */
+    int64_t rows, cols, first, count;
+    bool interleaved;
+} mox_quantize_stored;
+
+typedef struct mox_quantize_layer {
+    mox_arena arena;
+    mox_quantize_how how;
+    int64_t layer, n_experts;
+    moxie_model_layer *loaded;
+    mox_tensor_spec *specs; /* [n_specs] tensors of the result */
+    mox_quantize_stored *stored;
+    int64_t n_specs, n_stored, room;
+    double input_amax[2];         /* of W13's and W2's activations; 0: not known */
+    moxie_quantize_error *errors; /* [n_experts][3] */
+} mox_quantize_layer;
+
+/* Loads checkpoint layer `layer` and lists the tensors of the result. `input_amax`: 0 for what the source says. Call
+ * mox_quantize_layer_close() in any case. */
+moxie_status mox_quantize_layer_open(const moxie_model *model, int64_t layer, const mox_quantize_how *how,
+                                     const double input_amax[2], mox_quantize_layer *out, moxie_error *error);
+void mox_quantize_layer_close(mox_quantize_layer *layer);
+/* Bytes of tensor i of the result, and of the piece of it that is one expert's. */
+uint64_t mox_quantize_tensor_bytes(const mox_tensor_spec *spec);
+uint64_t mox_quantize_piece_bytes(const mox_tensor_spec *spec);
+
+/* Writes the layer's file. `progress` gets the bytes of the source as they are done. */
+typedef moxie_status (*mox_quantize_progress)(void *user, uint64_t bytes, moxie_error *error);
+moxie_status mox_quantize_layer_write(mox_quantize_layer *layer, const char *path, const moxie_executor *executor,
+                                      mox_quantize_progress progress, void *user, moxie_error *error);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quantize_matrix.c - codes, scales and zero points of one matrix, group by group:
+ *
+ *     smallest, largest weight -> scales to try -> codes under each -> the scale with the least error stays
+ *
+ *     PLAIN           one scale, by the rule of the format (group_scale.h)
+ *     MSE             that and others around it: the range shrunk in steps, or powers of two beside the first
+ *     FOUR_OVER_SIX   NVFP4: largest magnitude / 6 and / 4, with a global that leaves block scales room for the latter
+ *     from codes      first a power of two that gives every weight exactly, if there is one
+ *
+ * Sources: compressed-tensors (integers: largest magnitude / (largest code + 1/2); MXFP4: exponents rounded at 1.75),
+ * ModelOpt (NVFP4, MXFP8), "Four Over Six" (arXiv 2512.02010).
+ */
+#include "ckpt/quantize/quantize_matrix.h"
+
+#include <math.h>
+
+#include "base/sizes.h"
+#include "quant/scale_rule.h"
+
+enum { MAX_TRIES = 16, SHRINK_STEPS = 10 };
+static const float shrink_step = 1.0f / 24;
+/* The largest block scale under FOUR_OVER_SIX: 1.5 times that is an e4m3 number still. */
+static const double four_over_six_largest = 256;
+
+/* Rows [r0, r1), columns [c0, c1), and what is known of them. */
+typedef struct group {
+    int64_t r0, r1, c0, c1, at; /* at: number of the group */
+    mox_weight_range range;
+} group;
+
+typedef struct
+try {
+    float scale, zero;
+}
+try;
+
+/* ---- rows -------------------------------------------------------------------------------------------- */
+
+const float *mox_quantize_row(const mox_quantize_matrix *m, int64_t r, int32_t *projection, int64_t *row)
+{
+    int64_t at = r;
+    *projection = MOXIE_PROJECTION_DOWN;
+    *row = r;
+    if (m->kind == MOX_TENSOR_GATE || m->kind == MOX_TENSOR_UP) {
+        *projection = m->kind == MOX_TENSOR_UP ? MOXIE_PROJECTION_UP : MOXIE_PROJECTION_GATE;
+        at = m->kind == MOX_TENSOR_UP && !m->ungated ? m->rows + r : r;
+    } else if (m->kind == MOX_TENSOR_GATE_UP) {
+        const int64_t half = m->rows / 2;
+        const bool up = m->interleaved ? r % 2 == 1 : r >= half;
+        *projection = up ? MOXIE_PROJECTION_UP : MOXIE_PROJECTION_GATE;
+        *row = m->interleaved ? r / 2 : r - (up ? half : 0);
+        at = *row + (up ? half : 0);
+    }
+    return m->w + at * m->cols;
+}
+
+/* ---- the scale of a group ---------------------------------------------------------------------------- */
+
+static double factor_of(const mox_quantize_matrix *m)
+{
+    switch (m->rule.quant.global) {
+    case MOXIE_GLOBAL_MULTIPLY: return m->global;
+    case MOXIE_GLOBAL_DIVIDE: return 1.0 / m->global;
+    default: return 1.0;
+    }
+}
+
+static mox_weight_step step_of(const mox_quantize_matrix *m, try t)
+{
+    return (mox_weight_step) { .element = m->rule.quant.element,
+                               .scale = (float)(t.scale * factor_of(m)),
+                               .zero = t.zero,
+                               .low = -m->rule.largest - 1,
+                               .high = m->rule.largest };
+}
+
+/* Half a code is left above the largest one, since there is a code more below. */
+static float span_factor(const mox_quantize_matrix *m)
+{
+    const bool middle = m->rule.element->kind == MOX_KIND_INTEGER && !m->rule.quant.has_zero;
+    return middle ? m->rule.largest / (m->rule.largest + 0.5f) : 1.0f;
+}
+
+static try try_of(const mox_quantize_matrix *m, const group *g, float factor)
+{
+    try t;
+    const float by = factor * span_factor(m);
+    mox_group_scale(&m->rule, g->range.low * by, g->range.high * by, m->global, &t.scale, &t.zero);
+    return t;
+}
+
+static int add_try(try *tries, int count, try t)
+{
+    for (int i = 0; i < count; i++)
+        if (tries[i].scale == t.scale && tries[i].zero == t.zero)
+            return count;
+    tries[count] = t;
+    return count + 1;
+}
+
+static int tries_of(const mox_quantize_matrix *m, const group *g, try tries[MAX_TRIES])
+{
+    int count = add_try(tries, 0, try_of(m, g, 1));
+    if (m->how->scales == MOXIE_SCALES_FOUR_OVER_SIX)
+        return add_try(tries, count, try_of(m, g, 1.5f));
+    if (m->how->scales != MOXIE_SCALES_MSE)
+        return count;
+    if (m->rule.quant.scale == MOXIE_F8_E8M0) {
+        count = add_try(tries, count, try_of(m, g, 0.5f));
+        return add_try(tries, count, try_of(m, g, 2));
+    }
+    for (int i = 1; i <= SHRINK_STEPS; i++)
+        count = add_try(tries, count, try_of(m, g, 1 - (float)i * shrink_step));
+    return m->rule.quant.element == MOXIE_F4_E2M1 ? add_try(tries, count, try_of(m, g, 1.5f)) : count;
+}
+
+/* A power of two as the scale, with the group's largest weight in the upper half of the codes' range. */
+static bool power_of_two(const mox_quantize_matrix *m, const group *g, try *out)
+{
+    const moxie_quant *quant = &m->rule.quant;
+    const mox_format *scale = mox_format_of(quant->scale);
+    const float amax = fmaxf(-g->range.low, g->range.high);
+    if (!m->from_codes || quant->has_zero || quant->global || quant->scale == MOXIE_F8_E8M0 || !(amax > 0))
+        return false;
+    const int32_t exponent = mox_scale_exponent(MOXIE_RULE_CEIL, m->rule.largest, amax);
+    *out = (try) { .scale = ldexpf(1, exponent) };
+    return scale->decode(scale->encode(out->scale)) == out->scale;
+}
+
+/* ---- one group --------------------------------------------------------------------------------------- */
+
+static double encode(const mox_quantize_matrix *m, const group *g, try t)
+{
+    const mox_weight_step step = step_of(m, t);
+    double squares = 0;
+    for (int64_t r = g->r0; r < g->r1; r++) {
+        int32_t projection;
+        int64_t row;
+        const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0;
+        uint8_t *codes = m->codes + r * m->cols + g->c0;
+        m->how->loops->codes(&step, w, g->c1 - g->c0, codes);
+        squares += m->how->loops->error(&step, w, codes, g->c1 - g->c0).squares;
+    }
+    return squares;
+}
+
+/* Adds the error of columns [c0, c1) of a stored row to its projection's. */
+static void note_error(const mox_quantize_matrix *m, const mox_weight_step *step, const group *g, int64_t r)
+{
+    int32_t projection;
+    int64_t row;
+    const int64_t count = g->c1 - g->c0;
+    const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0;
+    const uint8_t *codes = m->codes + r * m->cols + g->c0;
+    const mox_weight_error found = m->how->loops->error(step, w, codes, count);
+    moxie_quantize_error *error = &m->errors[projection];
+    error->squares += found.squares;
+    if (!(found.worst > error->worst))
+        return;
+    error->worst = found.worst;
+    error->worst_row = row;
+    for (int64_t i = 0; i < count; i++)
+        if (m->how->loops->error(step, w + i, codes + i, 1).worst == found.worst) {
+            error->worst_col = g->c0 + i;
+            return;
+        }
+}
+
+static void quantize_group(mox_quantize_matrix *m, const group *g)
+{
+    try tries[MAX_TRIES], best;
+    const int count = tries_of(m, g, tries);
+    bool encoded = power_of_two(m, g, &best) && encode(m, g, best) == 0;
+    if (!encoded) {
+        best = tries[0];
+        double least = count > 1 ? encode(m, g, best) : 0;
+        int last = 0;
+        for (int i = 1; i < count; i++) {
+            const double squares = encode(m, g, tries[i]);
+            last = i;
+            if (squares < least) {
+                least = squares;
+                best = tries[i];
+            }
+        }
+        encoded = count > 1 && best.scale == tries[last].scale && best.zero == tries[last].zero;
+    }
+    const mox_weight_step step = step_of(m, best);
+    for (int64_t r = g->r0; r < g->r1; r++) {
+        int32_t projection;
+        int64_t row;
+        const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0;
+        if (!encoded)
+            m->how->loops->codes(&step, w, g->c1 - g->c0, m->codes + r * m->cols + g->c0);
+        note_error(m, &step, g, r);
+    }
+    m->scale[g->at] = best.scale;
+    m->zero[g->at] = best.zero;
+}
+
+/* ---- the matrix -------------------------------------------------------------------------------------- */
+
+/* The global with which the largest code times the largest block scale reaches the largest weight. */
+static float global_of(const mox_quantize_matrix *m)
+{
+    const moxie_quant *quant = &m->rule.quant;
+    if (quant->global == MOXIE_GLOBAL_NONE)
+        return 1;
+    const double amax = fmax(-(double)m->range.low, (double)m->range.high);
+    const double block =
+        m->how->scales == MOXIE_SCALES_FOUR_OVER_SIX ? four_over_six_largest : (double)mox_format_of(quant->scale)->max;
+    const double largest = (double)m->rule.element->max * block;
+    if (!(amax > 0))
+        return 1;
+    return (float)(quant->global == MOXIE_GLOBAL_DIVIDE ? largest / amax : amax / largest);
+}
+
+static mox_weight_range range_of(const mox_quantize_matrix *m, const group *g)
+{
+    const bool whole = g->r0 == 0 && g->r1 == m->rows && g->c0 == 0 && g->c1 == m->cols && m->rule.quant.group_rows < 0;
+    mox_weight_range range = { 0 };
+    /* One floating-point scale a tensor: gate and up have the same one, since kernels have one for both. */
+    if (whole && m->rule.element->kind == MOX_KIND_FLOAT)
+        return m->range;
+    for (int64_t r = g->r0; r < g->r1; r++) {
+        int32_t projection;
+        int64_t row;
+        m->how->loops->extent(mox_quantize_row(m, r, &projection, &row) + g->c0, g->c1 - g->c0, &range.low,
+                              &range.high);
+    }
+    return range;
+}
+
+/* Products of a code and a scale of these bits are f32 numbers, so that errors of 0 mean equal real numbers. */
+static bool scales_are_short(const mox_quantize_matrix *m, int64_t groups)
+{
+    const moxie_dtype scale = m->rule.quant.scale;
+    bool powers = m->rule.quant.global == MOXIE_GLOBAL_NONE;
+    for (int64_t i = 0; i < groups && powers && scale == MOXIE_F32; i++)
+        powers = (mox_f32_encode(m->scale[i]) & 0x7fffffu) == 0;
+    return powers;
+}
+
+void mox_quantize_matrix_run(mox_quantize_matrix *m)
+{
+    const int64_t rows = mox_group_rows(&m->rule.quant, m->rows), cols = mox_group_cols(&m->rule.quant, m->cols);
+    int64_t groups = 0;
+    m->global = global_of(m);
+    for (int64_t r = 0; r < m->rows; r += rows)
+        for (int64_t c = 0; c < m->cols; c += cols) {
+            group g = { .r0 = r, .r1 = mox_min_i64(r + rows, m->rows), .c0 = c, .c1 = mox_min_i64(c + cols, m->cols) };
+            g.at = groups++;
+            g.range = range_of(m, &g);
+            quantize_group(m, &g);
+        }
+    const bool exact = m->exact_source && scales_are_short(m, groups);
+    for (int i = 0; i < 3; i++)
+        m->errors[i].exact = m->errors[i].exact && exact && m->errors[i].worst == 0;
+}
+
+moxie_status mox_quantize_rule(const mox_quantize_how *how, int64_t cols, mox_group_rule *out, moxie_error *error)
+{
+    MOX_TRY(mox_group_rule_of(how->format, cols, out, error));
+    /* 6 is far below the next power of two: most groups up to 7 lose less by rounding to 6 than by a coarser scale. */
+    if (out->quant.scale == MOXIE_F8_E8M0 && out->quant.element == MOXIE_F4_E2M1)
+        out->quant.rule = MOXIE_RULE_QUARK_EVEN;
+    return MOXIE_OK;
+}
+
+void mox_quantize_matrix_narrow(mox_quantize_matrix *m)
+{
+    const mox_format *format = m->rule.element;
+    m->global = 1;
+    for (int64_t r = 0; r < m->rows; r++) {
+        int32_t projection;
+        int64_t row;
+        const float *w = mox_quantize_row(m, r, &projection, &row);
+        moxie_quantize_error *error = &m->errors[projection];
+        for (int64_t c = 0; c < m->cols; c++) {
+            const float difference = fabsf(format->decode(format->encode(w[c])) - w[c]);
+            error->squares += (double)difference * (double)difference;
+            if (difference > error->worst) {
+                error->worst = difference;
+                error->worst_row = row;
+                error->worst_col = c;
+            }
+        }
+        error->exact = error->exact && error->worst == 0 && m->exact_source;
+    }
+}
+
+/* ---- the same quantization --------------------------------------------------------------------------- */
+
+static bool keeps(moxie_dtype dtype, float value)
+{
+    const mox_format *format = mox_format_of(dtype);
+    return format->decode(format->encode(value)) == value;
+}
+
+/* The group of stored row r and column group c of the source of its projection. */
+static bool repack_group(mox_quantize_matrix *m, const moxie_matrix *source, int64_t row, int64_t c, int64_t at)
+{
+    const moxie_quant *quant = &m->rule.quant;
+    const int64_t group_row = row / mox_group_rows(quant, source->codes.rows);
+    const float scale = (float)mox_grid_value(&source->scale, group_row, c);
+    const float zero =
+        quant->has_zero ? (float)(mox_grid_value(&source->zero, group_row, c) + (double)source->zero_add) : 0;
+    if (!keeps(quant->scale, scale) || zero < m->rule.lowest_zero || zero > m->rule.largest ||
+        (m->rule.symmetric && zero != 0))
+        return false;
+    m->scale[at] = scale;
+    m->zero[at] = zero;
+    return true;
+}
+
+/* Whether both have the same numbers, if under other codes. */
+static bool same_numbers(const mox_format *a, const mox_format *b)
+{
+    return a == b || (a->kind == MOX_KIND_INTEGER && b->kind == MOX_KIND_INTEGER && a->max == b->max);
+}
+
+/* Whether both divide a matrix of these rows and columns into the same groups, each inside one projection. */
+static bool same_groups(const mox_quantize_matrix *m, const moxie_quant *quant)
+{
+    const moxie_quant *to = &m->rule.quant;
+    const int64_t rows = m->kind == MOX_TENSOR_GATE_UP ? m->rows / 2 : m->rows;
+    const int64_t together = mox_group_rows(to, m->rows);
+    return same_numbers(mox_format_of(quant->element), m->rule.element) && quant->has_zero == to->has_zero &&
+           !quant->global && !to->global && mox_group_cols(quant, m->cols) == mox_group_cols(to, m->cols) &&
+           together == mox_group_rows(quant, rows) &&
+           (together == 1 || m->kind != MOX_TENSOR_GATE_UP || (!m->interleaved && rows % together == 0)) &&
+           m->rule.largest == m->rule.element->max;
+}
+
+static uint8_t recode(const mox_quantize_matrix *m, const moxie_matrix *source, int64_t row, int64_t c)
+{
+    const uint32_t code = mox_grid_code(&source->codes, row, c);
+    const moxie_dtype dtype = source->codes.dtype;
+    return (uint8_t)(dtype == m->rule.element->dtype ? code
+                                                     : m->rule.element->encode(mox_format_of(dtype)->decode(code)));
+}
+
+static bool repack_rows(mox_quantize_matrix *m, const moxie_matrix *source, const group *g, int64_t row)
+{
+    const int64_t scale_cols = mox_scale_cols(&m->rule.quant, m->cols);
+    for (int64_t c = 0; c < scale_cols; c++)
+        if (!repack_group(m, source, row, c, g->at + c))
+            return false;
+    for (int64_t r = g->r0; r < g->r1; r++)
+        for (int64_t c = 0; c < m->cols; c++)
+            m->codes[r * m->cols + c] = recode(m, source, row + r - g->r0, c);
+    return true;
+}
+
+bool mox_quantize_matrix_repack(mox_quantize_matrix *m, const moxie_matrix *const sources[3], const moxie_quant *quant)
+{
+    const int64_t rows = mox_group_rows(&m->rule.quant, m->rows), cols = mox_scale_cols(&m->rule.quant, m->cols);
+    if (mox_quant_is_plain(quant) || mox_quant_is_block(quant) || !same_groups(m, quant))
+        return false;
+    m->global = 1;
+    for (int64_t r = 0; r < m->rows; r += rows) {
+        const group g = { .r0 = r, .r1 = mox_min_i64(r + rows, m->rows), .at = r / rows * cols };
+        int32_t projection;
+        int64_t row;
+        mox_quantize_row(m, r, &projection, &row);
+        if (sources[projection]->group_index || !repack_rows(m, sources[projection], &g, row))
+            return false;
+    }
+    return true;
+}

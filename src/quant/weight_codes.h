@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * weight_codes.h - the loops that quantize weights, written so that compilers vectorise them.
+ *
+ *     w [count]          -> smallest, largest, sum of squares; or the first two alone
+ *     w [count], a step  -> codes [count], one a byte      code = nearest(w / scale + zero)
+ *     codes, w, a step   -> sum of squares and largest magnitude of (code - zero) * scale - w
+ *
+ * weight_codes.c, weight_codes_avx2.c and weight_codes_avx512.c compile these lines for their instruction sets. Every
+ * operation is one of IEEE 754 and sums have eight lanes everywhere, so all give the same bits. Thread-safe.
+ */
+#ifndef MOX_QUANT_WEIGHT_CODES_H
+#define MOX_QUANT_WEIGHT_CODES_H
+
+#include "format/format.h"
+
+/* How the weights of a group become codes. */
+typedef struct mox_weight_step {
+    moxie_dtype element; /* of 8 bits or fewer */
+    float scale;         /* block scale times (or over) global: positive */
+    float zero;          /* decoded zero point, integers only */
+    float low, high;     /* integers only: codes are held within, decoded */
+} mox_weight_step;
+
+typedef struct mox_weight_range {
+    float low, high; /* of the weights and 0 */
+    bool finite;     /* no NaN and no infinity among them */
+    double squares;
+} mox_weight_range;
+
+typedef struct mox_weight_error {
+    double squares;
+    float worst;
+} mox_weight_error;
+
+typedef struct mox_weight_loops {
+    mox_weight_range (*range)(const float *w, int64_t count);
+    void (*extent)(const float *w, int64_t count, float *low, float *high); /* of the weights and what is there */
+    void (*codes)(const mox_weight_step *step, const float *w, int64_t count, uint8_t *codes);
+    mox_weight_error (*error)(const mox_weight_step *step, const float *w, const uint8_t *codes, int64_t count);
+} mox_weight_loops;
+
+/* The pointers are NULL when the build has no such instructions. */
+extern const mox_weight_loops mox_weight_loops_any, mox_weight_loops_avx2, mox_weight_loops_avx512;
+/* The best that this processor and MOXIE_MAX_ISA allow. */
+const mox_weight_loops *mox_weight_loops_best(void);
+
+enum { MOX_WEIGHT_LANES = 8 };
+
+static inline __attribute__((always_inline)) double mox_weight_lanes(const double *lane)
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+static inline mox_weight_range mox_weight_range_of(const float *w, int64_t count)
+{
+    double squares[MOX_WEIGHT_LANES] = { 0 };
+    float low[MOX_WEIGHT_LANES] = { 0 }, high[MOX_WEIGHT_LANES] = { 0 };
+    uint32_t largest[MOX_WEIGHT_LANES] = { 0 };
+    for (int64_t i = 0; i < count; i += MOX_WEIGHT_LANES) {
+        float part[MOX_WEIGHT_LANES] = { 0 };
+        const int64_t left = count - i;
+        if (left >= MOX_WEIGHT_LANES)
+            memcpy(part, w + i, sizeof part);
+        else
+            memcpy(part, w + i, (size_t)left * sizeof *part);
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+            const uint32_t bits = mox_f32_encode(part[j]) & 0x7fffffffu;
+            largest[j] = bits > largest[j] ? bits : largest[j];
+            low[j] = part[j] < low[j] ? part[j] : low[j];
+            high[j] = part[j] > high[j] ? part[j] : high[j];
+            squares[j] += (double)part[j] * (double)part[j];
+        }
+    }
+    mox_weight_range range = { .finite = true, .squares = mox_weight_lanes(squares) };
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+        range.low = low[j] < range.low ? low[j] : range.low;
+        range.high = high[j] > range.high ? high[j] : range.high;
+        range.finite = range.finite && largest[j] < MOX_F32_INF;
+    }
+    return range;
+}
+
+static inline void mox_weight_extent_of(const float *w, int64_t count, float *low, float *high)
+{
+    float lows[MOX_WEIGHT_LANES] = { 0 }, highs[MOX_WEIGHT_LANES] = { 0 };
+    int64_t i = 0;
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+            lows[j] = w[i + j] < lows[j] ? w[i + j] : lows[j];
+            highs[j] = w[i + j] > highs[j] ? w[i + j] : highs[j];
+        }
+    for (int j = 0; i + j < count; j++) {
+        lows[j] = w[i + j] < lows[j] ? w[i + j] : lows[j];
+        highs[j] = w[i + j] > highs[j] ? w[i + j] : highs[j];
+    }
+    for (int half = MOX_WEIGHT_LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) {
+            lows[j] = lows[j + half] < lows[j] ? lows[j + half] : lows[j];
+            highs[j] = highs[j + half] > highs[j] ? highs[j + half] : highs[j];
+        }
+    *low = lows[0] < *low ? lows[0] : *low;
+    *high = highs[0] > *high ? highs[0] : *high;
+}
+
+/* `encode` and `integer` are constants after inlining. */
+static inline __attribute__((always_inline)) void mox_weight_encode(uint32_t (*encode)(float), bool integer,
+                                                                    const mox_weight_step *step, const float *w,
+                                                                    int64_t count, uint8_t *codes)
+{
+    const float scale = step->scale, zero = step->zero, low = step->low, high = step->high;
+    for (int64_t i = 0; i < count; i++) {
+        float units = w[i] / scale;
+        if (integer) {
+            units += zero;
+            units = units < low ? low : units;
+            units = units > high ? high : units;
+        }
+        codes[i] = (uint8_t)encode(units);
+    }
+}
+
+static inline __attribute__((always_inline)) mox_weight_error mox_weight_compare(float (*decode)(uint32_t),
+                                                                                 const mox_weight_step *step,
+                                                                                 const float *w, const uint8_t *codes,
+                                                                                 int64_t count)
+{
+    const float scale = step->scale, zero = step->zero;
+    double squares[MOX_WEIGHT_LANES] = { 0 };
+    float worst[MOX_WEIGHT_LANES] = { 0 };
+    int64_t i = 0;
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+            const float difference = fabsf((decode(codes[i + j]) - zero) * scale - w[i + j]);
+            squares[j] += (double)difference * (double)difference;
+            worst[j] = difference > worst[j] ? difference : worst[j];
+        }
+    for (int j = 0; i + j < count; j++) {
+        const float difference = fabsf((decode(codes[i + j]) - zero) * scale - w[i + j]);
+        squares[j] += (double)difference * (double)difference;
+        worst[j] = difference > worst[j] ? difference : worst[j];
+    }
+    mox_weight_error error = { .squares = mox_weight_lanes(squares) };
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+        error.worst = worst[j] > error.worst ? worst[j] : error.worst;
+    return error;
+}
+
+static inline void mox_weight_codes_of(const mox_weight_step *step, const float *w, int64_t count, uint8_t *codes)
+{
+    switch (step->element) {
+#define MOX_FORMAT(id, dtype, name, bits, kind, ...)                                                                   \
+    case dtype:                                                                                                        \
+        mox_weight_encode(mox_##id##_encode, (kind) == MOX_KIND_INTEGER, step, w, count, codes);                       \
+        break;
+#include "format/formats.def"
+#undef MOX_FORMAT
+    default: break;
+    }
+}
+
+static inline mox_weight_error mox_weight_error_of(const mox_weight_step *step, const float *w, const uint8_t *codes,
+                                                   int64_t count)
+{
+    switch (step->element) {
+#define MOX_FORMAT(id, dtype, ...)                                                                                     \
+    case dtype:                                                                                                        \
+        return mox_weight_compare(mox_##id##_decode, step, w, codes, count);
+#include "format/formats.def"
+#undef MOX_FORMAT
+    default: return (mox_weight_error) { 0 };
+    }
+}
+
+#define MOX_WEIGHT_LOOPS                                                                                               \
+    {                                                                                                                  \
+        mox_weight_range_of, mox_weight_extent_of, mox_weight_codes_of, mox_weight_error_of                            \
+    }
+
+#endif

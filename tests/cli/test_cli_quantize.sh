@@ -1,0 +1,73 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# moxie quantize: tables and JSON, copied tensors and files, the configuration, lint of the result, a killed and resumed
+# run, a full disk, wrong arguments.
+. "$(dirname "$0")/cli_lib.sh"
+command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
+
+synth qwen3-30b-a3b bf16 "$tmp/src" --layers 3
+echo "tokens" >"$tmp/src/tokenizer.json"
+
+expect 0 "root mean square error" "$moxie" quantize "$tmp/src" --format nvfp4-ct-w4a16 -o "$tmp/q"
+expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/q" --deep
+expect 0 "nvfp4-ct-w4a16" "$moxie" inspect "$tmp/q"
+cmp -s "$tmp/src/tokenizer.json" "$tmp/q/tokenizer.json" || fail "the tokenizer was not copied"
+[ ! -e "$tmp/q.partial" ] || fail "a partial directory is left"
+ls "$tmp/q" | grep -qE "errors-|moxie" && fail "working files are left: $(ls "$tmp/q")"
+
+cat >"$tmp/check.py" <<'END'
+import glob, json, struct, sys
+def read(dir):
+    out = {}
+    for path in glob.glob(dir + '/*.safetensors'):
+        with open(path, 'rb') as f:
+            header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+            data = f.read()
+        for k, v in header.items():
+            if k != '__metadata__':
+                out[k] = (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]], path.split('/')[-1])
+    return out
+src, out = read(sys.argv[1]), read(sys.argv[2])
+others = [k for k in src if '.experts.' not in k]
+assert others and all(src[k][:3] == out[k][:3] for k in others), 'copied tensors differ'
+index = json.load(open(sys.argv[2] + '/model.safetensors.index.json'))['weight_map']
+assert index == {k: v[3] for k, v in out.items()}, 'the index differs'
+q = json.load(open(sys.argv[2] + '/config.json'))['quantization_config']
+assert q['quant_method'] == 'compressed-tensors' and q['format'] == 'nvfp4-pack-quantized'
+assert sorted(q['ignore']) == sorted(k[:-7] for k in others if k.endswith('.weight')), q['ignore']
+report = json.load(open(sys.argv[3]))
+assert report['command'] == 'quantize' and 0.05 < report['rms'] < 0.15 and not report['exact']
+assert [l['layer'] for l in report['layers']] == [0, 1, 2]
+assert all(len(l['matrices']) == 48 for l in report['layers'])
+END
+rm -r "$tmp/q"
+"$moxie" quantize "$tmp/src" --format nvfp4-ct-w4a16 -o "$tmp/q" --json --threads 1 >"$tmp/report.json"
+python3 "$tmp/check.py" "$tmp/src" "$tmp/q" "$tmp/report.json" || fail "the result is not what was asked for"
+
+# Killed at several moments: what is left is finished layers, and the same command goes on to the same bytes.
+for after in 0.01 0.03 0.06 0.1; do
+    rm -rf "$tmp/again" "$tmp/again.partial"
+    timeout -s KILL $after "$moxie" quantize "$tmp/src" --format nvfp4-ct-w4a16 -o "$tmp/again" >/dev/null 2>&1 || true
+    [ -e "$tmp/again" ] || "$moxie" quantize "$tmp/src" --format nvfp4-ct-w4a16 -o "$tmp/again" >/dev/null
+    diff -r "$tmp/q" "$tmp/again" || fail "other bytes after a kill at $after s"
+done
+
+# No room: files of one block at most.
+rm -rf "$tmp/full"
+expect 3 "no room|File too large|cannot" sh -c "trap '' XFSZ; ulimit -f 1; exec '$moxie' quantize '$tmp/src' --format int4-ct -o '$tmp/full'"
+[ ! -e "$tmp/full" ] && [ ! -e "$tmp/full.partial" ] || fail "something is left of a run without room"
+
+expect 0 "lossless" sh -c "'$moxie' synth gpt-oss-20b -o '$tmp/oss' --layers 1 --experts 4 --hidden 256 --intermediate 128 >/dev/null && '$moxie' quantize '$tmp/oss' --format mxfp8 -o '$tmp/oss8'"
+expect 0 "expert" "$moxie" quantize "$tmp/oss8" --format int4-ct --scales mse -o "$tmp/oss4"
+
+expect 2 "did you mean nvfp4-ct" "$moxie" quantize "$tmp/src" --format nvfp4-tc -o "$tmp/x"
+expect 2 "did you mean mse" "$moxie" quantize "$tmp/src" --format int4-ct --scales msee -o "$tmp/x"
+expect 2 "give -o OUT" "$moxie" quantize "$tmp/src" --format int4-ct
+expect 2 "give --format" "$moxie" quantize "$tmp/src" -o "$tmp/x"
+expect 2 "two numbers" "$moxie" quantize "$tmp/src" --format nvfp4-ct --input-amax 5 -o "$tmp/x"
+expect 2 "input-amax|or use nvfp4-ct-w4a16" "$moxie" quantize "$tmp/src" --format nvfp4-ct -o "$tmp/x"
+expect 2 "already" "$moxie" quantize "$tmp/src" --format bf16 -o "$tmp/x"
+expect 3 "exists already" "$moxie" quantize "$tmp/src" --format int4-ct -o "$tmp/q"
+expect 3 "no such directory" "$moxie" quantize "$tmp/none" --format int4-ct -o "$tmp/x"
+[ ! -e "$tmp/x" ] && [ ! -e "$tmp/x.partial" ] || fail "something is left of refused runs"
+finish

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cmd_quantize.c - `moxie quantize DIR --format NAME -o OUT`: a checkpoint with its routed experts in another format,
+ * and how far that is from the source.
+ */
+#include "quantize_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD };
+
+static const struct argp_option options[] = {
+    { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info` lists", 1 },
+    { "output", 'o', "OUT", 0, "directory to make; must be absent or empty", 1 },
+    { "scales", OPT_SCALES, "HOW", 0,
+      "plain (default): by a group's largest magnitude; mse: of several scales the one with the least squared error; "
+      "four-over-six: NVFP4 whose largest code is 6 or 4, whichever is better",
+      1 },
+    { "input-amax", OPT_INPUT_AMAX, "A13,A2", 0,
+      "largest magnitudes of hidden states and of W2's activations, for formats with static scales of activations "
+      "(default: what the source says)",
+      1 },
+    { "threads", OPT_THREADS, "N", 0, "worker threads (default: all processors)", 2 },
+    { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "go on when the layer has tensors that moxie does not know", 2 },
+    { "json", 'j', NULL, 0, "print JSON", 3 },
+    { 0 },
+};
+
+/* In the order of moxie_quantize_scales. */
+static const char *const scale_names[] = { "plain", "mse", "four-over-six", NULL };
+static const cli_names scale_list = { .kind = "choice of --scales", .fixed = scale_names };
+
+typedef struct arguments {
+    const char *dir, *out;
+    moxie_quantize_options quantize;
+    int32_t threads;
+    bool json;
+} arguments;
+
+/* "A13,A2" */
+static void parse_amax(struct argp_state *state, const char *text, moxie_quantize_options *o)
+{
+    char first[64];
+    const char *comma = strchr(text, ',');
+    const size_t length = comma ? (size_t)(comma - text) : 0;
+    if (!comma || length >= sizeof first)
+        argp_error(state, "--input-amax is \"%s\"; give two numbers, of hidden states and of W2's activations: 12.5,40",
+                   cli_printable(text));
+    snprintf(first, sizeof first, "%.*s", (int)length, text);
+    o->input_amax13 = (float)cli_parse_real(state, "--input-amax", first, false);
+    o->input_amax2 = (float)cli_parse_real(state, "--input-amax", comma ? comma + 1 : "", false);
+}
+
+static void check_arguments(struct argp_state *state, const arguments *args)
+{
+    if (!args->dir || !args->out || !args->quantize.format)
+        argp_error(state, "%s: moxie quantize DIR --format NAME -o OUT",
+                   !args->dir   ? "the checkpoint's directory is needed"
+                   : !args->out ? "where to? give -o OUT"
+                                : "to which format? give --format NAME");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    switch (key) {
+    case OPT_FORMAT:
+        cli_parse_name(state, &cli_formats, arg);
+        args->quantize.format = arg;
+        return 0;
+    case OPT_SCALES: args->quantize.scales = cli_parse_name(state, &scale_list, arg); return 0;
+    case OPT_INPUT_AMAX: parse_amax(state, arg, &args->quantize); return 0;
+    case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
+    case OPT_ALLOW_UNREAD: args->quantize.allow_unread = 1; return 0;
+    case 'o': args->out = arg; return 0;
+    case 'j': args->json = true; return 0;
+    case ARGP_KEY_ARG:
+        if (args->dir)
+            argp_error(state, "one checkpoint at a time; \"%s\" is a second one", cli_printable(arg));
+        args->dir = arg;
+        return 0;
+    case ARGP_KEY_END: check_arguments(state, args); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void print_text(const arguments *args, const moxie_quantize_summary *s, const quantize_errors *errors,
+                       double seconds)
+{
+    char from[16], to[16], copied[16], peak[16];
+    quantize_errors_print(errors);
+    printf("\n%s: %lld %s as %s", cli_printable(args->out), CLI_COUNT(s->layers, "layer"), args->quantize.format);
+    if (s->resumed_layers > 0)
+        printf(" (%lld of them before)", (long long)s->resumed_layers);
+    printf(", experts %s to %s, other tensors %s as they were, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
+           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes), seconds,
+           (double)s->source_bytes / seconds / 1e6);
+    if (quantize_errors_exact(errors))
+        printf("lossless: every weight has the value that it had\n");
+    else
+        printf("root mean square error, relative to the weights: %.5f\n", quantize_errors_rms(errors));
+    if (s->other_quantized > 0)
+        printf("note: %lld other quantized %s copied as well, which config.json's quantization_config no longer "
+               "describes\n",
+               CLI_COUNT_OF(s->other_quantized, "matrix was", "matrices were"));
+    printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
+}
+
+static void print_json(const arguments *args, const moxie_quantize_summary *s, const quantize_errors *errors,
+                       double seconds)
+{
+    json_t *object = cli_json_begin("quantize");
+    cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:s}", "dir", cli_utf8(args->dir), "output", cli_utf8(args->out),
+                                    "format", args->quantize.format, "scales", scale_names[args->quantize.scales]));
+    cli_json_merge(object, cli_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers",
+                                    (json_int_t)s->resumed_layers, "source_bytes", (json_int_t)s->source_bytes,
+                                    "expert_bytes", (json_int_t)s->expert_bytes, "copied_bytes",
+                                    (json_int_t)s->copied_bytes, "other_quantized", (json_int_t)s->other_quantized,
+                                    "seconds", seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
+    cli_json_merge(object, cli_pack("{s:f, s:b}", "rms", quantize_errors_rms(errors), "exact",
+                                    (int)quantize_errors_exact(errors)));
+    quantize_errors_json(errors, object);
+    cli_json_end(object);
+}
+
+static int show_bytes(void *user, uint64_t done, uint64_t total)
+{
+    cli_progress_show(user, done, total);
+    return 0;
+}
+
+int cmd_quantize(int argc, char **argv)
+{
+    static const struct argp parser = {
+        options, parse, "DIR", "Write a checkpoint with its routed experts in another number format.", 0, 0, 0
+    };
+    arguments args = { .quantize = MOXIE_QUANTIZE_OPTIONS_INIT };
+    moxie_quantize_summary summary = MOXIE_QUANTIZE_SUMMARY_INIT;
+    moxie_executor *executor = NULL;
+    quantize_errors errors = { 0 };
+    moxie_error error = { 0 };
+    cli_progress progress;
+    cli_parse(&parser, argc, argv, &args);
+    cli_progress_begin(&progress, "quantize");
+    progress.terminal = progress.terminal && !args.json;
+    const double start = cli_seconds();
+    moxie_status status = cli_executor_create("quantize", args.threads, &executor, &error);
+    args.quantize.executor = executor;
+    args.quantize.progress = show_bytes;
+    args.quantize.progress_user = &progress;
+    args.quantize.error = quantize_errors_add;
+    args.quantize.error_user = &errors;
+    if (status == MOXIE_OK)
+        status = moxie_quantize(args.dir, args.out, &args.quantize, &summary, &error);
+    cli_progress_end(&progress);
+    moxie_executor_destroy(executor);
+    int code = cli_exit_code(status);
+    if (status != MOXIE_OK)
+        code = cli_fail("quantize", args.json, status, &error);
+    else
+        (args.json ? print_json : print_text)(&args, &summary, &errors, cli_seconds() - start);
+    free(errors.at);
+    return code;
+}
