@@ -102,8 +102,7 @@ enum {
 enum {
     MOX_CUDA_ARGS_BYTES = sizeof(moxie_error) + sizeof(mox_cuda_features) + sizeof(mox_cuda_limits_args) +
                           sizeof(mox_cuda_copy_rows_args) + sizeof(mox_cuda_place_rows_args) +
-                          sizeof(mox_cuda_order_rows_args) +
-                          sizeof(mox_cuda_pack_args)
+                          sizeof(mox_cuda_order_rows_args) + sizeof(mox_cuda_pack_args)
 #include "cuda/cuda_families.def"
 };
 #undef MOX_CUDA_LAUNCHER

@@ -49,7 +49,7 @@ static void store_words_down(const moxie_grid *grid, int64_t r, int64_t count, c
         memset(words, 0, sizeof words);
         for (int64_t i = 0; i < count; i++) {
             const uint8_t *row = codes + i * grid->cols + c;
-            const int32_t shift = (int32_t)mox_word_slot(&grid->packing, i) * bits;
+            const int32_t shift = mox_word_slot(&grid->packing, (int32_t)i) * bits;
             for (int64_t j = 0; j < n; j++)
                 words[j] |= (uint32_t)row[j] << shift;
         }
