@@ -39,6 +39,7 @@ void run_ranks(const test_layer *layer, test_ranks_spec *spec, char *output);
 /* ---- cuda_ranks_graph.c ---- */
 void graphs_of_fixed_capacity(void **state);
 void a_capture_that_fails(void **state);
+void a_graph_that_one_rank_launches(void **state);
 
 /* ---- cuda_ranks_lost.c ---- */
 void a_lost_rank_leaves_the_rest(void **state);

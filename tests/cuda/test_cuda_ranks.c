@@ -187,6 +187,34 @@ static void a_crowded_rank_is_refused(void **state)
     }
 }
 
+/* Over NCCL no host sees which adapters rows need, so ranks compare those of their runs. */
+static void a_rank_without_the_adapters(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_slot_map map;
+    test_adapter_set adapters;
+    test_rank_result results[TEST_MAX_RANKS];
+    if (devices < 2 || !has_nccl())
+        skip();
+    make_layer(&layer, 26402, 0);
+    test_ranks_spec spec = any_spec(&layer, 3, 2, &map);
+    adapt(&layer, &spec, 1, &adapters);
+    spec.over = over_nccl;
+    spec.map = NULL;
+    spec.tp = 0;
+    spec.layout = MOXIE_TOKENS_SHARDED;
+    spec.options.exchange_capacity = 0;
+    spec.lacks_adapters = 2;
+    char *output = malloc(test_layer_output_bytes(&layer) + 1);
+    assert_int_equal(test_ranks_run(&layer, &spec, output, results), MOXIE_ERR_MISMATCH);
+    for (int r = 0; r < 2; r++)
+        assert_non_null(strstr(results[r].error.text, "the adapters of the run"));
+    free(output);
+    test_adapter_set_free(&adapters);
+    test_layer_free(&layer);
+}
+
 /* ---- local --------------------------------------------------------------------------------------------- */
 
 static void local_ranks_on_devices(void **state)
@@ -520,6 +548,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(graphs_of_fixed_capacity),
         cmocka_unit_test(a_capture_that_fails),
         cmocka_unit_test(a_crowded_rank_is_refused),
+        cmocka_unit_test(a_rank_without_the_adapters),
         cmocka_unit_test(ranks_on_the_host_and_on_devices),
         cmocka_unit_test(mixes_that_are_refused),
         cmocka_unit_test(a_lost_rank_leaves_the_rest),
@@ -529,6 +558,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(a_rank_that_leaves_nccl_is_named),
         cmocka_unit_test(a_killed_process_does_not_hang_the_others),
+        cmocka_unit_test(a_graph_that_one_rank_launches),
     };
     const int skipped = find_devices();
     if (skipped != 0)

@@ -294,9 +294,8 @@ static void run_refusals(void **state)
     options = (moxie_options)MOXIE_OPTIONS_INIT;
     options.max_adapter_rank = 8, options.comm = comm;
     options.backend = MOXIE_BACKEND_CUDA, options.device = "sm_90";
-    assert_int_equal(moxie_plan_explain(&f->p.config, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "adapters"));
-    assert_non_null(strstr(error.text, "ranks"));
+    assert_ok(moxie_plan_explain(&f->p.config, &options, &plan, &error), &error);
+    moxie_plan_destroy(plan);
     moxie_comm_destroy(comm);
     f->args.tokens = 0;
     assert_ok(moxie_plan_run(f->plan, &f->args, &error), &error);

@@ -304,8 +304,8 @@ static moxie_status nccl_progress(void *self, int64_t request, int32_t *done, mo
     return o->on_device ? MOXIE_OK : finish(t, o, error);
 }
 
-/* Copies on a stream of its own do not wait for NCCL's kernel. Before this rank's own message has come, the operation has
- * not begun: it waits for one before it, whose rows are on a device. */
+/* Copies on a stream of its own do not wait for NCCL's kernel. Before this rank's own message has come, the operation
+ * has not begun: it waits for one before it, whose rows are on a device. */
 static int32_t nccl_late(void *self, int64_t request)
 {
     mox_nccl_transport *t = self;
