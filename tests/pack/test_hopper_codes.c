@@ -56,8 +56,10 @@ static bool has_blocks(const place *p)
 static bool has_words(const place *p)
 {
     const moxie_quant *q = p->quant;
-    if (mox_format_of(q->element)->kind != MOX_KIND_INTEGER || is_by_row(p))
+    if (mox_format_of(q->element)->kind != MOX_KIND_INTEGER)
         return false;
+    if (is_by_row(p))
+        return q->has_zero;
     return q->scale == MOXIE_F16 ? bits_of(p) == 8 : q->scale == MOXIE_BF16 && q->has_zero;
 }
 
@@ -316,6 +318,11 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
                                  .scale = PICK(rng, scales),
                                  .group_rows = PICK(rng, rows),
                                  .group_cols = -1 };
+    const moxie_quant with_zeros = { .element = PICK(rng, ints),
+                                     .scale = PICK(rng, scales),
+                                     .group_rows = PICK(rng, rows),
+                                     .group_cols = -1,
+                                     .has_zero = 1 };
     static const moxie_dtype block_scales[] = { MOXIE_F32, MOXIE_BF16, MOXIE_F8_E8M0 };
     const int32_t block_rows[] = { 1, 128, 5 };
     const moxie_quant blocks = { .element = PICK(rng, floats),
@@ -330,6 +337,7 @@ static void check_bytes(test_rng *rng, test_packing packing, int32_t group)
         check_quant(rng, &six, packing);
     check_quant(rng, &mx, packing);
     check_quant(rng, &by_row, packing);
+    check_quant(rng, &with_zeros, packing);
     check_quant(rng, &blocks, packing);
     check_quant(rng, &grouped, packing);
     check_quant(rng, &words, packing);
@@ -404,8 +412,7 @@ static void shapes_are_refused(void **state)
     rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F32, .group_rows = 128, .group_cols = 96 },
             "f32");
     rejects(&(moxie_quant) { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 16 }, "32, 64");
-    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F16, .group_cols = -1, .has_zero = 1 }, "zero points");
-    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1, .has_zero = 1 }, "zero points");
+    rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = 64, .has_zero = 1 }, "zero points");
 }
 
 static void check_scales(moxie_dtype scale, const uint16_t *codes, int count, bool accepted)

@@ -96,10 +96,11 @@
  *     bf16      stored: a bf16, the scale times 2^(129 - p), for 8-bit codes 2^(133 - p); factor 2^p
  *     f16       stored: an f16, the scale times 2^(17 - p), and behind it the zero point (8 where there is none) times
  *               -2^-17 as an f16; factor 2^p. Codes in bits 10 .. 7 of a half are 2^-17 times their numbers
- *     words     (4-bit integers with bf16 scales and zero points; 8-bit ones with scales of groups that are f16, or
- *               that have zero points) stored: the scale times 2^-p, and behind it 16 bits with the zero point,
+ *     words     (4-bit integers with bf16 scales and zero points; 8-bit ones with zero points, or with f16 scales of
+ *               groups) stored: the scale times 2^-p (one a row: 1), and behind it 16 bits with the zero point,
  *               counted as codes are (8 or 128 where there is none): of 4-bit integers -2^-17 times it as an f16, of
- *               8-bit ones the number itself; factor 2^p. Kernels multiply sums by the scale, not decoded codes
+ *               8-bit ones the number itself; factor 2^p (one a row: the scale). Kernels multiply sums by the scale,
+ *               not decoded codes
  *     per row   (8-bit codes) stored: one byte, the exponent field of a bf16: 247 for e4m3, 239 for e5m2, 254 for
  *               integers; factor: the scale, for integers 2^6 times the scale
  *     blocks    (e4m3, e5m2; scales of 64, 128, 256, ... columns, fewer than the row has) stored: the scale as an f32,

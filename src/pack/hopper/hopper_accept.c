@@ -65,8 +65,7 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
             snprintf(
                 buffer, size,
                 "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
-                "integers with f16 or bf16, f8 with scales of blocks, and f8 and 8-bit integers with one scale per row "
-                "and no zero points",
+                "integers with f16 or bf16, f8 with scales of blocks, and f8 and 8-bit integers with one scale per row",
                 name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }

@@ -34,7 +34,9 @@ bool mox_hopper_has_words(const moxie_quant *q, int64_t cols)
         return false;
     if (bits == 4)
         return q->has_zero && q->scale == MOXIE_BF16;
-    return mox_group_cols(q, cols) < cols && (q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero));
+    if (mox_group_cols(q, cols) >= cols)
+        return q->has_zero && (q->scale == MOXIE_F32 || q->scale == MOXIE_BF16 || q->scale == MOXIE_F16);
+    return q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero);
 }
 
 void mox_hopper_classify(mox_hopper_product *p)

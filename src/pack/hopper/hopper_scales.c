@@ -261,19 +261,23 @@ static uint32_t scale_of_multiplier(const scaling *s, uint32_t stored)
                            : (stored - (uint32_t)s->shift) & 255;
 }
 
-/* The multiplier of rows whose scale is the factor, as an exponent byte: 2^unit, or the largest there is. *missing:
- * exponent of what it falls short of 2^unit. */
+/* The multiplier of rows whose scale is the factor, as an exponent byte: 2^unit, or the largest there is; with a zero
+ * point 1, as a 16-bit float. *missing: exponent of what it falls short of 2^unit. */
 static uint32_t row_multiplier(const product *p, int *missing)
 {
+    if (p->quant->has_zero) {
+        *missing = 0;
+        return mox_format_of(p->quant->scale == MOXIE_F16 ? MOXIE_F16 : MOXIE_BF16)->encode(1.0f);
+    }
     const int field = p->element->unit + E8M0_BIAS;
     *missing = field > MAX_BF16_FIELD ? field - MAX_BF16_FIELD : 0;
     return (uint32_t)(field - *missing);
 }
 
-/* Bytes of a multiplier, with the zero point behind it for f16. */
+/* Bytes of a multiplier, with the zero point behind it where there is one. */
 size_t mox_hopper_scale_bytes(const product *p)
 {
-    if (p->is_by_row)
+    if (p->is_by_row && !p->quant->has_zero)
         return 1;
     const bool words = p->quant->scale == MOXIE_F16 || p->has_blocks || p->has_words;
     return words ? 4 : (size_t)mox_dtype_bytes(p->quant->scale);
@@ -300,6 +304,14 @@ static uint32_t stored_zero(const product *p, const moxie_matrix *from, int64_t 
 static float zero_of(const product *p, uint32_t stored)
 {
     return (float)((p->bits > 4) ? stored : stored >> ZERO_BIT & 31) - (float)mox_hopper_zero_bias(p);
+}
+
+/* The zero point of the word at `word`, back to row r and group g. */
+static void put_zero(const product *p, const uint8_t *word, int64_t r, int64_t g, const moxie_matrix *to)
+{
+    uint32_t stored;
+    memcpy(&stored, word, sizeof stored);
+    mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero_of(p, stored >> 16), -to->zero_add));
 }
 
 /* The f32 scales of row r of the grid, a block each. */
@@ -376,7 +388,11 @@ void mox_hopper_put_scales(const product *p, const moxie_matrix *from, int64_t r
     const int64_t r = row / mox_group_rows(p->quant, p->rows), own = own_groups(p), copies = mox_hopper_groups(p) / own;
     const size_t bytes = mox_hopper_scale_bytes(p);
     if (p->is_by_row) {
-        memset(to, (int)row_multiplier(p, &missing), (size_t)copies);
+        uint32_t stored = row_multiplier(p, &missing);
+        if (p->quant->has_zero)
+            stored |= stored_zero(p, from, r, 0) << 16;
+        for (int64_t i = 0; i < copies; i++)
+            memcpy(to + (size_t)i * bytes, &stored, bytes);
         return;
     }
     if (p->has_blocks) {
@@ -404,6 +420,8 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
     if (p->is_by_row) {
         (void)row_multiplier(p, &missing);
         mox_pack_put_float(&to->scale, r, 0, ldexpf(factor, -missing));
+        if (p->quant->has_zero)
+            put_zero(p, from, r, 0, to);
         return;
     }
     if (p->has_blocks) {
@@ -413,10 +431,11 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
     const scaling by = scaling_of(p, ilogbf(factor) + (p->to_fp8 ? FP8_BIAS : 0));
     for (int64_t g = 0; g < to->scale.cols; g++) {
         uint32_t stored = 0;
-        memcpy(&stored, from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes, bytes);
+        const uint8_t *at = from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes;
+        memcpy(&stored, at, bytes);
         mox_grid_store(&to->scale, r, g, scale_of_multiplier(&by, stored & 0xffff));
         if (p->quant->has_zero)
-            mox_pack_put_float(&to->zero, r, g, mox_pack_plus(zero_of(p, stored >> 16), -to->zero_add));
+            put_zero(p, at, r, g, to);
     }
 }
 

@@ -16,6 +16,7 @@
  *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
  *     sm90_dequant_int_blocks  integers in groups, with f16 scales or   bf16
  *                            with zero points; 4-bit ones by row, too
+ *     ..._int_blocks_qact    the same                                   8-bit integers, a scale a row
  *     sm90_dequant_blocks    f8 with scales of blocks                   bf16
  *     ..._blocks_qact        the same                                   as above, and with f32 scales of groups
  *
@@ -271,21 +272,43 @@ bool mox_sm90_scales_sums(const moxie_quant *weight, int64_t cols, moxie_dtype d
     return mox_hopper_has_block_scales(weight, cols) || (dtype == MOXIE_BF16 && has_int_sums(weight, cols));
 }
 
-static bool admit_dequant_int_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+static bool admit_int_sums(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     char text[128];
-    if (!has_int_sums(problem->weight, cols_of(problem)))
-        return mox_reject(why, "",
-                          "multiplies sums of integers by scales of groups that have zero points or are f16, %s has %s",
-                          name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
+    return has_int_sums(problem->weight, cols_of(problem)) ||
+           mox_reject(why, "", "multiplies sums of integers by scales that have zero points or are f16, %s has %s",
+                      name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
+}
+
+static bool is_bf16_layer(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return problem->dtype == MOXIE_BF16 || mox_reject(why, "give the layer activations of bf16",
+                                                      "multiplies integers that bf16 holds, the activations are %s",
+                                                      mox_quant_dtype_name(problem->dtype));
+}
+
+/* bf16 holds an 8-bit integer; the scale of its row becomes the token's factor. */
+static bool admit_dequant_int_blocks_qact(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    const moxie_quant *act = problem->act;
+    char text[128];
+    if (!admit_int_sums(problem, why))
+        return false;
+    if (act->element != MOXIE_I8 || act_groups(problem) > 1)
+        return mox_reject(why, "quantize them to i8 with one scale a row",
+                          "multiplies by activations of i8 with a scale a row, those of %s are %s", name_of(problem),
+                          mox_quant_is_none(act) ? "unquantized" : mox_quant_describe(act, text, sizeof text));
+    return is_bf16_layer(problem, why) && fits(problem, why);
+}
+
+static bool admit_dequant_int_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    if (!admit_int_sums(problem, why))
+        return false;
     if (!mox_quant_is_none(problem->act))
         return mox_reject(why, "leave them unquantized", "multiplies by 16-bit activations, those of %s are quantized",
                           name_of(problem));
-    if (problem->dtype != MOXIE_BF16)
-        return mox_reject(why, "give the layer activations of bf16",
-                          "multiplies integers that bf16 holds, the activations are %s",
-                          mox_quant_dtype_name(problem->dtype));
-    return fits(problem, why);
+    return is_bf16_layer(problem, why) && fits(problem, why);
 }
 
 static bool admit_blocks_of(const mox_expert_gemm_problem *problem, mox_rejection *why)
