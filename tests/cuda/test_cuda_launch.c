@@ -200,6 +200,36 @@ static void tiles_follow_tokens(void **state)
 }
 
 /* Cards with less shared memory have narrower tiles; two blocks still fit. */
+/* A card of 80 GB and more runs 16,384 tokens in one pass; where passes are needed they are alike. */
+static void passes_are_few_and_alike(void **state)
+{
+    (void)state;
+    static const char *const presets[] = { "deepseek-v3", "kimi-k2-thinking", "gpt-oss-120b", "qwen3-235b-a22b" };
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        moxie_plan *plan = NULL;
+        moxie_error error = { 0 };
+        assert_ok(moxie_preset_config(presets[i], NULL, &config, &error), &error);
+        options.backend = MOXIE_BACKEND_CUDA;
+        options.device = "sm_90";
+        options.max_tokens = 1000000;
+        assert_ok(moxie_plan_explain(&config, &options, &plan, &error), &error);
+        const int64_t most = plan->pass_tokens;
+        assert_true(most >= 16384 && most < 1000000);
+        assert_int_equal(mox_plan_pass(plan, 0), 0);
+        assert_int_equal(mox_plan_pass(plan, 1), 1);
+        assert_int_equal(mox_plan_pass(plan, most), most);
+        assert_int_equal(mox_plan_pass(plan, most + 1), (most + 2) / 2);
+        assert_int_equal(mox_plan_pass(plan, 3 * most - 1), most);
+        moxie_plan_destroy(plan);
+        options.device = "sm_86"; /* 24 GB: memory asks for passes */
+        assert_ok(moxie_plan_explain(&config, &options, &plan, &error), &error);
+        assert_true(plan->pass_tokens < most);
+        moxie_plan_destroy(plan);
+    }
+}
+
 static void tiles_follow_shared_memory(void **state)
 {
     (void)state;
@@ -266,6 +296,7 @@ static void says_why_a_mode_chose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(passes_are_few_and_alike),
         cmocka_unit_test_setup_teardown(runs_launch_what_plans_say, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(words_between_blocks_are_zeroed),
         cmocka_unit_test(tiles_follow_tokens),

@@ -14,6 +14,12 @@
 #include "test_cuda_table.h"
 #include "test_layer.h"
 
+#ifdef MOX_TEST_EMULATED
+enum { QUICK_ROUNDS = 2, QUICK_LAYERS = 4 };
+#else
+enum { QUICK_ROUNDS = 4, QUICK_LAYERS = 12 };
+#endif
+
 /* ---- experts ---------------------------------------------------------------------------------------------------- */
 
 /* The record as a device packs it, sealed as the host does. The memory around it stays as it was. */
@@ -119,7 +125,7 @@ static void experts_have_the_cpus_bytes(void **state)
 {
     (void)state;
     const uint64_t seed = test_seed(1);
-    const int64_t rounds = test_env("MOXIE_TEST_CONFIGS", test_quick() ? 3 : 12);
+    const int64_t rounds = test_env("MOXIE_TEST_CONFIGS", test_quick() ? QUICK_ROUNDS : 12);
     int held = 0;
     test_rng rng = { seed };
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -195,7 +201,7 @@ static void layers_have_the_cpus_records(void **state)
 {
     (void)state;
     static const char *const devices[] = { "sm_90", "sm_80" };
-    const int layers = test_quick() ? 8 : 30;
+    const int layers = test_quick() ? QUICK_LAYERS : 30;
     for (int i = 0; i < layers; i++) {
         const test_layer_limits limits = { .tokens = 1,
                                            .plain_routing = true,

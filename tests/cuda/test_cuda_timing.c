@@ -3,6 +3,7 @@
  * test_cuda_timing.c - timed runs in a graph, and measured limits of a GPU. Both run on a launch table without a GPU.
  *
  *     limits    the probes that count on each device
+ *     graphs    a chain of runs that the caller launches; failures at every call
  *     runs      runs in a graph compute what single runs compute; number and times of launches; failures at every call
  */
 #include <math.h>
@@ -163,6 +164,100 @@ static void graph_computes(void **state)
     test_layer_free(&t.layer);
 }
 
+/* ---- graphs for the caller -------------------------------------------------------------------------------- */
+
+/* A chain: the second run reads the hidden states that the first wrote. Each launch routes anew. */
+static void captured_chain(void **state)
+{
+    (void)state;
+    timed t;
+    void *graph = NULL;
+    moxie_error error = { 0 };
+    open_timed(&t);
+    moxie_plan *const plans[] = { t.layer.plan, t.layer.plan };
+    moxie_run_args first = t.args[0], second = t.args[1];
+    const size_t ids_bytes = (size_t)(5 * t.layer.config.top_k) * sizeof(int32_t);
+    int32_t *ids =
+        aligned_alloc(256, (ids_bytes + 255) / 256 * 256); /* "device" memory of the plain table is the host's */
+    void *hidden = aligned_alloc(256, (t.bytes + 256) / 256 * 256),
+         *between = aligned_alloc(256, (t.bytes + 256) / 256 * 256);
+    memcpy(hidden, t.layer.args.hidden, t.bytes);
+    void *workspace = NULL;
+    const mox_cuda_table *table = NULL;
+    assert_ok(mox_cuda_open(&table, &error), &error);
+    assert_ok(table->allocate(first.workspace_bytes, &workspace, &error), &error);
+    first.workspace = second.workspace = workspace;
+    first.hidden = hidden;
+    first.ids = ids;
+    first.output = between;
+    second.hidden = between;
+    const moxie_run_args *const args[] = { &first, &second };
+    memcpy(ids, t.args[2].ids, ids_bytes);
+    assert_ok(moxie_cuda_plan_capture(plans, args, 2, &graph, &error), &error);
+    for (int r = 0; r < RUNS; r++) {
+        moxie_run_args alone[2] = { t.args[r], t.args[1] };
+        alone[0].output = test_layer_own(&t.layer, t.bytes + 1);
+        alone[1].output = test_layer_own(&t.layer, t.bytes + 1);
+        alone[1].hidden = alone[0].output;
+        for (int i = 0; i < 2; i++)
+            assert_ok(moxie_plan_run(t.layer.plan, &alone[i], &error), &error);
+        memcpy(ids, t.args[r].ids, ids_bytes);
+        memset(second.output, 0x5a, t.bytes);
+        assert_ok(moxie_cuda_graph_launch(graph, NULL, &error), &error);
+        assert_memory_equal(between, alone[0].output, t.bytes);
+        assert_memory_equal(second.output, alone[1].output, t.bytes);
+    }
+    moxie_cuda_graph_destroy(graph);
+    moxie_cuda_graph_destroy(NULL);
+    bool reached = true;
+    for (int n = 1; reached; n++) { /* a failure at every call leaves nothing behind */
+        void *untouched = &t;
+        assert_true(n < 500);
+        test_cuda_fail_at(n);
+        const moxie_status status = moxie_cuda_plan_capture(plans, args, 2, &untouched, &error);
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+        if (reached)
+            assert_ptr_equal(untouched, &t);
+        else
+            moxie_cuda_graph_destroy(untouched);
+    }
+    table->release(workspace);
+    free(ids);
+    free(hidden);
+    free(between);
+    test_layer_free(&t.layer);
+}
+
+static void capture_rejects(void **state)
+{
+    (void)state;
+    timed t;
+    void *graph = NULL;
+    moxie_error error = { 0 };
+    open_timed(&t);
+    moxie_plan *plans[] = { t.layer.plan, NULL };
+    const moxie_run_args *args[] = { &t.args[0], &t.args[1] };
+    assert_int_equal(moxie_cuda_plan_capture(plans, args, 0, &graph, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_plan_capture(plans, args, 2, &graph, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "run 1"));
+    assert_int_equal(moxie_cuda_plan_capture(NULL, args, 1, &graph, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_plan_capture(plans, NULL, 1, &graph, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_plan_capture(plans, args, 1, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_graph_launch(NULL, NULL, &error), MOXIE_ERR_ARGUMENT);
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_layer *built;
+    options.max_tokens = 5;
+    options.backend = MOXIE_BACKEND_CPU;
+    test_layer_build(&t.layer, &options, &built, &plans[1]);
+    assert_int_equal(moxie_cuda_plan_capture(plans, args, 2, &graph, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "plan 1 runs on the host"));
+    assert_null(graph);
+    moxie_plan_destroy(plans[1]);
+    moxie_layer_destroy(built);
+    test_layer_free(&t.layer);
+}
+
 static void timing_rejects(void **state)
 {
     (void)state;
@@ -211,6 +306,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(best_probe_counts, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(limits_reject, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(graph_computes, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(captured_chain, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(capture_rejects, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(timing_rejects, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

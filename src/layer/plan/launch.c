@@ -55,7 +55,7 @@ bool mox_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens, moxie
     const mox_expert_kind kind = (mox_expert_kind)plan->steps.products[step].expert_kind;
     const mox_projection projection = (mox_projection)plan->steps.products[step].projection;
     const mox_expert_plan *experts = &plan->experts[kind];
-    const int64_t slots = slots_of(plan, kind), pass = mox_min_i64(tokens, plan->pass_tokens);
+    const int64_t slots = slots_of(plan, kind), pass = mox_plan_pass(plan, tokens);
     if (!mox_hopper_form(experts->kernels.layout, &experts->shape, &record) || slots == 0)
         return false;
     mox_expert_gemm_args args = mox_plan_product(plan, kind, projection, slots, pass);

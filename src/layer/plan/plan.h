@@ -19,6 +19,7 @@
 #define MOX_LAYER_PLAN_H
 
 #include "base/clock.h"
+#include "base/sizes.h"
 #include "layer/plan/ranks.h"
 #include "layer/plan/select.h"
 #include "layer/weights/layer.h"
@@ -27,8 +28,11 @@
  * at least MOX_PASS_TOKENS; other experts get MOX_PASS_TOKENS. */
 #define MOX_PASS_TOKENS 256
 #define MOX_PASS_BYTES  (INT64_C(192) << 20)
-/* On a GPU a pass has as many tokens as fit in this much device memory. */
-#define MOX_DEVICE_PASS_BYTES (INT64_C(2) << 30)
+/* On a GPU a pass has as many tokens as fit in an eighth of the device's memory, from the first to the second of these
+ * limits: 16384 tokens of DeepSeek-V3 fit in the second. Tensor parallel ranks, whose cards may differ and whose
+ * passes must not, have the first. */
+#define MOX_DEVICE_PASS_BYTES     (INT64_C(2) << 30)
+#define MOX_DEVICE_MAX_PASS_BYTES (INT64_C(12) << 30)
 
 /* Byte offsets of the arrays of one product's activations (cpu/activations.h). */
 typedef struct mox_activations_space {
@@ -101,6 +105,13 @@ struct moxie_plan {
     mox_ranks *ranks;  /* NULL: this rank alone */
     mox_clock *clocks; /* [workers] where the time of its runs went */
 };
+
+/* Tokens of a pass of a run of `tokens` tokens: it has as few passes as there may be, and they are alike. 0 of none. */
+static inline int64_t mox_plan_pass(const moxie_plan *plan, int64_t tokens)
+{
+    const int64_t passes = mox_ceil_div(tokens, plan->pass_tokens);
+    return passes > 0 ? mox_ceil_div(tokens, passes) : 0;
+}
 
 /* This rank computes the shared expert. */
 static inline bool mox_plan_has_shared(const moxie_plan *plan)

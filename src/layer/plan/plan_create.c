@@ -70,6 +70,14 @@ static int64_t device_token_bytes(const moxie_plan *plan)
     return c->top_k * (2 * c->hidden + 4 * c->intermediate) * (int64_t)sizeof(float);
 }
 
+static int64_t device_pass_bytes(const moxie_plan *plan)
+{
+    const int64_t eighth = (int64_t)(plan->device.features.memory_bytes / 8);
+    return plan->tp_cut != MOX_TP_WHOLE
+               ? MOX_DEVICE_PASS_BYTES
+               : mox_min_i64(mox_max_i64(eighth, MOX_DEVICE_PASS_BYTES), MOX_DEVICE_MAX_PASS_BYTES);
+}
+
 static void set_pass(moxie_plan *plan)
 {
     mox_expert_plan *routed = &plan->experts[MOX_ROUTED], *shared = &plan->experts[MOX_SHARED_EXPERT];
@@ -81,7 +89,7 @@ static void set_pass(moxie_plan *plan)
         tokens = mox_max_i64(tokens, MOX_PASS_BYTES / mox_max_i64(fused_token_bytes(plan), 1));
     tokens = mox_max_i64(tokens, mox_plan_ranks_min_pass(plan));
     if (plan->backend->on_device)
-        tokens = mox_max_i64(tokens, MOX_DEVICE_PASS_BYTES / mox_max_i64(device_token_bytes(plan), 1));
+        tokens = mox_max_i64(tokens, device_pass_bytes(plan) / mox_max_i64(device_token_bytes(plan), 1));
     plan->pass_limit = tokens;
     plan->pass_tokens = one_pass ? max_tokens : mox_min_i64(max_tokens, tokens);
     mox_plan_ranks_fit_chunk(plan);

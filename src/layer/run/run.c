@@ -27,8 +27,9 @@ static moxie_status run_whole(mox_run *run, moxie_error *error)
 {
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
     MOX_TRY(mox_run_copy_routing(run, error));
-    for (int64_t t = 0; t < run->args.tokens; t += run->plan->pass_tokens) {
-        MOX_TRY(mox_run_begin_pass(run, t, error));
+    const int64_t each = mox_plan_pass(run->plan, run->args.tokens);
+    for (int64_t t = 0; t < run->args.tokens; t += each) {
+        MOX_TRY(mox_run_begin_pass(run, t, each, error));
         MOX_TRY(mox_run_pass(run, true, error));
     }
     return MOXIE_OK;
@@ -41,7 +42,8 @@ static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
     int64_t passes;
     MOX_TRY(mox_run_tp_passes(run, run->args.tokens, &passes, error));
     for (int64_t i = 0; i < passes; i++) {
-        MOX_TRY(mox_run_begin_pass(run, mox_min_i64(i * run->plan->pass_tokens, run->args.tokens), error));
+        MOX_TRY(mox_run_begin_pass(run, mox_min_i64(i * run->plan->pass_tokens, run->args.tokens),
+                                   run->plan->pass_tokens, error));
         MOX_TRY(mox_run_pass(run, false, error));
         MOX_TRY(mox_run_scatter(run, run->permutation.position, run->tokens * c->top_k, c->hidden, MOXIE_F32,
                                 rows + run->first * c->top_k * c->hidden, error));

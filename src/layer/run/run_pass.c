@@ -36,12 +36,12 @@ static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
         args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
 }
 
-moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error)
+moxie_status mox_run_begin_pass(mox_run *run, int64_t first, int64_t each, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
     run->first = first;
-    run->tokens = mox_min_i64(plan->pass_tokens, run->args.tokens - first);
+    run->tokens = mox_min_i64(each, run->args.tokens - first);
     run->permutation = (mox_permutation) { MOX_RUN_AT(run, int64_t, offsets), MOX_RUN_AT(run, int64_t, pair_at),
                                            MOX_RUN_AT(run, int64_t, position) };
     mox_permute_args args = { .ids = run->ids + first * plan->config.top_k,

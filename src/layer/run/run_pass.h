@@ -15,8 +15,8 @@
 
 #include "layer/run/run_state.h"
 
-/* Starts the pass of tokens from `first`: sorts its pairs by slot. */
-moxie_status mox_run_begin_pass(mox_run *run, int64_t first, moxie_error *error);
+/* Starts the pass of `each` tokens from `first`, or of those that are left: sorts its pairs by slot. */
+moxie_status mox_run_begin_pass(mox_run *run, int64_t first, int64_t each, moxie_error *error);
 /* Runs the experts of a pass. `whole`: routed and shared experts, and combine; else the routed experts up to y. */
 moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error);
 /* The shared expert of tokens [first, first + tokens) up to shared_y; no pass need have begun. */

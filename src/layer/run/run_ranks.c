@@ -170,7 +170,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     int64_t passes, done = 0, count;
     MOX_TRY(mox_run_tp_passes(own, rows, &passes, error));
     for (int64_t i = 0; i < passes || (x->one_chunk && i == 0); i++) {
-        MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), error));
+        MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), plan->pass_tokens, error));
         MOX_TRY(mox_run_pass(&run, false, error));
         int64_t *order = x->capacity > 0 ? run.permutation.position : at(own, x->space.order);
         if (x->capacity > 0)
