@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "layer/weights/layer.h"
 
 static char folder[] = "/tmp/moxie-test-XXXXXX", path[64];
@@ -263,6 +264,51 @@ static void test_update(void **state)
     test_layer_free(&t);
 }
 
+/* ---- without memory -------------------------------------------------------------------------------- */
+
+static moxie_status use_file(moxie_error *error)
+{
+    moxie_expert_file *file = NULL;
+    moxie_layer *layer = NULL;
+    const moxie_weights *weights = NULL;
+    moxie_status status = moxie_expert_file_open(path, NULL, &file, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_open_file(file, NULL, NULL, &layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_expert_file_weights(file, NULL, &weights, error);
+    moxie_layer_destroy(layer);
+    moxie_expert_file_close(file);
+    return status;
+}
+
+/* Each allocation fails in turn: of writing, of opening. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    test_layer t;
+    moxie_error error = { 0 };
+    moxie_status status = MOXIE_ERR_MEMORY;
+    make_fitting(&t, 1003, &replaceable);
+    uint64_t n = 1;
+    for (; status != MOXIE_OK; n++) {
+        mox_alloc_fail_at(n);
+        status = write_file(&t, "moxie-cpu", &error);
+        mox_alloc_fail_at(0);
+        if (status != MOXIE_OK)
+            assert_int_equal(status, MOXIE_ERR_MEMORY);
+    }
+    assert_true(n > 10);
+    for (n = 1, status = MOXIE_ERR_MEMORY; status != MOXIE_OK; n++) {
+        mox_alloc_fail_at(n);
+        status = use_file(&error);
+        mox_alloc_fail_at(0);
+        if (status != MOXIE_OK)
+            assert_int_equal(status, MOXIE_ERR_MEMORY);
+    }
+    assert_true(n > 10);
+    test_layer_free(&t);
+}
+
 /* ---- shares ------------------------------------------------------------------------------------------- */
 
 static void test_share(void **state)
@@ -295,7 +341,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_layers), cmocka_unit_test(test_every_format), cmocka_unit_test(test_other_kernels),
-        cmocka_unit_test(test_replace),       cmocka_unit_test(test_update),       cmocka_unit_test(test_share),
+        cmocka_unit_test(test_replace),       cmocka_unit_test(test_update),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_share),
     };
     return cmocka_run_group_tests(tests, begin_files, end_files);
 }
