@@ -119,6 +119,56 @@ static void print_json(const moxie_model *model, const moxie_model_info *info, j
     cli_json_end(object);
 }
 
+/* A checkpoint. Returns an exit code. */
+static int inspect(const arguments *args)
+{
+    static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
+                                            ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };
+    moxie_error error = { 0 };
+    moxie_model *model = NULL;
+    moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
+    model_options.allow_unread = args->allow_unread;
+    moxie_status status = moxie_model_open(args->dir, &model_options, &model, &error);
+    if (status != MOXIE_OK)
+        return cli_fail("inspect", args->json, status, &error);
+    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    moxie_model_get_info(model, &info, NULL);
+
+    json_t *rows = json_array();
+    const char *outside = ""; /* lives as long as the model */
+    cli_table table;
+    cli_table_begin(&table, 10, headings);
+    for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
+        moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
+        status = moxie_model_describe_layer(model, i, &layer, &error);
+        if (status != MOXIE_OK)
+            break;
+        json_t *row = json_row(&layer);
+        cli_json_merge(row, cli_pack("{s:o}", "unread", unread_tensors(model, &layer, args->json)));
+        cli_json_append(rows, row);
+        if (!args->json)
+            print_notes(&layer);
+        add_text_row(&table, &layer);
+        outside = layer.outside[0] ? layer.outside : outside;
+    }
+    int code = CLI_OK;
+    if (status != MOXIE_OK) {
+        json_decref(rows);
+        code = cli_fail("inspect", args->json, status, &error);
+    } else if (args->json) {
+        print_json(model, &info, rows);
+    } else {
+        json_decref(rows);
+        print_summary(args->dir, model, &info);
+        cli_table_print(&table);
+        if (outside[0])
+            printf("around these layers: %s\n", outside);
+    }
+    cli_table_free(&table);
+    moxie_model_close(model);
+    return code;
+}
+
 int cmd_inspect(int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -134,54 +184,8 @@ int cmd_inspect(int argc, char **argv)
                                         0,
                                         0,
                                         0 };
-    static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
-                                            ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };
     arguments args = { 0 };
     cli_parse(&parser, argc, argv, &args);
 
-    if (cli_has_experts(args.dir))
-        return cli_experts_inspect(args.dir, args.json);
-    moxie_error error = { 0 };
-    moxie_model *model = NULL;
-    moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
-    model_options.allow_unread = args.allow_unread;
-    moxie_status status = moxie_model_open(args.dir, &model_options, &model, &error);
-    if (status != MOXIE_OK)
-        return cli_fail("inspect", args.json, status, &error);
-    moxie_model_info info = MOXIE_MODEL_INFO_INIT;
-    moxie_model_get_info(model, &info, NULL);
-
-    json_t *rows = json_array();
-    const char *outside = ""; /* lives as long as the model */
-    cli_table table;
-    cli_table_begin(&table, 10, headings);
-    for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
-        moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
-        status = moxie_model_describe_layer(model, i, &layer, &error);
-        if (status != MOXIE_OK)
-            break;
-        json_t *row = json_row(&layer);
-        cli_json_merge(row, cli_pack("{s:o}", "unread", unread_tensors(model, &layer, args.json)));
-        cli_json_append(rows, row);
-        if (!args.json)
-            print_notes(&layer);
-        add_text_row(&table, &layer);
-        outside = layer.outside[0] ? layer.outside : outside;
-    }
-    int code = CLI_OK;
-    if (status != MOXIE_OK) {
-        json_decref(rows);
-        code = cli_fail("inspect", args.json, status, &error);
-    } else if (args.json) {
-        print_json(model, &info, rows);
-    } else {
-        json_decref(rows);
-        print_summary(args.dir, model, &info);
-        cli_table_print(&table);
-        if (outside[0])
-            printf("around these layers: %s\n", outside);
-    }
-    cli_table_free(&table);
-    moxie_model_close(model);
-    return code;
+    return cli_has_experts(args.dir) ? cli_experts_inspect(args.dir, args.json) : inspect(&args);
 }
