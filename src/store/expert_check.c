@@ -216,6 +216,28 @@ typedef struct verify_work {
     _Atomic int64_t first_bad; /* entry, or E + 1 */
 } verify_work;
 
+/* The one thing in a record by which kernels index: the order of columns (GPTQ act order), in layout rowmajor. */
+static bool has_order(const mox_rowmajor_matrix *m)
+{
+    bool good = true;
+    for (int64_t k = 0; m->group_index != NULL && good && k < m->cols; k++)
+        good = m->group_index[k] >= 0 && m->group_index[k] < m->scale_cols && m->visit[k] >= 0 && m->visit[k] < m->cols;
+    return good;
+}
+
+static moxie_status verify_order(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
+                                 const void *data, moxie_error *error)
+{
+    mox_rowmajor_record record;
+    if (layout != &mox_layout_rowmajor)
+        return MOXIE_OK;
+    mox_rowmajor_open(shape, data, &record);
+    MOX_FAIL_IF(!has_order(&record.gate) || !has_order(&record.up) || !has_order(&record.down), MOXIE_ERR_FORMAT, error,
+                "the record of expert %lld has columns in groups that do not exist: prepare the file anew",
+                (long long)expert);
+    return MOXIE_OK;
+}
+
 static moxie_status verify_entry(const moxie_expert_file *file, int64_t e, moxie_error *error)
 {
     const mox_expert_entry *entry = &file->index[e];
@@ -225,8 +247,10 @@ static moxie_status verify_entry(const moxie_expert_file *file, int64_t e, moxie
         return MOXIE_OK;
     snprintf(what, sizeof what, "record of expert %lld", (long long)entry->expert);
     MOX_TRY(check_sum(file, &entry->range, what, error));
-    const moxie_status status = mox_record_verify(file->layouts[kind], &file->shapes[kind], entry->expert,
-                                                  file->data + entry->range.offset, error);
+    const void *data = file->data + entry->range.offset;
+    moxie_status status = mox_record_verify(file->layouts[kind], &file->shapes[kind], entry->expert, data, error);
+    if (status == MOXIE_OK)
+        status = verify_order(file->layouts[kind], &file->shapes[kind], entry->expert, data, error);
     if (status == MOXIE_OK || error == NULL)
         return status;
     moxie_error why = *error;

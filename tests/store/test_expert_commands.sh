@@ -85,6 +85,9 @@ expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
 expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"
 
+expect 4 "expert files are not made of GGUF files yet" \
+    "$moxie" prepare tests/golden/gguf/small.gguf --layout moxie-cpu -o "$tmp/no"
+
 # Shares: each rank has the files of its experts; all together give the checkpoint back.
 for rank in 0 1 2; do
     expect 0 "prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --ep $rank/3 -o "$tmp/ep$rank"

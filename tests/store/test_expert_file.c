@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "layer/weights/layer.h"
+#include "test_cuda_table.h"
 
 static char folder[] = "/tmp/moxie-test-XXXXXX", path[64];
 
@@ -120,7 +122,8 @@ static bool compare_run(test_layer *t, const moxie_expert_file *file, const moxi
     assert_ok(moxie_plan_create(layer, options, &plan, &error), &error);
     test_layer_workspace(t, plan);
     void *got = test_layer_output(t, plan);
-    assert_true(layer->slab == NULL); /* slots are views of the file */
+    if (options->backend != MOXIE_BACKEND_CUDA)
+        assert_true(layer->slab == NULL); /* slots are views of the file */
     if (memcmp(got, want, test_layer_output_bytes(t)) != 0)
         fail_msg("a run from the file differs: %s", t->text);
     free(got);
@@ -174,6 +177,32 @@ static void test_every_format(void **state)
                                                             .experts = 3,
                                                             .top_k = 2,
                                                             .largest = 150 });
+}
+
+/* On a GPU (test_cuda_table.h stands for one): records are copied to its memory. */
+static void test_device(void **state)
+{
+    (void)state;
+    static const char *const devices[][2] = { { "sm_80", "moxie-sm80" }, { "sm_90", "moxie-sm90" } };
+    int ran = 0;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        const test_layer_limits limits = { .decoded = true, .no_parallel = true, .largest = 150 };
+        test_layer t;
+        moxie_error error;
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+        make_fitting(&t, 4000 + 100 * seed, &limits);
+        test_cuda_set_device(devices[seed % 2][0]);
+        options.backend = MOXIE_BACKEND_CUDA;
+        assert_ok(write_file(&t, "moxie-auto", &error), &error);
+        moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
+        assert_ok(moxie_expert_file_get_info(file, &info, &error), &error);
+        assert_string_equal(info.target, devices[seed % 2][1]);
+        ran += compare_run(&t, file, &options);
+        moxie_expert_file_close(file);
+        test_layer_free(&t);
+    }
+    assert_int_equal(ran, 24);
 }
 
 /* ---- refused ------------------------------------------------------------------------------------------ */
@@ -263,6 +292,51 @@ static void test_update(void **state)
     test_layer_free(&t);
 }
 
+/* ---- without memory -------------------------------------------------------------------------------- */
+
+static moxie_status use_file(moxie_error *error)
+{
+    moxie_expert_file *file = NULL;
+    moxie_layer *layer = NULL;
+    const moxie_weights *weights = NULL;
+    moxie_status status = moxie_expert_file_open(path, NULL, &file, error);
+    if (status == MOXIE_OK)
+        status = moxie_layer_open_file(file, NULL, NULL, &layer, error);
+    if (status == MOXIE_OK)
+        status = moxie_expert_file_weights(file, NULL, &weights, error);
+    moxie_layer_destroy(layer);
+    moxie_expert_file_close(file);
+    return status;
+}
+
+/* Each allocation fails in turn: of writing, of opening. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    test_layer t;
+    moxie_error error = { 0 };
+    moxie_status status = MOXIE_ERR_MEMORY;
+    make_fitting(&t, 1003, &replaceable);
+    uint64_t n = 1;
+    for (; status != MOXIE_OK; n++) {
+        mox_alloc_fail_at(n);
+        status = write_file(&t, "moxie-cpu", &error);
+        mox_alloc_fail_at(0);
+        if (status != MOXIE_OK)
+            assert_int_equal(status, MOXIE_ERR_MEMORY);
+    }
+    assert_true(n > 10);
+    for (n = 1, status = MOXIE_ERR_MEMORY; status != MOXIE_OK; n++) {
+        mox_alloc_fail_at(n);
+        status = use_file(&error);
+        mox_alloc_fail_at(0);
+        if (status != MOXIE_OK)
+            assert_int_equal(status, MOXIE_ERR_MEMORY);
+    }
+    assert_true(n > 10);
+    test_layer_free(&t);
+}
+
 /* ---- shares ------------------------------------------------------------------------------------------- */
 
 static void test_share(void **state)
@@ -294,8 +368,14 @@ static void test_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_layers), cmocka_unit_test(test_every_format), cmocka_unit_test(test_other_kernels),
-        cmocka_unit_test(test_replace),       cmocka_unit_test(test_update),       cmocka_unit_test(test_share),
+        cmocka_unit_test(test_random_layers),
+        cmocka_unit_test(test_every_format),
+        cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test(test_other_kernels),
+        cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_share),
     };
     return cmocka_run_group_tests(tests, begin_files, end_files);
 }

@@ -244,8 +244,8 @@ json_t *cli_steps_json(const moxie_plan *plan);
 bool cli_has_experts(const char *dir);
 /* As cli_layer_open(). */
 moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
-/* Makes layer->layer. With kernels that read another layout: an error, or where the weights are unpacked they are packed
- * anew, and a note on stderr says so. */
+/* Makes layer->layer. With kernels that read another layout: an error, or where the weights are unpacked they are
+ * packed anew, and a note on stderr says so. */
 moxie_status cli_experts_prepare(const cli_layer_options *options, cli_layer *layer, const moxie_options *plan_options,
                                  moxie_error *error);
 /* `moxie inspect` of such a directory. Returns an exit code. */

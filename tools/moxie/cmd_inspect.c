@@ -119,7 +119,8 @@ static void print_json(const moxie_model *model, const moxie_model_info *info, j
     cli_json_end(object);
 }
 
-static int inspect_checkpoint(const arguments *args)
+/* A checkpoint. Returns an exit code. */
+static int inspect(const arguments *args)
 {
     static const char *const headings[] = { ">layer", "format",  ">experts", ">top-k",        ">hidden",
                                             ">inter", "routing", "shared",   ">expert bytes", ">all bytes" };
@@ -186,5 +187,5 @@ int cmd_inspect(int argc, char **argv)
     arguments args = { 0 };
     cli_parse(&parser, argc, argv, &args);
 
-    return cli_has_experts(args.dir) ? cli_experts_inspect(args.dir, args.json) : inspect_checkpoint(&args);
+    return cli_has_experts(args.dir) ? cli_experts_inspect(args.dir, args.json) : inspect(&args);
 }

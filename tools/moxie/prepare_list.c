@@ -72,7 +72,8 @@ static void print_targets(void)
 {
     moxie_expert_target target = MOXIE_EXPERT_TARGET_INIT;
     for (int32_t i = 0; moxie_expert_target_at(i, &target); i++)
-        printf("\n%s: expert files for moxie's own kernels: %s\n    accepts       every checkpoint that moxie runs\n",
+        printf("\n%s: expert files for moxie's own kernels: %s\n    accepts       every checkpoint in safetensors that "
+               "moxie runs\n",
                target.name, target.summary);
 }
 

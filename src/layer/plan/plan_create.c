@@ -195,8 +195,8 @@ static moxie_status begin(const moxie_options *options, moxie_options *read, mox
     return MOXIE_OK;
 }
 
-/* `layer` may be NULL, and `layouts` too: those of records that exist. With a comm, other ranks wait for this one's word
- * even if it cannot make its plan. */
+/* `layer` may be NULL, and `layouts` too: those of records that exist. With a comm, other ranks wait for this one's
+ * word even if it cannot make its plan. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config,
                          const mox_layout *const layouts[MOX_EXPERT_KINDS], const moxie_options *options,
                          moxie_plan **out, moxie_error *error)

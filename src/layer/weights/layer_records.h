@@ -28,8 +28,8 @@ moxie_status mox_layer_unlock_record(const moxie_layer *layer, int32_t slot, mox
 moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *weights, const moxie_executor *executor,
                                      moxie_error *error);
 
-/* Whether a layout can hold these weights; views that are malformed are accepted, since packers reject them. If not, the
- * layout to try next. */
+/* Whether a layout can hold these weights; views that are malformed are accepted, since packers reject them. If not,
+ * the layout to try next. */
 bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
                        const moxie_expert *weights);
 const mox_layout *mox_layer_fallback(const mox_layout *layout);
