@@ -34,7 +34,7 @@ _more = {"scheme": "make_scheme"} | {name: name for name in _later} | {"SlotMap"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import comm, parallel
+    from . import comm, parallel, trace
     from .parallel import SlotMap
     from .records import (
         CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Losses,
@@ -49,8 +49,8 @@ __all__ += _more
 
 
 def __getattr__(name):
-    """Classes of results, and moxie.comm and moxie.parallel, which are loaded when they are first needed."""
-    if name in ("comm", "parallel"):
+    """Classes of results, and moxie.comm, moxie.parallel and moxie.trace, which are loaded when they are first needed."""
+    if name in ("comm", "parallel", "trace"):
         import importlib
 
         return importlib.import_module(f"moxie.{name}")

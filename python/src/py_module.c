@@ -147,6 +147,7 @@ PyMODINIT_FUNC PyInit__moxie(void)
         PyModule_AddFunctions(m, mpy_checkpoint_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_quantize_functions) == 0 && PyModule_AddFunctions(m, mpy_comm_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_parallel_functions) == 0 && PyModule_AddFunctions(m, mpy_slice_functions) == 0 &&
+        PyModule_AddFunctions(m, mpy_trace_functions) == 0 &&
         PyModule_AddStringConstant(m, "header_version", MOXIE_VERSION_STRING) == 0 && mpy_run_init() == 0)
         return m;
     Py_DECREF(m);

@@ -11,6 +11,7 @@
  *     py_checkpoint.c  lint, synth                                  py_routing.c   routing by a Python function
  *     py_comm.c      Comm, and two files more: py_comm.h            py_parallel.c  slot maps, vLLM's parallel configs
  *     py_adapters.c  Adapters: LoRA                                 py_mover.c     Mover: experts between ranks
+ *     py_trace.c     routing traces
  *     py_workspace.c Workspace, memory that plans share             py_slices.c    what a rank holds and sends
  *
  * Conventions. Functions that return PyObject * return a new reference, or NULL with an exception set. Functions that
@@ -306,6 +307,6 @@ int mpy_run_init(void);
 
 /* Functions of the module, each file's table ends with a NULL name. */
 extern PyMethodDef mpy_list_functions[], mpy_scheme_functions[], mpy_checkpoint_functions[], mpy_quantize_functions[];
-extern PyMethodDef mpy_comm_functions[], mpy_parallel_functions[], mpy_slice_functions[];
+extern PyMethodDef mpy_comm_functions[], mpy_parallel_functions[], mpy_slice_functions[], mpy_trace_functions[];
 
 #endif /* PY_MOXIE_H */

@@ -10,7 +10,7 @@ import re
 import moxie
 import moxie.comm
 import pytest
-from moxie import _moxie, parallel, records
+from moxie import _moxie, parallel, records, trace
 
 HEADERS = pathlib.Path(__file__).parents[2] / "include" / "moxie"
 STUBS = (pathlib.Path(moxie.__file__).parent / "_moxie.pyi").read_text()
@@ -119,6 +119,10 @@ PLACES = {
                                 "error": "the report has all", "error_user": "the report has all"}),
     "moxie_quantize_error": (records.QuantizeError, {}),
     "moxie_quantize_summary": (records.QuantizeReport, {}),
+    "moxie_trace_info": (trace.Trace, {"top_k": "ids' shape", "tokens": "ids' shape", "has_weights": "weights are there",
+                                       "has_requests": "requests are there", "layer_numbers": "layers"}),
+    "moxie_cache_config": (set(inspect.signature(trace.simulate).parameters), {"with_best": "best"}),
+    "moxie_cache_hits": (trace.CacheHits, {}),
 }
 # Structs that Python has no place for, and why.
 ABSENT = {
@@ -131,6 +135,7 @@ ABSENT = {
     "moxie_named_tensor": "Model takes a mapping", "moxie_sealed_tensor": "writes files: of the tool",
     "moxie_cuda_launch": "of libmoxie's own benchmarks", "moxie_cuda_timed_run": "of libmoxie's own benchmarks",
     "moxie_eplb_moves": "Mover moves experts; moxie_eplb_step is not bound",
+    "moxie_trace_step": "a Trace has the arrays of all steps",
     "moxie_prepare_layout": "moxie prepare, the tool", "moxie_prepare_limit": "moxie prepare, the tool",
     "moxie_preparation_options": "moxie prepare, the tool", "moxie_preparation_info": "moxie prepare, the tool",
     "moxie_prepared_tensor": "moxie prepare, the tool", "moxie_preparation_facts": "moxie prepare, the tool",

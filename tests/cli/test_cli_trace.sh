@@ -96,6 +96,8 @@ expect 3 "the layer chooses 8 of 16" "$moxie" bench "$tmp/model" --trace "$tmp/p
 expect 3 "not finish it|cut off" sh -c "head -c 400 $tmp/a.trace >$tmp/cut && exec $moxie trace show $tmp/cut"
 expect 3 "is --experts right" trace import "$tmp/a.npy" --experts 3 -o "$tmp/bad.trace"
 expect 2 "give --experts N" trace import "$tmp/a.npy" -o "$tmp/bad.trace"
+expect 0 "3 experts" trace import "$tmp/a.npy" --experts 3 --zero-experts 13 -o "$tmp/zero.trace"
+expect 0 '"zero_experts": 13' trace show "$tmp/zero.trace" --json
 expect 3 "names 2" trace import "$tmp/a.npy" --experts 16 --layers 0-1 -o "$tmp/bad.trace"
 expect 4 "counts have no tokens" trace import "$tmp/x.counts.json" -o "$tmp/bad.trace"
 expect 2 "does not go with" trace show "$tmp/a.trace" --slots 3

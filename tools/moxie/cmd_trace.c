@@ -20,6 +20,7 @@ enum {
     OPT_THREADS,
     OPT_FORMAT,
     OPT_EXPERTS,
+    OPT_ZERO_EXPERTS,
     OPT_TOP_K,
     OPT_NAME,
     OPT_REQUEST,
@@ -57,7 +58,7 @@ static const action actions[] = {
       trace_import,
       true,
       true,
-      { OPT_FORMAT, OPT_EXPERTS, OPT_TOP_K, OPT_LAYERS, OPT_PREFILL, OPT_STEP_TOKENS, OPT_NAME } },
+      { OPT_FORMAT, OPT_EXPERTS, OPT_ZERO_EXPERTS, OPT_TOP_K, OPT_LAYERS, OPT_PREFILL, OPT_STEP_TOKENS, OPT_NAME } },
     { "export", "TRACE", trace_export, true, false, { OPT_FORMAT, OPT_REQUEST } },
     { "simulate",
       "TRACE",
@@ -103,6 +104,8 @@ static const struct argp_option options[] = {
       "(.counts.json, export); default: by the ending",
       3 },
     { "experts", OPT_EXPERTS, "N", 0, "number of experts, which arrays of ids do not tell", 3 },
+    { "zero-experts", OPT_ZERO_EXPERTS, "Z", 0,
+      "of import: experts without weights, whose ids follow those (default 0)", 3 },
     { "top-k", OPT_TOP_K, "K", 0, "choices of a token, which sglang's arrays do not tell", 3 },
     { "request", OPT_REQUEST, "N", 0, "export only the tokens of request N", 3 },
     { 0, 0, 0, 0, "show:", 4 },
@@ -243,6 +246,9 @@ static error_t parse_tokens(int key, char *arg, struct argp_state *state, trace_
         return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 1024); return 0;
     case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
+    case OPT_ZERO_EXPERTS:
+        args->zero_experts = cli_parse_int(state, "--zero-experts", arg, 0, MOXIE_MAX_EXPERTS);
+        return 0;
     case OPT_TOP_K: args->top_k = cli_parse_int(state, "--top-k", arg, 1, MOXIE_MAX_TOP_K); return 0;
     case OPT_REQUEST: args->request = cli_parse_int(state, "--request", arg, 0, INT64_MAX); return 0;
     default: return parse_cache(key, arg, state, args);

@@ -105,6 +105,8 @@ static moxie_status read_json(const char *path, const char *text, uint64_t size,
 {
     json_t *root = NULL;
     moxie_status status = cli_json_parse(text, (size_t)size, path, &root, error);
+    if (status == MOXIE_OK && json_is_array(root) && json_array_size(root) == 0)
+        status = cli_error(MOXIE_ERR_FORMAT, error, path, "the list has no response");
     if (status == MOXIE_OK && !json_is_array(root))
         status = take_value(path, root, args, table, error);
     for (size_t i = 0; status == MOXIE_OK && json_is_array(root) && i < json_array_size(root); i++)

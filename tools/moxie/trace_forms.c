@@ -156,6 +156,7 @@ static moxie_status complete(const trace_arguments *args, trace_table *t, moxie_
     const char *path = args->inputs[args->n_inputs - 1];
     if (args->experts)
         t->experts = (int32_t)args->experts;
+    t->zero_experts = (int32_t)args->zero_experts;
     if (t->experts == 0)
         return cli_error(MOXIE_ERR_ARGUMENT, error, path,
                          "ids do not tell how many experts there are: give --experts N");

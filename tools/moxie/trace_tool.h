@@ -27,7 +27,7 @@ typedef struct trace_arguments {
     int n_inputs;
     const char *output, *format, *name;
     const char *states_file;                /* --hidden-states */
-    int64_t experts, top_k;                 /* 0: not given */
+    int64_t experts, zero_experts, top_k;   /* 0: not given */
     int64_t first_layer, last_layer, layer; /* TRACE_NOT_GIVEN */
     int64_t tokens, prefill, step_tokens;
     int64_t request; /* TRACE_NOT_GIVEN: all */
