@@ -147,15 +147,24 @@ static inline const test_weight_quant *gemm_weight_at(int i)
                                                                 : NULL;
 }
 
+/* Rows of a block type are whole blocks: two of 256 numbers, at most; and fewer rows, since these are longer. The other
+ * projection, whose rows are not, is bf16. */
+static inline gemm_size gemm_size_of_blocks(gemm_size size, int64_t weights)
+{
+    size.cols = mox_ceil_div(mox_min_i64(size.cols, 512), weights) * weights;
+    size.rows = mox_min_i64(size.rows, 35);
+    return size;
+}
+
 static inline void gemm_problem_make(gemm_problem *p, test_rng *rng, const test_weight_quant *weight,
                                      const test_act_quant *act, gemm_size size)
 {
     static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
     const bool first = test_below(rng, 2) == 0;
-    /* Rows of a block type are whole blocks; the other projection, whose rows are not, is bf16. */
     const mox_block *block = mox_quant_is_block(&weight->quant) ? mox_block_of(weight->quant.element) : NULL;
     const test_weight_quant *other = block != NULL ? test_weight_quant_named("bf16") : weight;
-    size.cols = block != NULL ? mox_ceil_div(size.cols, block->weights) * block->weights : size.cols;
+    if (block != NULL)
+        size = gemm_size_of_blocks(size, block->weights);
     memset(p, 0, sizeof *p);
     p->weight = weight;
     p->act = act;
