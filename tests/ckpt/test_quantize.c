@@ -411,6 +411,32 @@ static void not_a_number(void **state)
     refused(f, "fp8-block", 0, MOXIE_ERR_FORMAT, "expert 3, up: weight [7, 9]");
 }
 
+/* Whichever allocation fails, the call says so or does without, and nothing is left. */
+static void without_memory(void **state)
+{
+    fixture *f = *state;
+    const moxie_synth_options o = small("bf16", 1, 2);
+    char partial[700];
+    int failed = 0;
+    write_threads(f, "mixtral-8x7b", f->path, &o, 2);
+    snprintf(partial, sizeof partial, "%s.partial", f->path2);
+    for (uint64_t n = 1;; n += 1 + n / 6) {
+        mox_alloc_fail_at(n);
+        const moxie_status status = quantize(f, "int4-ct", MOXIE_SCALES_PLAIN, 1, NULL);
+        const bool reached = mox_alloc_count() > 0;
+        mox_alloc_fail_at(0);
+        remove_dir(f->path2);
+        remove_dir(partial); /* kept where a layer was finished */
+        failed += status == MOXIE_ERR_MEMORY;
+        if (status == MOXIE_OK && (n > 2000 || !reached))
+            break;
+        assert_true(status == MOXIE_OK || status == MOXIE_ERR_MEMORY);
+        if (n > 4000)
+            break;
+    }
+    assert_true(failed > 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +445,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(exact_conversions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(same_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_a_number, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
