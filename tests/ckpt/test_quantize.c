@@ -411,6 +411,39 @@ static void not_a_number(void **state)
     refused(f, "fp8-block", 0, MOXIE_ERR_FORMAT, "expert 3, up: weight [7, 9]");
 }
 
+/* Whichever allocation fails, the call says so or does without, and no result is there. */
+static void without_memory(void **state)
+{
+    fixture *f = *state;
+    const moxie_synth_options o = small("bf16", 1, 2);
+    moxie_quantize_options q = MOXIE_QUANTIZE_OPTIONS_INIT;
+    moxie_executor *executor;
+    char partial[640];
+    int failed = 0;
+    write_threads(f, "mixtral-8x7b", f->path, &o, 2);
+    assert_ok(mox_executor_create(1, &executor, &f->error), &f->error);
+    q.format = "int4-ct";
+    q.executor = executor;
+    snprintf(partial, sizeof partial, "%s.partial", f->path2);
+    const uint64_t before = mox_alloc_count();
+    assert_ok(moxie_quantize(f->path, f->path2, &q, NULL, &f->error), &f->error);
+    const uint64_t count = mox_alloc_count() - before;
+    remove_dir(f->path2);
+    for (uint64_t n = 1; n <= count; n += 1 + n / 8) {
+        mox_alloc_fail_at(n);
+        const moxie_status status = moxie_quantize(f->path, f->path2, &q, NULL, &f->error);
+        mox_alloc_fail_at(0);
+        if (status != MOXIE_OK && status != MOXIE_ERR_MEMORY)
+            fail_msg("allocation %llu: status %d, %s", (unsigned long long)n, (int)status, f->error.text);
+        assert_int_equal(access(f->path2, F_OK) == 0, status == MOXIE_OK);
+        failed += status == MOXIE_ERR_MEMORY;
+        remove_dir(f->path2);
+        remove_dir(partial); /* kept where a layer was finished */
+    }
+    assert_true(failed > 20);
+    mox_executor_destroy(executor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +452,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(exact_conversions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(same_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_a_number, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

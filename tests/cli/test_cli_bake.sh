@@ -124,6 +124,14 @@ for preset in qwen3-30b-a3b gpt-oss-20b; do
 done
 expect 0 '"relative_error": 0.0' "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/json" --json
 
+# Quantized: the same as merging and quantizing one after the other.
+expect 0 "quantized to int4-ct: root mean square error" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
+"$moxie" quantize "$tmp/qwen3-30b-a3b.baked" --format int4-ct -o "$tmp/int4.2" >/dev/null
+diff -r "$tmp/int4" "$tmp/int4.2" || fail "merged and quantized at once differs"
+[ ! -e "$tmp/int4.merged" ] && [ ! -e "$tmp/int4.partial" ] || fail "working directories are left"
+expect 3 "exists already" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
+expect 2 "did you mean int4-ct" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-tc -o "$tmp/none"
+
 # A layer's experts in two shards, with another layer's between them. Each of two adapters is for one of the layers.
 synth qwen3-30b-a3b bf16 "$tmp/two" --layers 2
 python3 "$tmp/check.py" split "$tmp/two"

@@ -57,6 +57,12 @@ rm -rf "$tmp/full"
 expect 3 "no room|File too large|cannot" sh -c "trap '' XFSZ; ulimit -f 1; exec '$moxie' quantize '$tmp/src' --format int4-ct -o '$tmp/full'"
 [ ! -e "$tmp/full" ] && [ ! -e "$tmp/full.partial" ] || fail "something is left of a run without room"
 
+# What somebody else keeps under the name of unfinished work stays.
+mkdir "$tmp/busy.partial"
+echo mine >"$tmp/busy.partial/file"
+expect 3 "holds files of something else" "$moxie" quantize "$tmp/src" --format int4-ct -o "$tmp/busy"
+[ "$(cat "$tmp/busy.partial/file")" = mine ] || fail "a foreign file was touched"
+
 expect 0 "lossless" sh -c "'$moxie' synth gpt-oss-20b -o '$tmp/oss' --layers 1 --experts 4 --hidden 256 --intermediate 128 >/dev/null && '$moxie' quantize '$tmp/oss' --format mxfp8 -o '$tmp/oss8'"
 expect 0 "expert" "$moxie" quantize "$tmp/oss8" --format int4-ct --scales mse -o "$tmp/oss4"
 

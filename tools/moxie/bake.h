@@ -57,4 +57,7 @@ moxie_status bake_end(bake *b, moxie_error *error);
 /* Writes all files of b->out, which must not exist or be empty; on failure it removes them. */
 moxie_status bake_write(bake *b, moxie_error *error);
 
+/* Removes a directory with the files in it. */
+void bake_remove(const char *dir);
+
 #endif

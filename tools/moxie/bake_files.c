@@ -187,6 +187,19 @@ static void remove_all(const bake *b, const names *files, int written, bool crea
         rmdir(b->out);
 }
 
+void bake_remove(const char *dir)
+{
+    names files = { 0 };
+    char path[8192];
+    if (list(dir, &files, NULL) == MOXIE_OK)
+        for (int i = 0; i < files.count; i++) {
+            snprintf(path, sizeof path, "%s/%s", dir, files.at[i]);
+            unlink(path);
+        }
+    rmdir(dir);
+    free_names(&files);
+}
+
 static moxie_status check_empty(const char *dir, moxie_error *error)
 {
     names there = { 0 };

@@ -4,22 +4,26 @@
  * experts (bake.h), and how much of the change rounding takes away.
  */
 #include "bake.h"
+#include "quantize_report.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { OPT_ADAPTER = 256 };
+enum { OPT_ADAPTER = 256, OPT_FORMAT };
 
 static const struct argp_option options[] = {
     { "adapter", OPT_ADAPTER, "NAME=DIR", 0,
       "a LoRA adapter, as PEFT saves it; given more than once, their changes are added", 1 },
     { "output", 'o', "OUT", 0, "the directory to write: new, or empty", 1 },
+    { "format", OPT_FORMAT, "NAME", 0,
+      "quantize the merged experts to this format; until the end OUT.merged holds them unquantized", 1 },
     { "json", 'j', NULL, 0, "print JSON", 2 },
     { 0 },
 };
 
 typedef struct arguments {
-    const char *dir, *out;
+    const char *dir, *out, *format;
     cli_adapters adapters;
     bool json;
 } arguments;
@@ -29,6 +33,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     arguments *args = state->input;
     switch (key) {
     case OPT_ADAPTER: cli_adapters_parse(state, arg, &args->adapters); return 0;
+    case OPT_FORMAT:
+        cli_parse_name(state, &cli_formats, arg);
+        args->format = arg;
+        return 0;
     case 'o': args->out = arg; return 0;
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG:
@@ -53,26 +61,67 @@ static double relative_error(const bake *b)
     return b->sums.change > 0 ? sqrt(b->sums.error / b->sums.change) : 0;
 }
 
-static void print_text(const bake *b)
+static void print_text(const bake *b, const arguments *args, const quantize_errors *errors)
 {
     printf("%lld %s of %lld %s merged into %s\n", CLI_COUNT(b->adapters->count, "adapter"),
-           CLI_COUNT(b->sums.layers, "layer"), cli_printable(b->out));
+           CLI_COUNT(b->sums.layers, "layer"), cli_printable(args->out));
     printf("%lld matrices changed; rounding them is off by %.2g of the change (root mean square)\n",
            (long long)b->sums.matrices, relative_error(b));
+    if (args->format) {
+        quantize_errors_print(errors);
+        printf("quantized to %s: root mean square error, relative to the merged weights: %.5f\n", args->format,
+               quantize_errors_rms(errors));
+    }
     if (b->other_tensors > 0)
         printf("not merged: %lld %s of other modules than the model's routed experts\n",
                CLI_COUNT(b->other_tensors, "tensor"));
 }
 
-static void print_json(const bake *b)
+static void print_json(const bake *b, const arguments *args, const quantize_errors *errors)
 {
     json_t *object = cli_json_begin("bake");
     cli_json_merge(object,
-                   cli_pack("{s:s, s:s, s:i, s:I, s:I, s:f, s:I}", "dir", cli_utf8(b->dir), "output", cli_utf8(b->out),
-                            "adapters", (int)b->adapters->count, "layers", (json_int_t)b->sums.layers, "matrices",
-                            (json_int_t)b->sums.matrices, "relative_error", relative_error(b), "tensors_not_merged",
-                            (json_int_t)b->other_tensors));
+                   cli_pack("{s:s, s:s, s:i, s:I, s:I, s:f, s:I}", "dir", cli_utf8(b->dir), "output",
+                            cli_utf8(args->out), "adapters", (int)b->adapters->count, "layers",
+                            (json_int_t)b->sums.layers, "matrices", (json_int_t)b->sums.matrices, "relative_error",
+                            relative_error(b), "tensors_not_merged", (json_int_t)b->other_tensors));
+    if (args->format) {
+        json_t *quantized = cli_pack("{s:s, s:f}", "format", args->format, "rms", quantize_errors_rms(errors));
+        quantize_errors_json(errors, quantized);
+        cli_json_set(object, "quantized", quantized);
+    }
     cli_json_end(object);
+}
+
+/* The merged checkpoint in b->out becomes the quantized one in args->out. */
+static moxie_status requantize(const bake *b, const arguments *args, quantize_errors *errors, moxie_error *error)
+{
+    moxie_quantize_options o = MOXIE_QUANTIZE_OPTIONS_INIT;
+    o.format = args->format;
+    o.error = quantize_errors_add;
+    o.error_user = errors;
+    return moxie_quantize(b->out, args->out, &o, NULL, error);
+}
+
+/* Where the merged checkpoint goes: OUT, or OUT.merged until it is quantized. */
+static moxie_status merge(bake *b, const arguments *args, quantize_errors *errors, moxie_error *error)
+{
+    char *merged = args->format ? cli_format("%s.merged", args->out) : NULL;
+    moxie_status status = MOXIE_OK;
+    if (merged && moxie_file_exists(args->out))
+        status = cli_error(MOXIE_ERR_IO, error, args->out, "it exists already; name a new directory");
+    b->out = merged ? merged : args->out;
+    if (status == MOXIE_OK)
+        status = bake_open(b, error);
+    if (status == MOXIE_OK)
+        status = bake_write(b, error);
+    if (status == MOXIE_OK && merged) {
+        status = requantize(b, args, errors, error);
+        bake_remove(merged);
+    }
+    b->out = args->out;
+    free(merged);
+    return status;
 }
 
 int cmd_bake(int argc, char **argv)
@@ -82,17 +131,17 @@ int cmd_bake(int argc, char **argv)
     };
     static arguments args;
     moxie_error error = { 0 };
+    quantize_errors errors = { 0 };
     cli_parse(&parser, argc, argv, &args);
-    bake b = { .dir = args.dir, .out = args.out, .adapters = &args.adapters };
-    moxie_status status = bake_open(&b, &error);
-    if (status == MOXIE_OK)
-        status = bake_write(&b, &error);
+    bake b = { .dir = args.dir, .adapters = &args.adapters };
+    const moxie_status status = merge(&b, &args, &errors, &error);
     int code = cli_exit_code(status);
     if (status != MOXIE_OK)
         code = cli_fail("bake", args.json, status, &error);
     else
-        (args.json ? print_json : print_text)(&b);
+        (args.json ? print_json : print_text)(&b, &args, &errors);
     bake_close(&b);
     cli_adapters_free(&args.adapters);
+    free(errors.at);
     return code;
 }

@@ -124,6 +124,16 @@ static void print_json(const arguments *args, const moxie_quantize_summary *s, c
     cli_json_end(object);
 }
 
+/* After a failure. */
+static void print_resume(const char *out)
+{
+    char *partial = cli_format("%s.partial/moxie_quantize.json", out);
+    if (moxie_file_exists(partial))
+        fprintf(stderr, "moxie quantize: finished layers stay in %s.partial; run the same again to go on\n",
+                cli_printable(out));
+    free(partial);
+}
+
 static int show_bytes(void *user, uint64_t done, uint64_t total)
 {
     cli_progress_show(user, done, total);
@@ -156,10 +166,12 @@ int cmd_quantize(int argc, char **argv)
     cli_progress_end(&progress);
     moxie_executor_destroy(executor);
     int code = cli_exit_code(status);
-    if (status != MOXIE_OK)
+    if (status != MOXIE_OK) {
         code = cli_fail("quantize", args.json, status, &error);
-    else
+        print_resume(args.out);
+    } else {
         (args.json ? print_json : print_text)(&args, &summary, &errors, cli_seconds() - start);
+    }
     free(errors.at);
     return code;
 }
