@@ -27,11 +27,17 @@ static moxie_options cuda_options(const test_layer *layer)
     return options;
 }
 
+/* The emulator takes a second for what a GPU does in a millisecond; MOXIE_TEST_ALL=1 takes all cases on it, too. */
 #ifdef MOX_TEST_EMULATED
-enum { CONFIGS = 12, QUICK_CONFIGS = 6 };
+enum { CONFIGS = 9, QUICK_CONFIGS = 6, EXPERTS = 1, EMULATED = 1 };
 #else
-enum { CONFIGS = 90, QUICK_CONFIGS = 30 };
+enum { CONFIGS = 90, QUICK_CONFIGS = 30, EXPERTS = 3, EMULATED = 0 };
 #endif
+
+static bool few_cases(void)
+{
+    return test_quick() || (EMULATED && test_env("MOXIE_TEST_ALL", 0) == 0);
+}
 
 static int64_t random_configs(void)
 {
@@ -184,7 +190,7 @@ static void wide_tiles_of_decoded_acts(void **state)
 {
     const test_layer_limits limits = { .tokens = 290, .experts = 2, .largest = 130, .decoded_acts = true };
     set_device(state);
-    walk_layers(&limits, test_seed(30501), test_quick() ? 3 : 10, MOXIE_MODE_EXACT);
+    walk_layers(&limits, test_seed(30501), few_cases() ? 3 : 10, MOXIE_MODE_EXACT);
 }
 
 /* Integers whose sums are multiplied by scales, in tiles of up to 64 columns and of more. */
@@ -193,7 +199,7 @@ static void wide_tiles_of_ints(void **state)
     static const char *const weights[] = { "awq", "int4 words g128 zero", "int4 words zero", "gptq 8 bit zero" };
     static const int64_t tokens[] = { 64, 290 };
     set_device(state);
-    for (uint64_t i = 0; i < (test_quick() ? 4 : 16); i++) {
+    for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
         const test_layer_limits limits = { .tokens = tokens[i / 2 % 2],
                                            .experts = 1,
                                            .largest = 130,
@@ -246,7 +252,7 @@ static void every_decoded_format(void **state)
     for (int i = 0; i < test_weight_quant_count; i++) {
         const test_weight_quant *which = &test_weight_quants[i];
         const test_layer_limits limits = { .tokens = 13,
-                                           .experts = 3,
+                                           .experts = EXPERTS,
                                            .largest = 130,
                                            .plain_routing = true,
                                            .no_parallel = true,
@@ -341,7 +347,7 @@ static void every_kind_of_acts(void **state)
         if (act->quant.element == MOXIE_DTYPE_NONE)
             continue;
         make_sized(&layer, &limits, &seed); /* also if skipped below, so that a quick run has the same seeds */
-        const bool wanted = !test_quick() || i % 3 == i / 3 % 3;
+        const bool wanted = !few_cases() || i % 3 == i / 3 % 3;
         if (wanted)
             check_decoded(device, &layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         if (wanted && layer.config.dtype == MOXIE_BF16 && all_gated(&layer.config)) {
@@ -392,7 +398,7 @@ static void batches_do_not_matter(void **state)
         .tokens = 70, .largest = 260, .plain_routing = true, .plain_acts = true, .to_fp8 = true
     };
     set_device(state);
-    for (uint64_t i = 0; i < (test_quick() ? 2 : 6); i++) {
+    for (uint64_t i = 0; i < (few_cases() ? 2 : 6); i++) {
         check_prefixes(&undecoded, MOXIE_MODE_FAST, test_seed(35000) + i);
         check_prefixes(&decoded, MOXIE_MODE_FAST, test_seed(36000) + i);
         check_prefixes(&decoded_acts, MOXIE_MODE_EXACT, test_seed(38000) + i);
