@@ -356,7 +356,8 @@ moxie_status mox_ranks_bring_choices(const mox_run *run, bool weights, moxie_err
         return MOXIE_OK;
     if (weights)
         MOX_TRY(bring(run, s->kept, choices * sizeof(float), error));
-    return bring(run, s->position, choices * sizeof(int64_t), error);
+    MOX_TRY(bring(run, s->position, choices * sizeof(int64_t), error));
+    return wait_for(run, error);
 }
 
 moxie_status mox_ranks_clear(const mox_run *run, void *memory, uint64_t bytes, moxie_error *error)

@@ -62,7 +62,8 @@ moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t byte
 
 /* Before the host changes pinned memory that copies may still read: waits for the device. */
 moxie_status mox_ranks_settle(const mox_run *run, moxie_error *error);
-/* Brings positions of own choices that the host has changed, and with `weights` their weights (space.kept). */
+/* Brings positions of own choices that the host has changed, and with `weights` their weights (space.kept). Waits: they
+ * come behind the return, which the next chunk of this side counts on. */
 moxie_status mox_ranks_bring_choices(const mox_run *run, bool weights, moxie_error *error);
 /* Sets memory of the caller to zero. */
 moxie_status mox_ranks_clear(const mox_run *run, void *memory, uint64_t bytes, moxie_error *error);
