@@ -125,8 +125,14 @@ static moxie_status wait_for_event(const mox_cuda_table *table, const mox_ranks 
 moxie_status mox_ranks_wait_for_stream(const moxie_plan *plan, mox_cuda_stream stream, moxie_error *error)
 {
     const mox_cuda_table *table = plan->device.table;
+    int32_t captured = 0;
+    MOX_TRY(table->capturing(stream, &captured, error));
+    MOX_FAIL_IF(captured != 0, MOXIE_ERR_ARGUMENT, error,
+                "the stream is being captured, and what a graph is to do cannot be waited for: end the capture, launch "
+                "the graph, then wait");
     if (plan->ranks == NULL)
         return table->stream_wait(stream, error);
+    MOX_TRY(wait_for_event(table, plan->ranks, error)); /* of the last run, perhaps on another stream */
     MOX_TRY(table->event_record(plan->ranks->last_run, stream, error));
     return wait_for_event(table, plan->ranks, error);
 }
