@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/sizes.h"
 #include "layer/run/exchange.h"
+#include "layer/run/run_adapters.h"
 
 static bool on_device(const mox_run *run)
 {
@@ -212,6 +213,14 @@ moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* The device places the numbers that tokens name. One whose adapter is disabled or absent is none, here as for others. */
+static void leave_out_adapters(const mox_run *run, int64_t rows)
+{
+    int32_t *numbers = (int32_t *)(run->plan->ranks->pinned + run->plan->ranks->space.send_adapters);
+    for (int64_t i = 0; i < rows; i++)
+        numbers[i] = mox_run_has_adapter(run, numbers[i]) ? numbers[i] : -1;
+}
+
 moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
@@ -225,7 +234,10 @@ moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
         MOX_TRY(fetch(run, x->space.send_weights, choices * sizeof(float), error));
     if (x->adapted)
         MOX_TRY(fetch(run, x->space.send_adapters, (uint64_t)rows * sizeof(int32_t), error));
-    return wait_for(run, error);
+    MOX_TRY(wait_for(run, error));
+    if (x->adapted)
+        leave_out_adapters(run, rows);
+    return MOXIE_OK;
 }
 
 moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error)
