@@ -213,7 +213,8 @@ moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* The device places the numbers that tokens name. One whose adapter is disabled or absent is none, here as for others. */
+/* The device places the numbers that tokens name. One whose adapter is disabled or absent is none, as where the host
+ * places them. */
 static void leave_out_adapters(const mox_run *run, int64_t rows)
 {
     int32_t *numbers = (int32_t *)(run->plan->ranks->pinned + run->plan->ranks->space.send_adapters);
