@@ -406,6 +406,11 @@ static void test_cut_of(void **state)
     c.w2 = (moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 };
     assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
     assert_non_null(strstr(why, "act order"));
+    c.w2 = (moxie_quant) { .element = (moxie_dtype)(MOX_BLOCK_DTYPE + 12) }; /* q4_k */
+    c.intermediate = 6 * 256;
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_SUMS);
+    for (int32_t r = 0; r < 4; r++)
+        assert_int_equal(mox_tp_sums_part(&c, r).count, r % 2 == 0 ? 256 : 512);
 }
 
 /* ---- the cut -------------------------------------------------------------------------------------- */
