@@ -7,9 +7,10 @@
  *     host                v              |        v                   |                     v            |
  *              which row goes where -> token   [pinned]--exchange--[pinned]              [pinned]--exchange
  *
- * The host decides which row goes where, as for plans on the host. So it waits for the ids once a run. Rows travel from
- * device to device where the transport takes device memory (moxie_transport.device); else through pinned memory of the
- * host, [pinned] above, and the host waits for the device before each exchange.
+ * Unless the device does (ranks_place.h), the host decides which row goes where, as for plans on the host. So it waits
+ * for the ids once a run. Rows travel from device to device where the transport takes device memory
+ * (moxie_transport.device); else through pinned memory of the host, [pinned] above, and the host waits for the device
+ * before each exchange.
  *
  * Pinned memory mirrors the beginning of the workspace: a buffer of ranks.h has one offset in both. `run->host` is the
  * run as the host sees it: its space is the pinned memory, and its ids and weights are copies. Of a plan on the host it
