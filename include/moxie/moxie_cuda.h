@@ -80,7 +80,7 @@ MOXIE_API moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_arg
 /* Waits until all that is enqueued on `stream` has ended: runs of the plan, and launches of graphs that hold such runs.
  * With options.comm it waits at most deadline_ms of the comm. Then it is MOXIE_ERR_TIMEOUT: a rank is dead or late. The
  * comm is broken; over NCCL the operations that waited leave the stream, with results that are of no use.
- * One-thread-at-a-time per plan. */
+ * MOXIE_ERR_ARGUMENT while the stream is being captured. One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxie_error *error);
 /* Makes one graph of runs, the way a chain of layers runs: run i is moxie_cuda_plan_run(plans[i], args[i]), i in
  * [0, count), one after the other. *graph is a cudaGraphExec_t that is ready to launch, with cudaGraphLaunch() or with

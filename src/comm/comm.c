@@ -255,6 +255,12 @@ int32_t mox_comm_losses(const moxie_comm *comm)
     return comm->losses;
 }
 
+/* Whether own rows can be copied where they are. */
+static bool can_copy(const moxie_comm *comm, const open_request *r)
+{
+    return r->rows.on_device == 0 || comm->copy != NULL;
+}
+
 /* What an operation brings to a rank that takes part alone. */
 static moxie_status copy_own(const moxie_comm *comm, const open_request *r, moxie_error *error)
 {
@@ -266,6 +272,10 @@ static moxie_status copy_own(const moxie_comm *comm, const open_request *r, moxi
     const int64_t from = rows ? m->send_at[entry] : rank, to = rows ? m->recv_at[rank] : rank;
     if (count <= 0 || m->row_bytes == 0)
         return MOXIE_OK;
+    MOX_FAIL_IF(!can_copy(comm, r), MOXIE_ERR_UNSUPPORTED, error,
+                "rank %d has lost all others, and what it sends itself is on a device, where transport %s cannot copy "
+                "it: use one whose mask() leaves out single ranks, or rows in host memory",
+                (int)rank, comm->transport.name);
     char *target = (char *)m->recv + (uint64_t)to * m->row_bytes;
     const char *source = (const char *)m->send + (uint64_t)from * m->row_bytes;
     const uint64_t bytes = (uint64_t)count * m->row_bytes;
@@ -273,6 +283,14 @@ static moxie_status copy_own(const moxie_comm *comm, const open_request *r, moxi
         return comm->copy(comm->transport.self, target, source, bytes, m->stream, error);
     memcpy(target, source, bytes);
     return MOXIE_OK;
+}
+
+static bool can_go_on_alone(const moxie_comm *comm)
+{
+    for (int i = 0; i < MOX_COMM_OPEN; i++)
+        if (comm->open[i].used && !can_copy(comm, &comm->open[i]))
+            return false;
+    return true;
 }
 
 /* False: own rows on a device could not be copied. */
@@ -295,15 +313,15 @@ static bool go_on(moxie_comm *comm, open_request *r, moxie_status status)
 {
     const moxie_transport *t = &comm->transport;
     moxie_error why;
-    if (!comm->degraded || (status != MOXIE_OK && status != MOXIE_ERR_TIMEOUT) || r->kind == MOX_COMM_REDUCE_SCATTER ||
-        !mox_comm_can_lose(comm))
+    if (!comm->degraded || (status != MOXIE_OK && status != MOXIE_ERR_TIMEOUT) || r->kind == MOX_COMM_REDUCE_SCATTER)
         return false;
     const int32_t late = t->late(t->self, r->number);
     const bool known = t->mask != NULL && late >= 0 && late != t->rank && !comm->lost[late];
     const moxie_status masked = known ? t->mask(t->self, late, &why) : MOXIE_ERR_UNSUPPORTED;
     if (masked == MOXIE_OK)
         lose(comm, late);
-    else if ((masked != MOXIE_ERR_TIMEOUT || r->extensions++ >= t->ranks) && !go_on_alone(comm, &why))
+    else if ((masked != MOXIE_ERR_TIMEOUT || r->extensions++ >= t->ranks) &&
+             (!can_go_on_alone(comm) || !go_on_alone(comm, &why)))
         return false;
     r->since = -1;
     return true;
@@ -350,13 +368,12 @@ static open_request *find_place(moxie_comm *comm, mox_comm_kind kind, moxie_stat
 static moxie_status started(moxie_comm *comm, open_request *place, moxie_status status, moxie_error *reason,
                             mox_comm_request *request, moxie_error *error)
 {
-    const bool loses = status == MOXIE_ERR_TIMEOUT && comm->degraded && place->kind != MOX_COMM_REDUCE_SCATTER &&
-                       mox_comm_can_lose(comm);
     comm->operations += place->rows.on_device != 2; /* one that a capture holds is none that other ranks made, too */
     place->used = true;
+    const bool loses = status == MOXIE_ERR_TIMEOUT && comm->degraded && place->kind != MOX_COMM_REDUCE_SCATTER;
     if (comm->alone)
         status = copy_own(comm, place, reason);
-    else if (loses)
+    else if (loses && can_go_on_alone(comm))
         status = go_on_alone(comm, reason) ? MOXIE_OK : MOXIE_ERR_IO;
     if (status != MOXIE_OK) {
         reason->code = status;

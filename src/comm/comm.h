@@ -57,7 +57,7 @@ void mox_comm_set_degraded(moxie_comm *comm, bool degraded);
 typedef moxie_status (*mox_comm_copy)(void *self, void *to, const void *from, uint64_t bytes, void *stream,
                                       moxie_error *error);
 void mox_comm_set_copy(moxie_comm *comm, mox_comm_copy copy);
-/* Whether rows on the transport's device can lose a rank. */
+/* Whether rows on the transport's device can lose a rank, for plans there. */
 bool mox_comm_can_lose(const moxie_comm *comm);
 /* Whether this rank has lost `rank`, or the comm broke because of it. Ranks may have lost different ones. */
 bool mox_comm_is_lost(const moxie_comm *comm, int32_t rank);

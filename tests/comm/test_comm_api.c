@@ -8,6 +8,7 @@
 #include <moxie/moxie_comm.h>
 
 #include "base/memory.h"
+#include "comm/comm.h"
 
 /* The call fails as MOXIE_ERR_ARGUMENT with these words in its text. */
 #define REFUSED(call, words) refused((call), &error, words, #call)
@@ -335,6 +336,53 @@ static void a_transport_that_fails_or_sleeps_breaks_the_comm(void **state)
     assert_int_equal(destroyed, 1);
 }
 
+static moxie_status refuse_to_mask(void *self, int32_t rank, moxie_error *error)
+{
+    (void)self, (void)rank;
+    error->code = MOXIE_ERR_UNSUPPORTED;
+    return MOXIE_ERR_UNSUPPORTED;
+}
+
+static moxie_status exchange(moxie_comm *comm, int32_t on_device, float *to, const float *from, moxie_error *error)
+{
+    const int64_t one[3] = { 1, 1, 1 }, at[3] = { 0, 1, 2 };
+    const moxie_comm_rows rows = { .send = from,
+                                   .recv = to,
+                                   .row_bytes = sizeof *to,
+                                   .send_rows = one,
+                                   .send_at = at,
+                                   .recv_rows = one,
+                                   .recv_at = at,
+                                   .on_device = on_device };
+    mox_comm_request request;
+    MOX_TRY(mox_comm_start_alltoallv(comm, &rows, &request, error));
+    return mox_comm_wait(comm, request, error);
+}
+
+/* A degraded rank that has lost all others copies its own rows, and only the transport knows how on a device. */
+static void nobody_copies_rows_of_a_device(void **state)
+{
+    (void)state;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm;
+    moxie_error error = { 0 };
+    const float from[3] = { 1, 2, 3 };
+    moxie_transport t = idle_transport();
+    options.deadline_ms = 20;
+    t.device = 1;
+    for (int first = 1; first >= 0; first--) {
+        float to[3] = { 0 };
+        t.mask = first == 1 ? refuse_to_mask : NULL; /* without it a run on the host may be degraded, too */
+        assert_ok(moxie_comm_create(&t, &options, &comm, &error), &error);
+        mox_comm_set_degraded(comm, true);
+        assert_int_equal(exchange(comm, first, to, from, &error), first == 1 ? MOXIE_ERR_TIMEOUT : MOXIE_OK);
+        assert_true(to[0] == 0 && to[1] == 0 && to[2] == (first == 1 ? 0.0f : 3.0f));
+        assert_int_equal(exchange(comm, 1, to, from, &error), first == 1 ? MOXIE_ERR_TIMEOUT : MOXIE_ERR_UNSUPPORTED);
+        assert_true(first == 1 || strstr(error.text, "cannot copy") != NULL);
+        moxie_comm_destroy(comm);
+    }
+}
+
 static void transports_are_listed(void **state)
 {
     (void)state;
@@ -364,6 +412,7 @@ int main(void)
         cmocka_unit_test(wrong_rows_are_refused),
         cmocka_unit_test(transports_are_listed),
         cmocka_unit_test(a_transport_that_fails_or_sleeps_breaks_the_comm),
+        cmocka_unit_test(nobody_copies_rows_of_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,26 @@ static void nobody_leaves_a_barrier_before_all_have_come(void **state)
     comm_run_threads(7, 0, pass_barriers, &entered);
 }
 
+/* Ranks 1 and 3 fail: both keep their status, the others name the lowest; then nobody fails. */
+static void agree_twice(comm_thread *self)
+{
+    moxie_error error = { .text = "as it was" };
+    const bool fails = self->rank % 2 == 1;
+    const moxie_status own = self->rank == 1 ? MOXIE_ERR_IO : fails ? MOXIE_ERR_MEMORY : MOXIE_OK;
+    const moxie_status met = moxie_comm_agree(self->comm, own, &error);
+    COMM_EXPECT(self, met == (fails ? own : MOXIE_ERR_MISMATCH), "rank %d: status %d", self->rank, (int)met);
+    COMM_EXPECT(self, fails ? strcmp(error.text, "as it was") == 0 : strstr(error.text, "rank 1 could not") != NULL,
+                "rank %d: %s", self->rank, error.text);
+    COMM_EXPECT(self, moxie_comm_agree(self->comm, MOXIE_OK, &error) == MOXIE_OK, "%s", error.text);
+    moxie_comm_destroy(self->comm);
+}
+
+static void ranks_agree_on_a_failure(void **state)
+{
+    (void)state;
+    comm_run_threads(5, 0, agree_twice, NULL);
+}
+
 static void send_one_row(comm_thread *self, int32_t from, int32_t to)
 {
     const int64_t none[3] = { 0 };
@@ -134,6 +154,7 @@ int main(void)
         cmocka_unit_test(all_operations_of_1_to_16_ranks),
         cmocka_unit_test(all_operations_of_64_ranks),
         cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),
+        cmocka_unit_test(ranks_agree_on_a_failure),
         cmocka_unit_test(ranks_without_rows_are_not_waited_for),
         cmocka_unit_test(an_operation_allocates_nothing),
     };

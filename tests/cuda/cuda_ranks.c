@@ -117,7 +117,7 @@ test_ranks_spec any_spec(test_layer *layer, uint64_t seed, int32_t ranks, moxie_
     if (seed / 2 % 2 == 1)
         spec.options.exchange_capacity = test_ranks_own(&spec, layer->args.tokens);
     *map = test_ranks_map(layer, &rng, spec.tp > 1 ? ranks / spec.tp : ranks);
-    if (seed % 3 == 1)
+    if (seed / 3 % 2 == 0) /* in each layout */
         spec.map = map;
     return spec;
 }

@@ -9,6 +9,7 @@
 #include <moxie/moxie_cuda.h>
 
 #include "base/memory.h"
+#include "comm/operation.h"
 #include "test_cuda_table.h"
 
 static const test_layer_limits limits = {
@@ -19,6 +20,13 @@ static void make(test_layer *layer, uint64_t seed)
 {
     test_rng rng = { seed };
     test_layer_make(layer, &rng, &limits);
+}
+
+/* With a shared expert. */
+static void make_shared(test_layer *layer, uint64_t seed)
+{
+    for (make(layer, seed); layer->config.shared.intermediate == 0 || layer->args.tokens == 0; make(layer, ++seed))
+        test_layer_free(layer);
 }
 
 static moxie_comm *one_local(void)
@@ -189,6 +197,8 @@ static void a_graph_needs_no_host(void **state)
     assert_ok(table->capture_begin(stream, &error), &error);
     assert_int_equal(moxie_cuda_plan_run(layer.plan, &args, stream, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "being captured"));
+    assert_int_equal(moxie_cuda_plan_wait(layer.plan, stream, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "being captured"));
     args.output = NULL;
     assert_int_equal(moxie_cuda_plan_run(layer.plan, &args, stream, &error), MOXIE_ERR_ARGUMENT);
     assert_ok(table->capture_end(stream, &graph, &error), &error);
@@ -205,6 +215,68 @@ static void a_graph_needs_no_host(void **state)
     free(args.workspace);
     test_layer_free(&layer);
     moxie_comm_destroy(comm);
+}
+
+static moxie_comm *one_nccl(void)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 1;
+    nccl.id = id;
+    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+    return comm;
+}
+
+/* Captures a run whose n-th call fails. Returns whether it fails: it has so many. */
+static bool capture_fails(moxie_plan *plan, const moxie_run_args *args, void *stream, int n, moxie_error *error)
+{
+    const mox_cuda_table *table;
+    moxie_error ignored;
+    void *graph;
+    assert_ok(mox_cuda_open(&table, error), error);
+    assert_ok(table->capture_begin(stream, error), error);
+    test_cuda_fail_at(n);
+    const moxie_status status = moxie_cuda_plan_run(plan, args, stream, error);
+    (void)test_cuda_fail_at(0);
+    assert_ok(table->capture_end(stream, &graph, &ignored), &ignored);
+    table->graph_destroy(graph);
+    return status != MOXIE_OK;
+}
+
+/* Any call of a captured run fails, more often than a comm has requests: the next run works, unless the call was NCCL's
+ * own. */
+static void captures_that_fail_break_nothing(void **state)
+{
+    (void)state;
+    const mox_cuda_table *table;
+    moxie_error error = { 0 };
+    void *stream;
+    bool reached = true;
+    assert_ok(mox_cuda_open(&table, &error), &error);
+    assert_ok(table->stream_create(&stream, &error), &error);
+    for (int n = 1; reached; n++) {
+        test_layer layer;
+        moxie_comm *comm = one_nccl();
+        moxie_options options = options_with(comm);
+        make_shared(&layer, test_seed(26507));
+        options.exchange_capacity = limits.tokens;
+        test_layer_plan(&layer, &options);
+        moxie_run_args args = layer.args;
+        args.workspace = aligned_alloc(256, (args.workspace_bytes + 511) / 256 * 256);
+        assert_ok(moxie_cuda_plan_run(layer.plan, &args, stream, &error), &error);
+        for (int i = 0; i < 2 * MOX_COMM_OPEN && reached; i++)
+            reached = capture_fails(layer.plan, &args, stream, n, &error);
+        if (!reached || strstr(error.text, "NCCL") == NULL)
+            assert_ok(moxie_plan_run(layer.plan, &layer.args, &error), &error);
+        assert_true(reached || n > 20);
+        free(args.workspace);
+        test_layer_free(&layer);
+        moxie_comm_destroy(comm);
+    }
+    table->stream_destroy(stream);
 }
 
 /* A rank whose arguments are wrong is told so, and the next run works. */
@@ -263,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_plan_says_how_rows_travel, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(what_is_refused, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_graph_needs_no_host, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(captures_that_fail_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_wait_has_a_deadline, test_cuda_begin, test_cuda_end),
     };

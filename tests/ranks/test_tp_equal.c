@@ -209,6 +209,21 @@ static void test_formats(void **state)
     }
 }
 
+/* Weights in blocks of GGUF files, whose rows are whole blocks. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < test_block_quant_count; i++) {
+        test_layer_limits limits = any_limits;
+        limits.weight = &test_block_quants[i];
+        limits.largest = 600;
+        limits.tokens = 1 + i % 9;
+        limits.experts = 3;
+        limits.top_k = 2;
+        try_layer(test_seed(26054000) + (uint64_t)i, &limits, sizes[i % SIZES]);
+    }
+}
+
 /* Every rule of activations: act is gathered before it is quantized, also where one scale covers the batch. */
 static void test_acts(void **state)
 {
@@ -366,6 +381,34 @@ static void test_sums(void **state)
     assert_true(biased > 0);
 }
 
+/* The same of GGUF blocks: columns of W2 are whole blocks. */
+static void test_sums_of_blocks(void **state)
+{
+    (void)state;
+    int64_t found = 0;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.mode = MOXIE_MODE_FAST;
+    for (int i = 0; i < test_block_quant_count; i++) {
+        test_layer_limits limits = any_limits;
+        limits.wide = true;
+        limits.plain_acts = true;
+        limits.weight = &test_block_quants[i];
+        limits.tokens = 1 + i % 5;
+        limits.experts = 2;
+        test_rng rng = { test_seed(26055000) + (uint64_t)i };
+        test_layer layer;
+        test_layer_make(&layer, &rng, &limits);
+        moxie_layer_config cut = layer.config;
+        cut.tp_size = 2 + i % 2;
+        if (mox_tp_cut_of(&cut, MOXIE_MODE_FAST, NULL) == MOX_TP_SUMS) {
+            try_sums(&layer, &options, cut.tp_size);
+            found++;
+        }
+        test_layer_free(&layer);
+    }
+    assert_true(found > 0);
+}
+
 /* When sums are chosen, and the reason why not. */
 static void test_cut_of(void **state)
 {
@@ -406,6 +449,11 @@ static void test_cut_of(void **state)
     c.w2 = (moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 };
     assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_ROWS);
     assert_non_null(strstr(why, "act order"));
+    c.w2 = (moxie_quant) { .element = (moxie_dtype)(MOX_BLOCK_DTYPE + 12) }; /* q4_k */
+    c.intermediate = 6 * 256;
+    assert_int_equal(mox_tp_cut_of(&c, MOXIE_MODE_FAST, &why), MOX_TP_SUMS);
+    for (int32_t r = 0; r < 4; r++)
+        assert_int_equal(mox_tp_sums_part(&c, r).count, r % 2 == 0 ? 256 : 512);
 }
 
 /* ---- the cut -------------------------------------------------------------------------------------- */
@@ -521,8 +569,9 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_cut),      cmocka_unit_test(test_cut_refuses),
                                         cmocka_unit_test(test_explains), cmocka_unit_test(test_bytes),
                                         cmocka_unit_test(test_refuses),  cmocka_unit_test(test_random),
-                                        cmocka_unit_test(test_formats),  cmocka_unit_test(test_acts),
-                                        cmocka_unit_test(test_large),    cmocka_unit_test(test_sums),
+                                        cmocka_unit_test(test_formats),  cmocka_unit_test(test_blocks),
+                                        cmocka_unit_test(test_acts),     cmocka_unit_test(test_large),
+                                        cmocka_unit_test(test_sums),     cmocka_unit_test(test_sums_of_blocks),
                                         cmocka_unit_test(test_cut_of) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

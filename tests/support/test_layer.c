@@ -39,6 +39,13 @@ static moxie_dtype any_float(test_rng *rng)
     return dtypes[test_below(rng, 3)];
 }
 
+/* Numbers that share a block of the weights; else 1. */
+static int64_t block_of(const test_layer_limits *limits)
+{
+    const moxie_quant *weight = limits->weight != NULL ? &limits->weight->quant : NULL;
+    return weight != NULL && mox_quant_is_block(weight) ? mox_block_of(weight->element)->weights : 1;
+}
+
 /* Mostly small, so that many layers are tried. Now and then up to the largest; for tensor cores in most cases. */
 static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
 {
@@ -46,7 +53,8 @@ static int64_t any_size(test_rng *rng, const test_layer_limits *limits)
     const bool fast = limits->mma || limits->decoded || limits->decoded_acts || limits->to_fp8 || limits->blocks;
     const bool whole = one_in(rng, 8) || (fast && !one_in(rng, 3));
     const int64_t size = test_range(rng, 1, whole ? largest : mox_min_i64(largest, one_in(rng, 2) ? 70 : 24));
-    return limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size;
+    return mox_ceil_div(limits->short_groups && !one_in(rng, 6) ? (size + 31) / 32 * 32 : size, block_of(limits)) *
+           block_of(limits);
 }
 
 /* A plain float matrix [rows, cols] of about 1/sqrt(cols). */
@@ -392,6 +400,10 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
     if (limits->wide) {
         c->hidden = test_range(rng, 1, 40);
         c->intermediate = 128 * test_range(rng, 1, 4);
+    }
+    if (limits->wide && block_of(limits) > 1) {
+        c->hidden = block_of(limits);
+        c->intermediate = block_of(limits) * test_range(rng, 3, 7);
     }
     c->router_width = one_in(rng, 3) ? 0 : one_in(rng, 4) ? any_size(rng, limits) : c->hidden;
     c->router_has_bias = c->router_width > 0 && one_in(rng, 2);

@@ -74,12 +74,6 @@ moxie_status test_ranks_layer(const moxie_layer_config *config, const moxie_weig
 /* Poisoned memory of its own for runs of the plan: free(args->workspace). */
 void test_ranks_workspace(const moxie_plan *plan, moxie_run_args *args);
 
-/* A layer with its weights. *out is what was made, also where a call fails. */
-moxie_status test_ranks_layer(const moxie_layer_config *config, const moxie_weights *weights,
-                              const moxie_options *options, moxie_layer **out, moxie_error *error);
-/* Poisoned memory for runs of the plan: free(args->workspace). */
-void test_ranks_workspace(const moxie_plan *plan, moxie_run_args *args);
-
 /* A random map: every expert somewhere, some with replicas, some slots empty. Its arrays belong to `layer`. */
 moxie_slot_map test_ranks_map(test_layer *layer, test_rng *rng, int32_t ranks);
 

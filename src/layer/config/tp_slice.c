@@ -37,12 +37,19 @@ mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank)
 
 enum { SUMS_UNIT = 32 }; /* a step of a panel, and whole words of every packing */
 
+/* Columns of W2 that share a scale, or a block. */
+static int64_t cols_together(const moxie_quant *w2, int64_t cols)
+{
+    if (mox_quant_is_block(w2))
+        return mox_block_of(w2->element)->weights;
+    return w2->scale != MOXIE_DTYPE_NONE ? mox_group_cols(w2, cols) : 1;
+}
+
 static int64_t sums_unit(const moxie_layer_config *c)
 {
     const int64_t i = c->intermediate;
     const int64_t groups[] = { c->w13.scale != MOXIE_DTYPE_NONE ? mox_group_rows(&c->w13, i) : 1,
-                               c->w2.scale != MOXIE_DTYPE_NONE ? mox_group_cols(&c->w2, i) : 1,
-                               mox_quant_is_none(&c->a2) ? 1 : mox_group_cols(&c->a2, i) };
+                               cols_together(&c->w2, i), mox_quant_is_none(&c->a2) ? 1 : mox_group_cols(&c->a2, i) };
     int64_t unit = SUMS_UNIT;
     for (size_t n = 0; n < sizeof groups / sizeof groups[0]; n++)
         unit = groups[n] < i ? mox_common_multiple(unit, groups[n]) : unit;

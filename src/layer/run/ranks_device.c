@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/sizes.h"
 #include "layer/run/exchange.h"
+#include "layer/run/run_adapters.h"
 
 static bool on_device(const mox_run *run)
 {
@@ -125,8 +126,14 @@ static moxie_status wait_for_event(const mox_cuda_table *table, const mox_ranks 
 moxie_status mox_ranks_wait_for_stream(const moxie_plan *plan, mox_cuda_stream stream, moxie_error *error)
 {
     const mox_cuda_table *table = plan->device.table;
+    int32_t captured = 0;
+    MOX_TRY(table->capturing(stream, &captured, error));
+    MOX_FAIL_IF(captured != 0, MOXIE_ERR_ARGUMENT, error,
+                "the stream is being captured, and what a graph is to do cannot be waited for: end the capture, launch "
+                "the graph, then wait");
     if (plan->ranks == NULL)
         return table->stream_wait(stream, error);
+    MOX_TRY(wait_for_event(table, plan->ranks, error)); /* of the last run, perhaps on another stream */
     MOX_TRY(table->event_record(plan->ranks->last_run, stream, error));
     return wait_for_event(table, plan->ranks, error);
 }
@@ -206,6 +213,15 @@ moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* The device places the numbers that tokens name. One whose adapter is disabled or absent is none, as where the host
+ * places them. */
+static void leave_out_adapters(const mox_run *run, int64_t rows)
+{
+    int32_t *numbers = (int32_t *)(run->plan->ranks->pinned + run->plan->ranks->space.send_adapters);
+    for (int64_t i = 0; i < rows; i++)
+        numbers[i] = mox_run_has_adapter(run, numbers[i]) ? numbers[i] : -1;
+}
+
 moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
@@ -219,7 +235,10 @@ moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error)
         MOX_TRY(fetch(run, x->space.send_weights, choices * sizeof(float), error));
     if (x->adapted)
         MOX_TRY(fetch(run, x->space.send_adapters, (uint64_t)rows * sizeof(int32_t), error));
-    return wait_for(run, error);
+    MOX_TRY(wait_for(run, error));
+    if (x->adapted)
+        leave_out_adapters(run, rows);
+    return MOXIE_OK;
 }
 
 moxie_status mox_ranks_wait(const mox_run *run, moxie_error *error)
@@ -356,7 +375,8 @@ moxie_status mox_ranks_bring_choices(const mox_run *run, bool weights, moxie_err
         return MOXIE_OK;
     if (weights)
         MOX_TRY(bring(run, s->kept, choices * sizeof(float), error));
-    return bring(run, s->position, choices * sizeof(int64_t), error);
+    MOX_TRY(bring(run, s->position, choices * sizeof(int64_t), error));
+    return wait_for(run, error);
 }
 
 moxie_status mox_ranks_clear(const mox_run *run, void *memory, uint64_t bytes, moxie_error *error)

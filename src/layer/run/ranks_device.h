@@ -7,9 +7,10 @@
  *     host                v              |        v                   |                     v            |
  *              which row goes where -> token   [pinned]--exchange--[pinned]              [pinned]--exchange
  *
- * The host decides which row goes where, as for plans on the host. So it waits for the ids once a run. Rows travel from
- * device to device where the transport takes device memory (moxie_transport.device); else through pinned memory of the
- * host, [pinned] above, and the host waits for the device before each exchange.
+ * Unless the device does (ranks_place.h), the host decides which row goes where, as for plans on the host. So it waits
+ * for the ids once a run. Rows travel from device to device where the transport takes device memory
+ * (moxie_transport.device); else through pinned memory of the host, [pinned] above, and the host waits for the device
+ * before each exchange.
  *
  * Pinned memory mirrors the beginning of the workspace: a buffer of ranks.h has one offset in both. `run->host` is the
  * run as the host sees it: its space is the pinned memory, and its ids and weights are copies. Of a plan on the host it
@@ -62,7 +63,8 @@ moxie_status mox_ranks_upload(const mox_run *run, uint64_t offset, uint64_t byte
 
 /* Before the host changes pinned memory that copies may still read: waits for the device. */
 moxie_status mox_ranks_settle(const mox_run *run, moxie_error *error);
-/* Brings positions of own choices that the host has changed, and with `weights` their weights (space.kept). */
+/* Brings positions of own choices that the host has changed, and with `weights` their weights (space.kept). Waits: they
+ * come behind the return, which the next chunk of this side counts on. */
 moxie_status mox_ranks_bring_choices(const mox_run *run, bool weights, moxie_error *error);
 /* Sets memory of the caller to zero. */
 moxie_status mox_ranks_clear(const mox_run *run, void *memory, uint64_t bytes, moxie_error *error);

@@ -324,6 +324,15 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
+/* The shared expert of own tokens, if there is one. A failed capture breaks nothing, so it leaves no request open. */
+static moxie_status compute_shared(mox_run *run, mox_comm_request request, moxie_error *error)
+{
+    const moxie_status status = mox_plan_has_shared(run->plan) ? mox_run_shared(run, error) : MOXIE_OK;
+    if (status != MOXIE_OK && run->captured)
+        (void)mox_comm_wait(run->plan->ranks->comm, request, NULL);
+    return status;
+}
+
 /* From the rows of a chunk to its outputs. The shared expert is computed while results travel. */
 static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *error)
 {
@@ -339,8 +348,7 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     MOX_TRY(start_return(run, &rows, &request, error));
     run->first = chunk.first;
     run->tokens = chunk.tokens;
-    if (mox_plan_has_shared(run->plan))
-        MOX_TRY(mox_run_shared(run, error));
+    MOX_TRY(compute_shared(run, request, error));
     MOX_TRY(finish_return(run, request, error));
     MOX_TRY(combine(run, error));
     return x->layout == MOXIE_TOKENS_REPLICATED ? gather(run, number, error) : MOXIE_OK;
