@@ -3,6 +3,7 @@
  * test_cuda_pack.c - packers of a device against those of the CPU: the same bytes, headers and checksums included.
  *
  *     experts   every weight format that checkpoints have x packing x layout with a packer; odd shapes, gate, biases
+ *     zeros     bytes by row with zero points: whatever their scales, the device packs them
  *     layers    records of random layers, expert parallel ones too, in slots of a device
  *
  * It runs once with packers in plain C, once with the kernels on the emulator (test_cuda_packers.h).
@@ -142,6 +143,21 @@ static void experts_have_the_cpus_bytes(void **state)
     assert_true(held > 20);
 }
 
+/* A zero point a row lies in the rest, which then has words where it otherwise has bytes. */
+static void bytes_by_row_with_zero_points(void **state)
+{
+    (void)state;
+    static const moxie_dtype scales[] = { MOXIE_F32, MOXIE_BF16, MOXIE_F16 };
+    test_rng rng = { test_seed(4) };
+    for (int i = 0; i < 12; i++) {
+        test_weight_quant quant = *test_weight_quant_named("int8 channel zero");
+        quant.quant.element = i < 6 ? MOXIE_I8 : MOXIE_U8B128;
+        quant.quant.scale = scales[i % 3];
+        quant.quant.group_rows = i / 3 % 2 == 0 ? 1 : -1;
+        assert_int_equal(check_format(&rng, &quant, sizes[test_below(&rng, SIZES)], sizes[test_below(&rng, SIZES)]), 1);
+    }
+}
+
 /* Codes inside the blocks of a GGUF file. */
 static void codes_of_blocks(void **state)
 {
@@ -258,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(experts_have_the_cpus_bytes, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(bytes_by_row_with_zero_points, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(parts_of_real_size, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(layers_have_the_cpus_records, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(codes_of_blocks),
