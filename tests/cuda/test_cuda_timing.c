@@ -209,6 +209,11 @@ static void captured_chain(void **state)
     }
     moxie_cuda_graph_destroy(graph);
     moxie_cuda_graph_destroy(NULL);
+    second.tokens = 1 << 20; /* refused when the run before it is on its way: that one is waited for */
+    test_cuda_clear();
+    assert_int_equal(moxie_cuda_plan_capture(plans, args, 2, &graph, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(test_cuda_log(), "wait"));
+    second.tokens = first.tokens;
     bool reached = true;
     for (int n = 1; reached; n++) { /* a failure at every call leaves nothing behind */
         void *untouched = &t;
