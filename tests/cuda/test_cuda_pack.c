@@ -9,6 +9,7 @@
  * It runs once with packers in plain C, once with the kernels on the emulator (test_cuda_packers.h).
  */
 #include "base/checksum.h"
+#include "base/sizes.h"
 #include "cuda/pack/cuda_pack.h"
 #include "layer/weights/layer.h"
 #include "layer/weights/layer_prepare.h"
@@ -187,6 +188,51 @@ static void codes_of_blocks(void **state)
     }
 }
 
+/* The codes of a matrix in blocks of 32 weights, each behind two bytes of another field, as Q4_0 and Q8_0 have them. */
+static void put_in_blocks(test_rng *rng, moxie_grid *codes, uint8_t *bytes)
+{
+    const int8_t in_block = mox_dtype_bits(codes->dtype) == 4 ? 16 : 32;
+    const int64_t step = in_block + 2, row = mox_ceil_div(codes->cols, 32) * step;
+    for (int64_t i = 0; i < codes->rows * row; i++)
+        bytes[i] = (uint8_t)test_below(rng, 256);
+    *codes = (moxie_grid) { .data = bytes + 2,
+                            .bytes = (uint64_t)(codes->rows * row - 2),
+                            .rows = codes->rows,
+                            .cols = codes->cols,
+                            .row_stride = row,
+                            .col_stride = step,
+                            .dtype = codes->dtype,
+                            .packing = { .word_bytes = in_block, .per_word = 32, .order = MOX_ORDER_HALVES } };
+}
+
+static void experts_in_blocks(void **state)
+{
+    (void)state;
+    enum { ROWS = 96, COLS = 160 };
+    static uint8_t bytes[3][ROWS * COLS * 2];
+    test_rng rng = { test_seed(5) };
+    for (int i = 0; i < 4; i++) {
+        const moxie_quant q = { .element = i % 2 == 0 ? MOXIE_U4B8 : MOXIE_I8, .scale = MOXIE_F16, .group_cols = 32 };
+        const test_weight_quant quant = { .name = "blocks", .quant = q, .packing = TEST_DENSE };
+        const test_expert_spec spec = { .hidden = COLS,
+                                        .intermediate = ROWS,
+                                        .gated = i < 2,
+                                        .w13 = &quant,
+                                        .w2 = &quant,
+                                        .a13 = &test_act_quants[0],
+                                        .fill = TEST_FILL_RANDOM };
+        const mox_record_shape shape = test_record_shape(&spec);
+        test_expert expert;
+        test_expert_make(&expert, &rng, &spec);
+        if (spec.gated)
+            put_in_blocks(&rng, &expert.view.gate.codes, bytes[0]);
+        put_in_blocks(&rng, &expert.view.up.codes, bytes[1]);
+        put_in_blocks(&rng, &expert.view.down.codes, bytes[2]);
+        compare(mox_layout_by_name("hopper_codes"), &shape, &expert.view, quant.name);
+        test_expert_free(&expert);
+    }
+}
+
 /* Parts of more than a kilobyte of checksum blocks: the sums of real records. */
 static void parts_of_real_size(void **state)
 {
@@ -278,6 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_of_real_size, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(layers_have_the_cpus_records, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(codes_of_blocks),
+        cmocka_unit_test_setup_teardown(experts_in_blocks, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(packers_say_why_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
