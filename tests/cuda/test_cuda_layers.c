@@ -196,15 +196,16 @@ static void wide_tiles_of_decoded_acts(void **state)
 /* Integers whose sums are multiplied by scales, in tiles of up to 64 columns and of more. */
 static void wide_tiles_of_ints(void **state)
 {
-    static const char *const weights[] = { "awq", "int4 words g128 zero", "int4 words zero", "gptq 8 bit zero" };
+    static const char *const weights[] = { "awq", "int4 words g128 zero", "int4 words zero", "gptq 8 bit zero",
+                                           "int8 channel zero" };
     static const int64_t tokens[] = { 64, 290 };
     set_device(state);
-    for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
+    for (uint64_t i = 0; i < (few_cases() ? 5 : 20); i++) {
         const test_layer_limits limits = { .tokens = tokens[i / 2 % 2],
                                            .experts = 1,
                                            .largest = 130,
                                            .blocks = true,
-                                           .weight = test_weight_quant_named(weights[i % 4]) };
+                                           .weight = test_weight_quant_named(weights[i % 5]) };
         walk_layers(&limits, test_seed(48501) + i, 1, MOXIE_MODE_EXACT);
     }
 }
@@ -354,6 +355,28 @@ static void every_kind_of_acts(void **state)
             fill_extreme_numbers(&layer);
             check_decoded(device, &layer, MOXIE_MODE_EXACT, test_layer_decodes_acts(&act->quant), seed);
         }
+        test_layer_free(&layer);
+    }
+}
+
+/* Bytes with a zero point a row, by activations of bytes with a scale a row: formats int8-modelslim, int8-w8a8-asym. */
+static void bytes_with_zero_points(void **state)
+{
+    static const char *const acts[] = { "int8 token", "int8 token away", "int8 tensor", "int8 tensor static" };
+    uint64_t seed = test_seed(49000);
+    const char *device = set_device(state);
+    for (int i = 0; i < 4; i++) {
+        const test_layer_limits limits = { .tokens = 13,
+                                           .experts = 3,
+                                           .largest = 270,
+                                           .plain_routing = true,
+                                           .no_parallel = true,
+                                           .blocks = true,
+                                           .weight = test_weight_quant_named("int8 channel zero"),
+                                           .act = test_act_quant_named(acts[i]) };
+        test_layer layer;
+        make_sized(&layer, &limits, &seed);
+        check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
         test_layer_free(&layer);
     }
 }
@@ -829,6 +852,7 @@ int main(void)
         ON_BOTH(every_decoded_format),
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
         ON_BOTH(every_kind_of_acts),
+        ON_BOTH(bytes_with_zero_points),
         ON_BOTH(batches_do_not_matter),
         cmocka_unit_test_setup_teardown(enqueues_and_returns, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(fused_kernels_enqueue_two, test_cuda_begin, test_cuda_end),

@@ -3,11 +3,13 @@
  * test_cuda_pack.c - packers of a device against those of the CPU: the same bytes, headers and checksums included.
  *
  *     experts   every weight format that checkpoints have x packing x layout with a packer; odd shapes, gate, biases
+ *     zeros     bytes by row with zero points: whatever their scales, the device packs them
  *     layers    records of random layers, expert parallel ones too, in slots of a device
  *
  * It runs once with packers in plain C, once with the kernels on the emulator (test_cuda_packers.h).
  */
 #include "base/checksum.h"
+#include "base/sizes.h"
 #include "cuda/pack/cuda_pack.h"
 #include "layer/weights/layer.h"
 #include "layer/weights/layer_prepare.h"
@@ -142,6 +144,21 @@ static void experts_have_the_cpus_bytes(void **state)
     assert_true(held > 20);
 }
 
+/* A zero point a row lies in the rest, which then has words where it otherwise has bytes. */
+static void bytes_by_row_with_zero_points(void **state)
+{
+    (void)state;
+    static const moxie_dtype scales[] = { MOXIE_F32, MOXIE_BF16, MOXIE_F16 };
+    test_rng rng = { test_seed(4) };
+    for (int i = 0; i < 12; i++) {
+        test_weight_quant quant = *test_weight_quant_named("int8 channel zero");
+        quant.quant.element = i < 6 ? MOXIE_I8 : MOXIE_U8B128;
+        quant.quant.scale = scales[i % 3];
+        quant.quant.group_rows = i / 3 % 2 == 0 ? 1 : -1;
+        assert_int_equal(check_format(&rng, &quant, sizes[test_below(&rng, SIZES)], sizes[test_below(&rng, SIZES)]), 1);
+    }
+}
+
 /* Codes inside the blocks of a GGUF file. */
 static void codes_of_blocks(void **state)
 {
@@ -168,6 +185,51 @@ static void codes_of_blocks(void **state)
             for (int64_t c = 0; c < grid.cols; c++)
                 assert_int_equal(mox_grid_short_code(&grid, r, c, mox_dtype_bits(grid.dtype)),
                                  mox_grid_code(&grid, r, c));
+    }
+}
+
+/* The codes of a matrix in blocks of 32 weights, each behind two bytes of another field, as Q4_0 and Q8_0 have them. */
+static void put_in_blocks(test_rng *rng, moxie_grid *codes, uint8_t *bytes)
+{
+    const int8_t in_block = mox_dtype_bits(codes->dtype) == 4 ? 16 : 32;
+    const int64_t step = in_block + 2, row = mox_ceil_div(codes->cols, 32) * step;
+    for (int64_t i = 0; i < codes->rows * row; i++)
+        bytes[i] = (uint8_t)test_below(rng, 256);
+    *codes = (moxie_grid) { .data = bytes + 2,
+                            .bytes = (uint64_t)(codes->rows * row - 2),
+                            .rows = codes->rows,
+                            .cols = codes->cols,
+                            .row_stride = row,
+                            .col_stride = step,
+                            .dtype = codes->dtype,
+                            .packing = { .word_bytes = in_block, .per_word = 32, .order = MOX_ORDER_HALVES } };
+}
+
+static void experts_in_blocks(void **state)
+{
+    (void)state;
+    enum { ROWS = 96, COLS = 160 };
+    static uint8_t bytes[3][ROWS * COLS * 2];
+    test_rng rng = { test_seed(5) };
+    for (int i = 0; i < 4; i++) {
+        const moxie_quant q = { .element = i % 2 == 0 ? MOXIE_U4B8 : MOXIE_I8, .scale = MOXIE_F16, .group_cols = 32 };
+        const test_weight_quant quant = { .name = "blocks", .quant = q, .packing = TEST_DENSE };
+        const test_expert_spec spec = { .hidden = COLS,
+                                        .intermediate = ROWS,
+                                        .gated = i < 2,
+                                        .w13 = &quant,
+                                        .w2 = &quant,
+                                        .a13 = &test_act_quants[0],
+                                        .fill = TEST_FILL_RANDOM };
+        const mox_record_shape shape = test_record_shape(&spec);
+        test_expert expert;
+        test_expert_make(&expert, &rng, &spec);
+        if (spec.gated)
+            put_in_blocks(&rng, &expert.view.gate.codes, bytes[0]);
+        put_in_blocks(&rng, &expert.view.up.codes, bytes[1]);
+        put_in_blocks(&rng, &expert.view.down.codes, bytes[2]);
+        compare(mox_layout_by_name("hopper_codes"), &shape, &expert.view, quant.name);
+        test_expert_free(&expert);
     }
 }
 
@@ -258,9 +320,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(experts_have_the_cpus_bytes, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(bytes_by_row_with_zero_points, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(parts_of_real_size, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(layers_have_the_cpus_records, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(codes_of_blocks),
+        cmocka_unit_test_setup_teardown(experts_in_blocks, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(packers_say_why_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

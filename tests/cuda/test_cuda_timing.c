@@ -166,6 +166,30 @@ static void graph_computes(void **state)
 
 /* ---- graphs for the caller -------------------------------------------------------------------------------- */
 
+/* Captures of a chain that fail: at its second run, which is refused when the first is on its way and must be waited
+ * for; and at every call of the launch table. They leave nothing behind. */
+static void capture_fails(moxie_plan *const *plans, const moxie_run_args *const *args)
+{
+    moxie_error error = { 0 };
+    void *none = &error;
+    moxie_run_args refused = *args[1];
+    refused.tokens = 1 << 20;
+    const moxie_run_args *const too_many[] = { args[0], &refused };
+    test_cuda_clear();
+    assert_int_equal(moxie_cuda_plan_capture(plans, too_many, 2, &none, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(test_cuda_log(), "wait"));
+    bool reached = true;
+    for (int n = 1; reached; n++) {
+        assert_ptr_equal(none, &error);
+        assert_true(n < 500);
+        test_cuda_fail_at(n);
+        const moxie_status status = moxie_cuda_plan_capture(plans, args, 2, &none, &error);
+        reached = test_cuda_fail_at(0);
+        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
+    }
+    moxie_cuda_graph_destroy(none);
+}
+
 /* A chain: the second run reads the hidden states that the first wrote. Each launch routes anew. */
 static void captured_chain(void **state)
 {
@@ -209,19 +233,7 @@ static void captured_chain(void **state)
     }
     moxie_cuda_graph_destroy(graph);
     moxie_cuda_graph_destroy(NULL);
-    bool reached = true;
-    for (int n = 1; reached; n++) { /* a failure at every call leaves nothing behind */
-        void *untouched = &t;
-        assert_true(n < 500);
-        test_cuda_fail_at(n);
-        const moxie_status status = moxie_cuda_plan_capture(plans, args, 2, &untouched, &error);
-        reached = test_cuda_fail_at(0);
-        assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
-        if (reached)
-            assert_ptr_equal(untouched, &t);
-        else
-            moxie_cuda_graph_destroy(untouched);
-    }
+    capture_fails(plans, args);
     table->release(workspace);
     free(ids);
     free(hidden);

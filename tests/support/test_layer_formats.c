@@ -27,12 +27,14 @@ static bool is_fp8_of_blocks(const moxie_quant *q)
            (q->group_cols & (q->group_cols - 1)) == 0;
 }
 
-/* Integers with scales that are f16, or have zero points: with tokens of bf16 those multiply sums. */
+/* Integers with scales that are f16, or have zero points: with tokens of bf16 those multiply sums. A scale of a row of
+ * bytes is its factor, of any type; then only zero points ask for that. */
 static bool is_int_of_sums(const moxie_quant *q)
 {
     const bool scales = q->scale == MOXIE_F16 || (q->scale == MOXIE_BF16 && q->has_zero);
-    return scales && (q->element == MOXIE_I4 || q->element == MOXIE_U4B8 ||
-                      ((q->element == MOXIE_I8 || q->element == MOXIE_U8B128) && q->group_cols != -1));
+    if (q->element == MOXIE_I8 || q->element == MOXIE_U8B128)
+        return q->group_cols == -1 ? q->has_zero != 0 : scales;
+    return scales && (q->element == MOXIE_I4 || q->element == MOXIE_U4B8);
 }
 
 bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)

@@ -34,8 +34,10 @@ static moxie_status capture(moxie_plan *const *plans, const moxie_run_args *cons
 {
     const mox_cuda_table *table = plans[0]->device.table;
     void *made = NULL;
-    MOX_TRY(enqueue_all(plans, args, count, stream, error));
-    MOX_TRY(table->stream_wait(stream, error));
+    const moxie_status tried = enqueue_all(plans, args, count, stream, error);
+    const moxie_status waited = table->stream_wait(stream, tried == MOXIE_OK ? error : NULL);
+    if (tried != MOXIE_OK || waited != MOXIE_OK) /* the runs before one that failed use the caller's buffers no more */
+        return tried != MOXIE_OK ? tried : waited;
     MOX_TRY(table->capture_begin(stream, error));
     const moxie_status status = enqueue_all(plans, args, count, stream, error);
     const moxie_status ended = table->capture_end(stream, &made, status == MOXIE_OK ? error : NULL);
