@@ -234,7 +234,7 @@ static void better_scales(void **state)
 {
     fixture *f = *state;
     static const char *const formats[] = {
-        "nvfp4-ct-w4a16", "nvfp4-modelopt-w4a16", "mxfp4-ct", "int4-ct", "awq", "gptq", "int3-ct",
+        "nvfp4-ct-w4a16", "nvfp4-modelopt-w4a16", "mxfp4-ct",          "int4-ct", "awq", "gptq", "int3-ct",
         "fp8-block",      "int8-tensor",          "fp8-tensor-dynamic"
     };
     const moxie_synth_options o = small("bf16", 1, 2);

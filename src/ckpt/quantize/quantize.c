@@ -16,6 +16,7 @@
 
 #include "base/checksum.h"
 #include "base/whole_file.h"
+#include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model.h"
 #include "ckpt/quantize/quantize_dir.h"
 #include "ckpt/quantize/quantize_layer.h"
@@ -89,6 +90,24 @@ static moxie_status survey(job *j, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* A directory that no loader understands is not worth hours of work. */
+static moxie_status check_others(const job *j, moxie_error *error)
+{
+    char name[160];
+    const mox_hf_quant *format = j->how.format;
+    if (j->rest.quantized == 0 || j->options->allow_mixed)
+        return MOXIE_OK;
+    const char *method = mox_quant_config_method(j->model->quant_config);
+    return mox_fail_file(
+        MOXIE_ERR_UNSUPPORTED, error, j->source, -1,
+        "%lld other modules are quantized (%s is the first), which are copied, and quantization_config "
+        "cannot say that beside experts in %s: engines would not load the result. %s first, or set "
+        "allow_mixed (--allow-mixed)",
+        (long long)j->rest.quantized, mox_escape(name, sizeof name, j->rest.first_quantized), format->id,
+        strcmp(method, "fp8") == 0 ? "Use w4afp8 or an fp8 format with the same blocks, dequantize them"
+                                   : "Dequantize them");
+}
+
 static moxie_status open_source(job *j, moxie_error *error)
 {
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
@@ -102,8 +121,9 @@ static moxie_status open_source(job *j, moxie_error *error)
     MOX_FAIL_IF(j->model->family->other_has_images, MOXIE_ERR_UNSUPPORTED, error,
                 "%s keeps a second set of experts for images in the same stacks, which would be lost",
                 j->model->family->id);
-    MOX_TRY(mox_quantize_rest_open(j->model, &j->rest, error));
-    return survey(j, error);
+    MOX_TRY(mox_quantize_rest_open(j->model, j->how.format, &j->rest, error));
+    MOX_TRY(survey(j, error));
+    return check_others(j, error);
 }
 
 /* ---- the manifest ------------------------------------------------------------------------------------ */
@@ -146,10 +166,10 @@ static moxie_status manifest(const job *j, json_t **out, moxie_error *error)
     uint64_t sum = 0;
     MOX_TRY(fingerprint(j, &sum, error));
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)sum);
-    *out = json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format",
-                     j->how.format->id, "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13,
-                     "input_amax2", (double)j->options->input_amax2, "source_xxh3", hash, "files",
-                     (json_int_t)j->files);
+    *out =
+        json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format", j->how.format->id,
+                  "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13, "input_amax2",
+                  (double)j->options->input_amax2, "source_xxh3", hash, "files", (json_int_t)j->files);
     MOX_FAIL_IF(!*out, MOXIE_ERR_MEMORY, error, "no memory for a manifest");
     return MOXIE_OK;
 }
