@@ -406,18 +406,46 @@ static void refusals(void **state)
     refused(f, "int4-ct", 0, MOXIE_ERR_IO, "exists already");
 }
 
-/* Overwrites weight [7, 9] of an expert of the bf16 source. */
-static void put_weight(fixture *f, const char *tensor, uint16_t value)
+/* Overwrites `count` weights, from [row, col] on, of an expert of the bf16 source with 128 columns. */
+static void put_weights(fixture *f, const char *tensor, int64_t row, int64_t col, int64_t count, uint16_t value)
 {
     mox_tensor_set *set;
     assert_ok(mox_tensor_set_open_dir(f->path, false, &set, &f->error), &f->error);
     const mox_file_tensor *t = find(set, tensor);
     FILE *file = fopen(mox_tensor_set_file_name(set, t->file), "r+b");
     assert_non_null(file);
-    assert_int_equal(fseek(file, (long)t->offset + 2 * (7 * 128 + 9), SEEK_SET), 0);
-    assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
+    assert_int_equal(fseek(file, (long)(t->offset + 2 * (128 * (uint64_t)row + (uint64_t)col)), SEEK_SET), 0);
+    for (int64_t i = 0; i < count; i++)
+        assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
     fclose(file);
     mox_tensor_set_close(set);
+}
+
+static void put_weight(fixture *f, const char *tensor, uint16_t value)
+{
+    put_weights(f, tensor, 7, 9, 1, value);
+}
+
+/* A matrix of zeros is reported, and as exact, whatever its neighbours are. */
+static void zero_matrix(void **state)
+{
+    fixture *f = *state;
+    static const char *const formats[] = { "fp8-channel", "nvfp4-ct-w4a16", "int4-ct", "mxfp4-ct", "awq" };
+    const moxie_synth_options o = small("bf16", 1, 8);
+    static errors e;
+    write_threads(f, "qwen3-30b-a3b", f->path, &o, 2);
+    put_weights(f, "model.layers.0.mlp.experts.3.gate_proj.weight", 0, 0, 128 * 192, 0);
+    layer source = open_layer(f, f->path);
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        assert_ok(quantize(f, formats[i], MOXIE_SCALES_MSE, 2, &e), &f->error);
+        layer result = open_layer(f, f->path2);
+        check_errors(&source, &result, &e);
+        for (int64_t k = 0; k < e.count; k++)
+            assert_int_equal(e.at[k].exact, k == 3 * 3 + MOXIE_PROJECTION_GATE);
+        close_layer(&result);
+        remove_dir(f->path2);
+    }
+    close_layer(&source);
 }
 
 static void not_a_number(void **state)
@@ -495,6 +523,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_a_number, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_source, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(zero_matrix, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,6 +263,19 @@ static bool scales_are_short(const mox_quantize_matrix *m, int64_t groups)
     return powers;
 }
 
+/* Notes which projections of the matrix have lost nothing. Zeros are zeros under any scale. */
+static void note_exact(const mox_quantize_matrix *m, int64_t groups)
+{
+    const bool exact = m->exact_source && scales_are_short(m, groups);
+    const bool both = m->kind == MOX_TENSOR_GATE_UP;
+    int32_t first;
+    int64_t row;
+    mox_quantize_row(m, 0, &first, &row);
+    for (int32_t i = first; i <= first + both; i++)
+        m->errors[i].exact =
+            m->errors[i].exact && m->errors[i].worst == 0 && (exact || m->errors[i].weight_squares == 0);
+}
+
 void mox_quantize_matrix_run(mox_quantize_matrix *m)
 {
     const int64_t rows = mox_group_rows(&m->rule.quant, m->rows), cols = mox_group_cols(&m->rule.quant, m->cols);
@@ -275,9 +288,7 @@ void mox_quantize_matrix_run(mox_quantize_matrix *m)
             g.range = range_of(m, &g);
             quantize_group(m, &g);
         }
-    const bool exact = m->exact_source && scales_are_short(m, groups);
-    for (int i = 0; i < 3; i++)
-        m->errors[i].exact = m->errors[i].exact && exact && m->errors[i].worst == 0;
+    note_exact(m, groups);
 }
 
 moxie_status mox_quantize_rule(const mox_quantize_how *how, int64_t cols, mox_group_rule *out, moxie_error *error)
