@@ -91,8 +91,10 @@ static moxie_status check_manifest(mox_quantize_dir *d, const json_t *manifest, 
     json_decref(before);
     if (same)
         return MOXIE_OK;
-    return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
-                         "another quantization was interrupted there: run that again, or remove the directory");
+    return mox_fail_file(
+        MOXIE_ERR_IO, error, d->partial, -1,
+        "another quantization was interrupted there, or the source has changed since: run that again, or remove "
+        "the directory");
 }
 
 /* The manifest is the first file of a run, so other files without one are somebody else's. */
