@@ -55,6 +55,7 @@ typedef struct moxie_quantize_options {
     /* Called for every matrix, by layer, expert and projection, on the caller's thread. */
     void (*error)(void *user, const moxie_quantize_error *error);
     void *error_user;
+    int32_t allow_mixed; /* 1: go on when summary.other_quantized is not 0 */
 } moxie_quantize_options;
 #define MOXIE_QUANTIZE_OPTIONS_INIT MOXIE_INIT(moxie_quantize_options)
 
@@ -63,8 +64,8 @@ typedef struct moxie_quantize_summary {
     int64_t layers, resumed_layers;      /* resumed: an earlier run had finished them */
     uint64_t source_bytes, expert_bytes; /* of the routed experts, before and after */
     uint64_t copied_bytes;               /* of all other tensors */
-    /* Other modules of the source that are quantized: they are copied, but no loader's configuration can describe them
-     * beside the experts. 0 in most checkpoints. */
+    /* Other modules of the source that are quantized and copied, and that the new quantization_config does not describe.
+     * Engines cannot load such a directory, so it is refused without allow_mixed. 0 in most checkpoints. */
     int64_t other_quantized;
 } moxie_quantize_summary;
 #define MOXIE_QUANTIZE_SUMMARY_INIT MOXIE_INIT(moxie_quantize_summary)
@@ -72,7 +73,8 @@ typedef struct moxie_quantize_summary {
 /* Writes directory `out`, which must be absent or empty. Until it is complete it is called `out`.partial. If the call
  * fails or its process ends, layers that were finished stay there, and the same call goes on from them; the result has
  * the same bytes, whatever the number of threads. Memory: one expert in f32 a worker.
- * MOXIE_ERR_ARGUMENT when the source is in that format already, or the format has no place for what is asked. `summary`
+ * MOXIE_ERR_ARGUMENT when the source is in that format already, or the format has no place for what is asked;
+ * MOXIE_ERR_UNSUPPORTED for other quantized modules (other_quantized). `summary`
  * was set by its INIT macro; it may be NULL. Thread-safe for different directories. */
 MOXIE_API moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                                       moxie_quantize_summary *summary, moxie_error *error);

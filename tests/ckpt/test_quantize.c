@@ -218,12 +218,24 @@ static double total(const errors *e)
     return squares;
 }
 
+/* Of a whole tensor in floats, gate and up have one scale. */
+static void check_one_scale(const layer *l)
+{
+    const moxie_quant *quant;
+    for (int64_t e = 0; e < moxie_model_layer_weights(l->loaded)->n_experts; e++) {
+        const moxie_matrix *gate = matrix_of(l, e, MOXIE_PROJECTION_GATE, &quant);
+        const moxie_matrix *up = matrix_of(l, e, MOXIE_PROJECTION_UP, &quant);
+        if (quant->element == MOXIE_F8_E4M3 && quant->group_rows < 0)
+            assert_true(mox_grid_value(&gate->scale, 0, 0) == mox_grid_value(&up->scale, 0, 0));
+    }
+}
+
 static void better_scales(void **state)
 {
     fixture *f = *state;
     static const char *const formats[] = {
-        "nvfp4-ct-w4a16", "nvfp4-modelopt-w4a16", "mxfp4-ct", "int4-ct", "awq", "gptq", "int3-ct",
-        "fp8-block",      "int8-tensor"
+        "nvfp4-ct-w4a16", "nvfp4-modelopt-w4a16", "mxfp4-ct",          "int4-ct", "awq", "gptq", "int3-ct",
+        "fp8-block",      "int8-tensor",          "fp8-tensor-dynamic"
     };
     const moxie_synth_options o = small("bf16", 1, 2);
     static errors plain, mse, four;
@@ -235,6 +247,7 @@ static void better_scales(void **state)
         assert_ok(quantize(f, formats[i], MOXIE_SCALES_MSE, 2, &mse), &f->error);
         layer result = open_layer(f, f->path2);
         check_errors(&source, &result, &mse);
+        check_one_scale(&result);
         close_layer(&result);
         remove_dir(f->path2);
         assert_true(total(&mse) < total(&plain));
@@ -393,22 +406,77 @@ static void refusals(void **state)
     refused(f, "int4-ct", 0, MOXIE_ERR_IO, "exists already");
 }
 
+/* Overwrites `count` weights, from [row, col] on, of an expert of the bf16 source with 128 columns. */
+static void put_weights(fixture *f, const char *tensor, int64_t row, int64_t col, int64_t count, uint16_t value)
+{
+    mox_tensor_set *set;
+    assert_ok(mox_tensor_set_open_dir(f->path, false, &set, &f->error), &f->error);
+    const mox_file_tensor *t = find(set, tensor);
+    FILE *file = fopen(mox_tensor_set_file_name(set, t->file), "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)(t->offset + 2 * (128 * (uint64_t)row + (uint64_t)col)), SEEK_SET), 0);
+    for (int64_t i = 0; i < count; i++)
+        assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
+    fclose(file);
+    mox_tensor_set_close(set);
+}
+
+static void put_weight(fixture *f, const char *tensor, uint16_t value)
+{
+    put_weights(f, tensor, 7, 9, 1, value);
+}
+
+/* A matrix of zeros is reported, and as exact, whatever its neighbours are. */
+static void zero_matrix(void **state)
+{
+    fixture *f = *state;
+    static const char *const formats[] = { "fp8-channel", "nvfp4-ct-w4a16", "int4-ct", "mxfp4-ct", "awq" };
+    const moxie_synth_options o = small("bf16", 1, 8);
+    static errors e;
+    write_threads(f, "qwen3-30b-a3b", f->path, &o, 2);
+    put_weights(f, "model.layers.0.mlp.experts.3.gate_proj.weight", 0, 0, 128 * 192, 0);
+    layer source = open_layer(f, f->path);
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        assert_ok(quantize(f, formats[i], MOXIE_SCALES_MSE, 2, &e), &f->error);
+        layer result = open_layer(f, f->path2);
+        check_errors(&source, &result, &e);
+        for (int64_t k = 0; k < e.count; k++)
+            assert_int_equal(e.at[k].exact, k == 3 * 3 + MOXIE_PROJECTION_GATE);
+        close_layer(&result);
+        remove_dir(f->path2);
+    }
+    close_layer(&source);
+}
+
 static void not_a_number(void **state)
 {
     fixture *f = *state;
     const moxie_synth_options o = small("bf16", 1, 8);
-    static const uint8_t nan[2] = { 0xc0, 0x7f };
-    mox_tensor_set *set;
+    static const char up[] = "model.layers.0.mlp.experts.3.up_proj.weight";
     write_threads(f, "qwen3-30b-a3b", f->path, &o, 2);
-    assert_ok(mox_tensor_set_open_dir(f->path, false, &set, &f->error), &f->error);
-    const mox_file_tensor *t = find(set, "model.layers.0.mlp.experts.3.up_proj.weight");
-    FILE *file = fopen(mox_tensor_set_file_name(set, t->file), "r+b");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, (long)t->offset + 2 * (7 * 128 + 9), SEEK_SET), 0);
-    assert_int_equal(fwrite(nan, 2, 1, file), 1);
-    fclose(file);
-    mox_tensor_set_close(set);
+    put_weight(f, up, 0x4f80); /* 2^32 */
+    refused(f, "f16", 0, MOXIE_ERR_UNSUPPORTED, "expert 3, up: weight [7, 9] is 4.29497e+09");
+    put_weight(f, up, 0x7fc0);
     refused(f, "fp8-block", 0, MOXIE_ERR_FORMAT, "expert 3, up: weight [7, 9]");
+    refused(f, "f32", 0, MOXIE_ERR_FORMAT, "expert 3, up: weight [7, 9]");
+}
+
+/* Unfinished work is of the source as it was: when weights have changed since, nothing goes on there. */
+static void changed_source(void **state)
+{
+    fixture *f = *state;
+    const moxie_synth_options o = small("bf16", 2, 8);
+    moxie_quantize_options q = MOXIE_QUANTIZE_OPTIONS_INIT;
+    uint64_t bytes = 2 * 8 * 3 * 128 * 192 + 1;
+    write_threads(f, "qwen3-30b-a3b", f->path, &o, 2);
+    q.format = "int4-ct";
+    q.progress = stop_after;
+    q.progress_user = &bytes;
+    assert_int_equal(moxie_quantize(f->path, f->path2, &q, NULL, &f->error), MOXIE_ERR_TIMEOUT);
+    put_weight(f, "model.layers.0.mlp.experts.3.up_proj.weight", 0x3f80);
+    q.progress = NULL;
+    assert_int_equal(moxie_quantize(f->path, f->path2, &q, NULL, &f->error), MOXIE_ERR_IO);
+    assert_non_null(strstr(f->error.text, "another quantization"));
 }
 
 /* Whichever allocation fails, the call says so or does without, and no result is there. */
@@ -454,6 +522,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_a_number, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(changed_source, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(zero_matrix, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

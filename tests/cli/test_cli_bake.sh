@@ -125,11 +125,26 @@ done
 expect 0 '"relative_error": 0.0' "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/json" --json
 
 # Quantized: the same as merging and quantizing one after the other.
+mkdir "$tmp/int4"
 expect 0 "quantized to int4-ct: root mean square error" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
 "$moxie" quantize "$tmp/qwen3-30b-a3b.baked" --format int4-ct -o "$tmp/int4.2" >/dev/null
 diff -r "$tmp/int4" "$tmp/int4.2" || fail "merged and quantized at once differs"
 [ ! -e "$tmp/int4.merged" ] && [ ! -e "$tmp/int4.partial" ] || fail "working directories are left"
-expect 3 "exists already" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
+expect 3 "not empty" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
+# Refused in the second layer: nothing of the first one is left for a run that merges something else.
+synth qwen3-30b-a3b bf16 "$tmp/large" --layers 2
+python3 - "$tmp/large" <<'END'
+import glob, json, struct, sys
+for path in glob.glob(sys.argv[1] + '/*.safetensors'):
+    with open(path, 'r+b') as f:
+        n = struct.unpack('<Q', f.read(8))[0]
+        t = json.loads(f.read(n)).get('model.layers.1.mlp.experts.3.up_proj.weight')
+        if t:
+            f.seek(8 + n + t['data_offsets'][0])
+            f.write(struct.pack('<H', 0x4f80))
+END
+expect 4 "the largest number of f16" "$moxie" bake "$tmp/large" --adapter "a=$tmp/adapter" --format f16 -o "$tmp/f16"
+[ ! -e "$tmp/f16" ] && [ ! -e "$tmp/f16.merged" ] && [ ! -e "$tmp/f16.partial" ] || fail "something is left of a run that failed"
 expect 2 "did you mean int4-ct" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-tc -o "$tmp/none"
 
 # A layer's experts in two shards, with another layer's between them. Each of two adapters is for one of the layers.

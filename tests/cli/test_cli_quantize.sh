@@ -66,6 +66,15 @@ expect 3 "holds files of something else" "$moxie" quantize "$tmp/src" --format i
 expect 0 "lossless" sh -c "'$moxie' synth gpt-oss-20b -o '$tmp/oss' --layers 1 --experts 4 --hidden 256 --intermediate 128 >/dev/null && '$moxie' quantize '$tmp/oss' --format mxfp8 -o '$tmp/oss8'"
 expect 0 "expert" "$moxie" quantize "$tmp/oss8" --format int4-ct --scales mse -o "$tmp/oss4"
 
+# An FP8 shared expert beside the experts: refused unless one configuration describes both.
+"$moxie" synth deepseek-v3 -o "$tmp/ds" --layers 1 --experts 16 --hidden 256 --intermediate 128 >/dev/null
+expect 4 "3 other modules are quantized .*shared_experts.*allow-mixed" "$moxie" quantize "$tmp/ds" --format int4-ct -o "$tmp/ds4"
+[ ! -e "$tmp/ds4" ] && [ ! -e "$tmp/ds4.partial" ] || fail "something is left of a refused run"
+expect 0 "3 other quantized matrices" "$moxie" quantize "$tmp/ds" --format int4-ct -o "$tmp/ds4" --allow-mixed
+expect 0 "not finite 0" "$moxie" run "$tmp/ds4" --activations 16bit
+expect 0 "root mean square error" "$moxie" quantize "$tmp/ds" --format w4afp8 --input-amax 5,5 -o "$tmp/dsw"
+expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/dsw" --deep
+
 expect 2 "did you mean nvfp4-ct" "$moxie" quantize "$tmp/src" --format nvfp4-tc -o "$tmp/x"
 expect 2 "did you mean mse" "$moxie" quantize "$tmp/src" --format int4-ct --scales msee -o "$tmp/x"
 expect 2 "give -o OUT" "$moxie" quantize "$tmp/src" --format int4-ct

@@ -57,6 +57,8 @@ moxie_status bake_end(bake *b, moxie_error *error);
 /* Writes all files of b->out, which must not exist or be empty; on failure it removes them. */
 moxie_status bake_write(bake *b, moxie_error *error);
 
+/* MOXIE_ERR_IO unless `dir` is a directory without files. */
+moxie_status bake_check_empty(const char *dir, moxie_error *error);
 /* Removes a directory with the files in it. */
 void bake_remove(const char *dir);
 

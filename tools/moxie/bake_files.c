@@ -200,7 +200,7 @@ void bake_remove(const char *dir)
     free_names(&files);
 }
 
-static moxie_status check_empty(const char *dir, moxie_error *error)
+moxie_status bake_check_empty(const char *dir, moxie_error *error)
 {
     names there = { 0 };
     moxie_status status = list(dir, &there, error);
@@ -219,7 +219,7 @@ moxie_status bake_write(bake *b, moxie_error *error)
     if (status == MOXIE_OK)
         status = moxie_directory_lock(b->out, 1, &fd, &created, error);
     if (status == MOXIE_OK && fd >= 0) {
-        status = check_empty(b->out, error);
+        status = bake_check_empty(b->out, error);
         if (status == MOXIE_OK) {
             status = write_all(b, &files, &written, error);
             if (status != MOXIE_OK)

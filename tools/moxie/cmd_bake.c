@@ -100,7 +100,14 @@ static moxie_status requantize(const bake *b, const arguments *args, quantize_er
     o.format = args->format;
     o.error = quantize_errors_add;
     o.error_user = errors;
-    return moxie_quantize(b->out, args->out, &o, NULL, error);
+    char *partial = cli_format("%s.partial", args->out);
+    const bool foreign = moxie_file_exists(partial);
+    const moxie_status status = moxie_quantize(b->out, args->out, &o, NULL, error);
+    /* No later run goes on with it: the merged checkpoint that it is made from goes, too. */
+    if (status != MOXIE_OK && !foreign)
+        bake_remove(partial);
+    free(partial);
+    return status;
 }
 
 /* Where the merged checkpoint goes: OUT, or OUT.merged until it is quantized. */
@@ -109,7 +116,7 @@ static moxie_status merge(bake *b, const arguments *args, quantize_errors *error
     char *merged = args->format ? cli_format("%s.merged", args->out) : NULL;
     moxie_status status = MOXIE_OK;
     if (merged && moxie_file_exists(args->out))
-        status = cli_error(MOXIE_ERR_IO, error, args->out, "it exists already; name a new directory");
+        status = bake_check_empty(args->out, error);
     b->out = merged ? merged : args->out;
     if (status == MOXIE_OK)
         status = bake_open(b, error);

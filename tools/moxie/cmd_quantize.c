@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD };
+enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD, OPT_ALLOW_MIXED };
 
 static const struct argp_option options[] = {
     { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info` lists", 1 },
@@ -23,6 +23,8 @@ static const struct argp_option options[] = {
       1 },
     { "threads", OPT_THREADS, "N", 0, "worker threads (default: all processors)", 2 },
     { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "go on when the layer has tensors that moxie does not know", 2 },
+    { "allow-mixed", OPT_ALLOW_MIXED, NULL, 0,
+      "go on when modules that are no experts are quantized in a way that the new configuration does not describe", 2 },
     { "json", 'j', NULL, 0, "print JSON", 3 },
     { 0 },
 };
@@ -73,6 +75,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_INPUT_AMAX: parse_amax(state, arg, &args->quantize); return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_ALLOW_UNREAD: args->quantize.allow_unread = 1; return 0;
+    case OPT_ALLOW_MIXED: args->quantize.allow_mixed = 1; return 0;
     case 'o': args->out = arg; return 0;
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG:

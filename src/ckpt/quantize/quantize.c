@@ -8,12 +8,15 @@
 #include "ckpt/quantize/quantize.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <moxie/moxie_version.h>
 
 #include "base/checksum.h"
 #include "base/whole_file.h"
+#include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model.h"
 #include "ckpt/quantize/quantize_dir.h"
 #include "ckpt/quantize/quantize_layer.h"
@@ -87,6 +90,24 @@ static moxie_status survey(job *j, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* A directory that no loader understands is not worth hours of work. */
+static moxie_status check_others(const job *j, moxie_error *error)
+{
+    char name[160];
+    const mox_hf_quant *format = j->how.format;
+    if (j->rest.quantized == 0 || j->options->allow_mixed)
+        return MOXIE_OK;
+    const char *method = mox_quant_config_method(j->model->quant_config);
+    return mox_fail_file(
+        MOXIE_ERR_UNSUPPORTED, error, j->source, -1,
+        "%lld other modules are quantized (%s is the first), which are copied, and quantization_config "
+        "cannot say that beside experts in %s: engines would not load the result. %s first, or set "
+        "allow_mixed (--allow-mixed)",
+        (long long)j->rest.quantized, mox_escape(name, sizeof name, j->rest.first_quantized), format->id,
+        strcmp(method, "fp8") == 0 ? "Use w4afp8 or an fp8 format with the same blocks, dequantize them"
+                                   : "Dequantize them");
+}
+
 static moxie_status open_source(job *j, moxie_error *error)
 {
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
@@ -100,37 +121,57 @@ static moxie_status open_source(job *j, moxie_error *error)
     MOX_FAIL_IF(j->model->family->other_has_images, MOXIE_ERR_UNSUPPORTED, error,
                 "%s keeps a second set of experts for images in the same stacks, which would be lost",
                 j->model->family->id);
-    MOX_TRY(mox_quantize_rest_open(j->model, &j->rest, error));
-    return survey(j, error);
+    MOX_TRY(mox_quantize_rest_open(j->model, j->how.format, &j->rest, error));
+    MOX_TRY(survey(j, error));
+    return check_others(j, error);
 }
 
 /* ---- the manifest ------------------------------------------------------------------------------------ */
 
-/* Of all headers of the source's files, and of its configuration. */
-static uint64_t fingerprint(const job *j)
+/* Size and time of the last change: weights differ although headers are the same, as in two merged checkpoints. */
+static moxie_status add_file(const char *path, uint64_t *sum, moxie_error *error)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot read its attributes: %m");
+    const uint64_t parts[4] = { *sum, (uint64_t)info.st_size, (uint64_t)info.st_mtim.tv_sec,
+                                (uint64_t)info.st_mtim.tv_nsec };
+    *sum = mox_checksum(parts, sizeof parts);
+    return MOXIE_OK;
+}
+
+/* Of all files of the source with their headers, and of its configuration. */
+static moxie_status fingerprint(const job *j, uint64_t *out, moxie_error *error)
 {
     const mox_tensor_set *set = j->model->set;
     uint64_t sums[2] = { 0 };
     char *config = json_dumps(j->model->config, JSON_SORT_KEYS | JSON_COMPACT);
-    sums[0] = config ? mox_checksum(config, strlen(config)) : 0;
+    MOX_FAIL_IF(!config, MOXIE_ERR_MEMORY, error, "no memory for a manifest");
+    sums[0] = mox_checksum(config, strlen(config));
     free(config);
     for (int64_t i = 0; i < mox_tensor_set_files(set); i++) {
         uint64_t bytes;
         const unsigned char *header = mox_tensor_set_file_header(set, i, &bytes);
         sums[1] = mox_checksum(header, bytes);
         sums[0] = mox_checksum(sums, sizeof sums);
+        MOX_TRY(add_file(mox_tensor_set_file_name(set, i), &sums[0], error));
     }
-    return sums[0];
+    *out = sums[0];
+    return MOXIE_OK;
 }
 
-static json_t *manifest(const job *j)
+static moxie_status manifest(const job *j, json_t **out, moxie_error *error)
 {
     char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fingerprint(j));
-    return json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format",
-                     j->how.format->id, "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13,
-                     "input_amax2", (double)j->options->input_amax2, "source_xxh3", hash, "files",
-                     (json_int_t)j->files);
+    uint64_t sum = 0;
+    MOX_TRY(fingerprint(j, &sum, error));
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)sum);
+    *out =
+        json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format", j->how.format->id,
+                  "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13, "input_amax2",
+                  (double)j->options->input_amax2, "source_xxh3", hash, "files", (json_int_t)j->files);
+    MOX_FAIL_IF(!*out, MOXIE_ERR_MEMORY, error, "no memory for a manifest");
+    return MOXIE_OK;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------- */
@@ -322,9 +363,9 @@ static moxie_status start(job *j, const char *out, moxie_error *error)
     MOX_TRY(check_scales(&j->how, error));
     MOX_TRY(open_source(j, error));
     j->files = j->model->n_places + j->rest.n_shards;
-    json_t *m = manifest(j);
-    const moxie_status status = m ? mox_quantize_dir_open(out, m, &j->dir, error)
-                                  : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a manifest");
+    json_t *m = NULL;
+    MOX_TRY(manifest(j, &m, error));
+    const moxie_status status = mox_quantize_dir_open(out, m, &j->dir, error);
     json_decref(m);
     return status;
 }

@@ -26,16 +26,23 @@ static bool begins(const char *name, const char *head)
     return strncmp(name, head, strlen(head)) == 0;
 }
 
-/* Files that are no part of the result. */
+static bool ends(const char *name, const char *tail)
+{
+    const size_t length = strlen(name), end = strlen(tail);
+    return length >= end && strcmp(name + length - end, tail) == 0;
+}
+
+/* Files that are no part of the result. No file of the source that is copied has such a name. */
 static bool is_own(const char *name)
 {
-    return begins(name, "moxie_quantize.json") || begins(name, "errors-") || strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
+    return strcmp(name, manifest_name) == 0 || (begins(name, "errors-") && ends(name, ".bin")) ||
+           strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
 }
 
 /* Files that a run without a finished layer may have written. */
 static bool is_ours(const char *name)
 {
-    return is_own(name) || begins(name, "model-");
+    return is_own(name) || begins(name, "model-") || strcmp(name, "model.safetensors") == 0;
 }
 
 static bool is_temporary(const char *name)
@@ -84,8 +91,10 @@ static moxie_status check_manifest(mox_quantize_dir *d, const json_t *manifest, 
     json_decref(before);
     if (same)
         return MOXIE_OK;
-    return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
-                         "another quantization was interrupted there: run that again, or remove the directory");
+    return mox_fail_file(
+        MOXIE_ERR_IO, error, d->partial, -1,
+        "another quantization was interrupted there, or the source has changed since: run that again, or remove "
+        "the directory");
 }
 
 /* The manifest is the first file of a run, so other files without one are somebody else's. */

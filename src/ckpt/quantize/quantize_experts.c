@@ -84,18 +84,41 @@ static moxie_status make_workers(const mox_quantize_layer *l, int32_t count, wor
 
 /* ---- one expert -------------------------------------------------------------------------------------- */
 
+/* The largest magnitude that the result can hold: scales make room for any, plain floats do not. */
+static float limit_of(const mox_quantize_layer *l)
+{
+    const moxie_quant *quant = &l->how.format->weight;
+    return mox_quant_is_plain(quant) ? mox_format_of(quant->element)->max : FLT_MAX;
+}
+
+static moxie_status check_row(const mox_quantize_layer *l, int64_t e, const char *name, int64_t r, const float *w,
+                              int64_t cols, moxie_error *error)
+{
+    const float limit = limit_of(l);
+    for (int64_t c = 0; c < cols; c++) {
+        MOX_FAIL_IF(!(fabsf(w[c]) <= FLT_MAX), MOXIE_ERR_FORMAT, error,
+                    "layer %lld, expert %lld, %s: weight [%lld, %lld] is %g, which no quantized format stores",
+                    (long long)l->layer, (long long)e, name, (long long)r, (long long)c, (double)w[c]);
+        MOX_FAIL_IF(fabsf(w[c]) > limit, MOXIE_ERR_UNSUPPORTED, error,
+                    "layer %lld, expert %lld, %s: weight [%lld, %lld] is %g, and the largest number of %s is %g: use "
+                    "bf16 or f32",
+                    (long long)l->layer, (long long)e, name, (long long)r, (long long)c, (double)w[c],
+                    l->how.format->id, (double)limit);
+    }
+    return MOXIE_OK;
+}
+
 static moxie_status read_matrix(const mox_quantize_layer *l, int64_t e, const moxie_matrix *source,
                                 const moxie_quant *quant, const char *name, float *w, mox_weight_range *range,
                                 moxie_error *error)
 {
     const int64_t rows = source->codes.rows, cols = source->codes.cols;
+    const float limit = limit_of(l);
     for (int64_t r = 0; r < rows; r++) {
         mox_matrix_row(source, quant, r, w + r * cols);
         const mox_weight_range part = l->how.loops->range(w + r * cols, cols);
-        for (int64_t c = 0; !part.finite && c < cols; c++)
-            MOX_FAIL_IF(!(fabsf(w[r * cols + c]) <= FLT_MAX), MOXIE_ERR_FORMAT, error,
-                        "layer %lld, expert %lld, %s: weight [%lld, %lld] is %g, which no quantized format stores",
-                        (long long)l->layer, (long long)e, name, (long long)r, (long long)c, (double)w[r * cols + c]);
+        if (!part.finite || fmaxf(-part.low, part.high) > limit)
+            MOX_TRY(check_row(l, e, name, r, w + r * cols, cols, error));
         range->low = fminf(range->low, part.low);
         range->high = fmaxf(range->high, part.high);
         range->squares += part.squares;

@@ -14,6 +14,7 @@
  */
 #include "ckpt/quantize/quantize_matrix.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/sizes.h"
@@ -54,6 +55,13 @@ const float *mox_quantize_row(const mox_quantize_matrix *m, int64_t r, int32_t *
         at = *row + (up ? half : 0);
     }
     return m->w + at * m->cols;
+}
+
+/* One floating-point scale a tensor: gate and up have the same one, since kernels have one for both. */
+static bool shares_scale(const mox_quantize_matrix *m, const group *g)
+{
+    return g->r0 == 0 && g->r1 == m->rows && g->c0 == 0 && g->c1 == m->cols && m->rule.quant.group_rows < 0 &&
+           m->rule.element->kind == MOX_KIND_FLOAT;
 }
 
 /* ---- the scale of a group ---------------------------------------------------------------------------- */
@@ -131,7 +139,7 @@ static bool power_of_two(const mox_quantize_matrix *m, const group *g, try *out)
 
 /* ---- one group --------------------------------------------------------------------------------------- */
 
-static double encode(const mox_quantize_matrix *m, const group *g, try t)
+static double encode_rows(const mox_quantize_matrix *m, const group *g, try t)
 {
     const mox_weight_step step = step_of(m, t);
     double squares = 0;
@@ -144,6 +152,18 @@ static double encode(const mox_quantize_matrix *m, const group *g, try t)
         squares += m->how->loops->error(&step, w, codes, g->c1 - g->c0).squares;
     }
     return squares;
+}
+
+/* Encodes the group; the squared error, with that of the other matrix that will have the same scale. */
+static double encode(const mox_quantize_matrix *m, const group *g, try t)
+{
+    double squares = 0;
+    if (m->kind != MOX_TENSOR_DOWN && m->kind != MOX_TENSOR_GATE_UP && !m->ungated && shares_scale(m, g)) {
+        mox_quantize_matrix other = *m;
+        other.kind = m->kind == MOX_TENSOR_UP ? MOX_TENSOR_GATE : MOX_TENSOR_UP;
+        squares = encode_rows(&other, g, t);
+    }
+    return squares + encode_rows(m, g, t);
 }
 
 /* Adds the error of columns [c0, c1) of a stored row to its projection's. */
@@ -214,15 +234,15 @@ static float global_of(const mox_quantize_matrix *m)
     const double largest = (double)m->rule.element->max * block;
     if (!(amax > 0))
         return 1;
-    return (float)(quant->global == MOXIE_GLOBAL_DIVIDE ? largest / amax : amax / largest);
+    /* A matrix of nearly nothing needs a global that f32 does not have. */
+    return (float)(quant->global == MOXIE_GLOBAL_DIVIDE ? fmin(largest / amax, (double)FLT_MAX)
+                                                        : fmax(amax / largest, (double)FLT_MIN));
 }
 
 static mox_weight_range range_of(const mox_quantize_matrix *m, const group *g)
 {
-    const bool whole = g->r0 == 0 && g->r1 == m->rows && g->c0 == 0 && g->c1 == m->cols && m->rule.quant.group_rows < 0;
     mox_weight_range range = { 0 };
-    /* One floating-point scale a tensor: gate and up have the same one, since kernels have one for both. */
-    if (whole && m->rule.element->kind == MOX_KIND_FLOAT)
+    if (shares_scale(m, g))
         return m->range;
     for (int64_t r = g->r0; r < g->r1; r++) {
         int32_t projection;
@@ -243,6 +263,19 @@ static bool scales_are_short(const mox_quantize_matrix *m, int64_t groups)
     return powers;
 }
 
+/* Notes which projections of the matrix have lost nothing. Zeros are zeros under any scale. */
+static void note_exact(const mox_quantize_matrix *m, int64_t groups)
+{
+    const bool exact = m->exact_source && scales_are_short(m, groups);
+    const bool both = m->kind == MOX_TENSOR_GATE_UP;
+    int32_t first;
+    int64_t row;
+    mox_quantize_row(m, 0, &first, &row);
+    for (int32_t i = first; i <= first + both; i++)
+        m->errors[i].exact =
+            m->errors[i].exact && m->errors[i].worst == 0 && (exact || m->errors[i].weight_squares == 0);
+}
+
 void mox_quantize_matrix_run(mox_quantize_matrix *m)
 {
     const int64_t rows = mox_group_rows(&m->rule.quant, m->rows), cols = mox_group_cols(&m->rule.quant, m->cols);
@@ -255,9 +288,7 @@ void mox_quantize_matrix_run(mox_quantize_matrix *m)
             g.range = range_of(m, &g);
             quantize_group(m, &g);
         }
-    const bool exact = m->exact_source && scales_are_short(m, groups);
-    for (int i = 0; i < 3; i++)
-        m->errors[i].exact = m->errors[i].exact && exact && m->errors[i].worst == 0;
+    note_exact(m, groups);
 }
 
 moxie_status mox_quantize_rule(const mox_quantize_how *how, int64_t cols, mox_group_rule *out, moxie_error *error)

@@ -34,7 +34,45 @@ static bool is_quantized(const mox_file_tensor *t)
            (ends(t->name, ".weight") && t->view.rank == 2 && mox_dtype_bits(t->view.dtype) < 16);
 }
 
-moxie_status mox_quantize_rest_open(const moxie_model *model, mox_quantize_rest *out, moxie_error *error)
+/* Whether the source's and the format's configuration say the same of modules that are no experts. Of method w4afp8
+ * they are FP8 in blocks of 128x128. */
+static bool says_the_same(const json_t *before, const json_t *after)
+{
+    static const char *const keys[] = { "quant_method", "weight_block_size", "scale_fmt", "activation_scheme" };
+    static const char *const blocks = "[128,128]";
+    if (strcmp(mox_quant_config_method(before), "fp8") != 0)
+        return false;
+    if (strcmp(mox_quant_config_method(after), "w4afp8") == 0) {
+        json_t *size = json_loads(blocks, 0, NULL);
+        const bool same = size && json_equal(json_object_get(before, "weight_block_size"), size);
+        json_decref(size);
+        return same;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        json_t *a = json_object_get(before, keys[i]), *b = json_object_get(after, keys[i]);
+        if (a != b && !json_equal(a, b))
+            return false;
+    }
+    return true;
+}
+
+static moxie_status forget_described(const moxie_model *model, const mox_hf_quant *format, mox_quantize_rest *rest,
+                                     moxie_error *error)
+{
+    if (rest->quantized == 0 || !format->write_config)
+        return MOXIE_OK;
+    json_t *after = format->write_config(format, NULL, 0);
+    MOX_FAIL_IF(!after, MOXIE_ERR_MEMORY, error, "no memory for a quantization_config");
+    if (says_the_same(model->quant_config, after)) {
+        rest->quantized = 0;
+        rest->first_quantized = NULL;
+    }
+    json_decref(after);
+    return MOXIE_OK;
+}
+
+moxie_status mox_quantize_rest_open(const moxie_model *model, const mox_hf_quant *format, mox_quantize_rest *out,
+                                    moxie_error *error)
 {
     const int64_t count = mox_tensor_set_count(model->set), files = mox_tensor_set_files(model->set);
     *out = (mox_quantize_rest) { .model = model };
@@ -54,9 +92,10 @@ moxie_status mox_quantize_rest_open(const moxie_model *model, mox_quantize_rest 
             out->shards[out->n_shards++] = t->file;
         out->shard_bytes[out->n_shards - 1] += t->bytes;
         out->bytes += t->bytes;
-        out->quantized += is_quantized(t);
+        if (is_quantized(t) && out->quantized++ == 0)
+            out->first_quantized = t->name;
     }
-    return MOXIE_OK;
+    return forget_described(model, format, out, error);
 }
 
 void mox_quantize_rest_close(mox_quantize_rest *rest)

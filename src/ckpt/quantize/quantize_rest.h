@@ -15,11 +15,13 @@ typedef struct mox_quantize_rest {
     uint64_t *shard_bytes; /* [n_shards] of those tensors */
     int64_t n_shards;
     uint64_t bytes;    /* of the tensors that are copied */
-    int64_t quantized; /* modules among them that are quantized */
+    int64_t quantized; /* modules among them that are quantized, and not described by the format's configuration */
+    const char *first_quantized; /* a tensor of the first of them, or NULL */
 } mox_quantize_rest;
 
-/* Call mox_quantize_rest_close() in any case. */
-moxie_status mox_quantize_rest_open(const moxie_model *model, mox_quantize_rest *out, moxie_error *error);
+/* For experts in `format`. Call mox_quantize_rest_close() in any case. */
+moxie_status mox_quantize_rest_open(const moxie_model *model, const mox_hf_quant *format, mox_quantize_rest *out,
+                                    moxie_error *error);
 void mox_quantize_rest_close(mox_quantize_rest *rest);
 /* Copies the tensors of shard `i` to a sealed file. */
 moxie_status mox_quantize_rest_write(const mox_quantize_rest *rest, int64_t i, const char *path, moxie_error *error);

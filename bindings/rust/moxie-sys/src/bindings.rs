@@ -2345,6 +2345,7 @@ pub struct moxie_quantize_options {
         unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, error: *const moxie_quantize_error),
     >,
     pub error_user: *mut ::std::os::raw::c_void,
+    pub allow_mixed: i32,
 }
 #[repr(C)]
 pub struct moxie_quantize_summary {
