@@ -271,24 +271,37 @@ static void test_replace(void **state)
     test_layer_free(&t);
 }
 
-/* A layer of a mapped file takes an update; the file does not change. */
+/* A layer of a file takes updates; neither the file nor another layer of it changes. */
 static void test_update(void **state)
 {
     (void)state;
     test_layer t;
     moxie_error error;
-    moxie_layer *layer = NULL;
     make_fitting(&t, 1003, &replaceable);
     assert_ok(write_file(&t, "moxie-cpu", &error), &error);
-    moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
-    assert_ok(moxie_layer_open_file(file, NULL, NULL, &layer, &error), &error);
-    assert_ok(moxie_layer_update_expert(layer, 1, &t.weights.experts[2], &error), &error);
-    assert_ok(moxie_layer_verify(layer, &error), &error);
-    moxie_layer_destroy(layer);
-    moxie_expert_file_close(file);
-    file = open_file(MOXIE_EXPERT_READ);
-    compare_weights(&t, file);
-    moxie_expert_file_close(file);
+    for (int32_t access = MOXIE_EXPERT_MAP; access <= MOXIE_EXPERT_READ; access++) {
+        moxie_layer *layer = NULL, *other = NULL;
+        const void *now = NULL, *before = NULL;
+        uint64_t bytes = 0;
+        moxie_expert_file *file = open_file(access);
+        assert_ok(moxie_layer_open_file(file, NULL, NULL, &layer, &error), &error);
+        assert_ok(moxie_layer_open_file(file, NULL, NULL, &other, &error), &error);
+        for (int from = 3; from >= 2; from--) { /* the second time in the place of the layer's own */
+            assert_ok(moxie_layer_update_expert(layer, 1, &t.weights.experts[from], &error), &error);
+            assert_ok(moxie_layer_verify(layer, &error), &error);
+        }
+        assert_ok(moxie_layer_record(layer, 1, &now, &bytes, &error), &error);
+        assert_ok(moxie_layer_record(other, 1, &before, &bytes, &error), &error);
+        assert_memory_not_equal(now, before, bytes);
+        assert_ok(moxie_expert_file_verify(file, NULL, &error), &error);
+        compare_weights(&t, file);
+        assert_ok(moxie_layer_prepare(layer, &t.weights, NULL, &error), &error); /* leaves the file */
+        assert_ok(moxie_layer_record(layer, 1, &now, &bytes, &error), &error);
+        assert_memory_equal(now, before, bytes);
+        moxie_layer_destroy(layer);
+        moxie_layer_destroy(other);
+        moxie_expert_file_close(file);
+    }
     test_layer_free(&t);
 }
 
