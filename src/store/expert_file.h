@@ -143,6 +143,9 @@ const char *mox_expert_target_at(int32_t i, const char **summary);
 moxie_status mox_expert_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t index,
                              const moxie_expert *expert, void *record, const moxie_executor *executor,
                              moxie_error *error);
+/* The static scales of one expert's activations (-1: the shared one): a layer would refuse the file for a wrong one. */
+moxie_status mox_expert_check_scales(const moxie_layer_config *config, int64_t expert, const moxie_expert *view,
+                                     moxie_error *error);
 /* Fills in the checksum of a seal, or of a header. */
 void mox_expert_end_seal(mox_expert_seal *seal);
 
