@@ -171,9 +171,9 @@ MOXIE_API moxie_status moxie_expert_file_weights(moxie_expert_file *file, const 
 MOXIE_API moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
                                              const moxie_options *options, moxie_layer **out, moxie_error *error);
 /* The plan that a layer of this file would get, as moxie_plan_explain(): kernels that read another layout are rejected
- * with that reason. Thread-safe. */
-MOXIE_API moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_options *options,
-                                                 moxie_plan **out, moxie_error *error);
+ * with that reason. `config` as for moxie_layer_open_file(). Thread-safe. */
+MOXIE_API moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
+                                                 const moxie_options *options, moxie_plan **out, moxie_error *error);
 
 /* Replaces one expert of the file at `path`, while others may have it open: the new record is written behind all
  * others, then the index with the next generation, then the seal, which names that index. A reader finds the old expert

@@ -177,8 +177,8 @@ moxie_status mox_expert_file_replace(const char *path, int64_t expert, const mox
                                      uint64_t source_hash, const moxie_executor *executor, moxie_error *error);
 moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
                                  const moxie_options *options, moxie_layer **out, moxie_error *error);
-moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_options *options, moxie_plan **out,
-                                     moxie_error *error);
+moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
+                                     const moxie_options *options, moxie_plan **out, moxie_error *error);
 
 /* The index's entry of an expert; -1: the shared one. */
 static inline const mox_expert_entry *mox_expert_entry_of(const moxie_expert_file *file, int64_t expert)

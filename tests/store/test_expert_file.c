@@ -6,6 +6,7 @@
  */
 #include "test_layer.h"
 
+#include <math.h>
 #include <moxie/moxie_store.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -221,11 +222,11 @@ static void test_other_kernels(void **state)
     moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
     assert_int_equal(moxie_layer_open_file(file, NULL, &options, &layer, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "moxie prepare DIR --layout moxie-cpu"));
-    assert_int_equal(moxie_expert_file_explain(file, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_int_equal(moxie_expert_file_explain(file, NULL, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "moxie prepare DIR --layout moxie-cpu"));
     options.backend = MOXIE_BACKEND_CUDA;
     options.device = "sm_80";
-    assert_ok(moxie_expert_file_explain(file, &options, &plan, &error), &error);
+    assert_ok(moxie_expert_file_explain(file, NULL, &options, &plan, &error), &error);
     moxie_plan_destroy(plan);
     moxie_expert_file_close(file);
     test_layer_free(&t);
@@ -268,6 +269,26 @@ static void test_replace(void **state)
         assert_int_equal(old.generation, 1);
     }
     moxie_expert_file_close(before);
+    test_layer_free(&t);
+}
+
+/* A scale that a layer refuses does not get into a file, whether anew or in the place of another. */
+static void test_wrong_scale(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .act = test_act_quant_named("fp8 tensor static"), .no_parallel = true };
+    test_layer t;
+    moxie_error error;
+    make_fitting(&t, 1200, &limits);
+    assert_ok(write_file(&t, "moxie-rowmajor", &error), &error);
+    moxie_expert *wrong = test_layer_own(&t, (size_t)t.config.experts * sizeof *wrong);
+    memcpy(wrong, t.weights.experts, (size_t)t.config.experts * sizeof *wrong);
+    wrong[0].a2_scale = NAN;
+    assert_int_equal(moxie_expert_file_replace(path, 0, &wrong[0], 0, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "expert 0 a2_scale"));
+    moxie_expert_file_close(open_file(MOXIE_EXPERT_READ));
+    t.weights.experts = wrong;
+    assert_int_equal(write_file(&t, "moxie-rowmajor", &error), MOXIE_ERR_ARGUMENT);
     test_layer_free(&t);
 }
 
@@ -386,6 +407,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(test_other_kernels),
         cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_wrong_scale),
         cmocka_unit_test(test_update),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_share),
