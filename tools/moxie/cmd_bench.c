@@ -181,7 +181,7 @@ static moxie_status open_directory(bench *b, moxie_error *error)
 {
     moxie_status status = cli_layer_open(&b->args->layer, &b->source, error);
     if (status == MOXIE_OK)
-        status = cli_layer_need_weights(&b->source, error);
+        status = cli_layer_unpack("bench", &b->source, error);
     if (status != MOXIE_OK)
         return status;
     b->model.config = b->source.config;
