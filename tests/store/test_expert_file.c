@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/memory.h"
 #include "layer/weights/layer.h"
+#include "store/expert_file.h"
 #include "test_cuda_table.h"
 
 static char folder[] = "/tmp/moxie-test-XXXXXX", path[64];
@@ -272,6 +274,36 @@ static void test_replace(void **state)
     test_layer_free(&t);
 }
 
+/* Kernels have room for one run of columns of each group, so an order that lies in range is not enough. */
+static void test_scattered_order(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .weight = test_weight_quant_named("gptq act order"), .no_parallel = true };
+    test_layer t;
+    moxie_error error;
+    mox_rowmajor_record open;
+    uint64_t seed = 1300;
+    for (make_fitting(&t, seed, &limits); t.config.intermediate <= 64; make_fitting(&t, ++seed, &limits))
+        test_layer_free(&t); /* too few groups for an order */
+    assert_ok(write_file(&t, "moxie-rowmajor", &error), &error);
+    moxie_expert_file *file = open_file(MOXIE_EXPERT_READ);
+    const mox_record_shape *shape = &file->shapes[MOX_ROUTED];
+    mox_expert_entry *entry = (mox_expert_entry *)(uintptr_t)&file->index[0]; /* in memory: not the file's */
+    uint8_t *record = file->data + entry->range.offset;
+    mox_rowmajor_open(shape, record, &open);
+    assert_non_null(open.down.visit);
+    int32_t *visit = (int32_t *)(uintptr_t)open.down.visit, last = visit[open.down.cols - 1];
+    visit[open.down.cols - 1] = visit[0];
+    visit[0] = last;
+    const uint64_t head = sizeof(mox_record_header), sum = mox_checksum(record + head, entry->range.bytes - head);
+    mox_record_seal(&mox_layout_rowmajor, shape, 0, &t.weights.experts[0], record, &sum);
+    entry->range.checksum = mox_checksum(record, mox_expert_padded(entry->range.bytes));
+    assert_int_equal(moxie_expert_file_verify(file, NULL, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "out of order"));
+    moxie_expert_file_close(file);
+    test_layer_free(&t);
+}
+
 /* A scale that a layer refuses does not get into a file, whether anew or in the place of another. */
 static void test_wrong_scale(void **state)
 {
@@ -407,6 +439,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(test_other_kernels),
         cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_scattered_order),
         cmocka_unit_test(test_wrong_scale),
         cmocka_unit_test(test_update),
         cmocka_unit_test(test_no_memory),
