@@ -70,7 +70,7 @@ static void use(moxie_expert_file *file)
     }
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.backend = MOXIE_BACKEND_CPU;
-    if (moxie_expert_file_explain(file, &options, &plan, &error) == MOXIE_OK)
+    if (moxie_expert_file_explain(file, NULL, &options, &plan, &error) == MOXIE_OK)
         moxie_plan_destroy(plan);
     if (moxie_expert_file_verify(file, NULL, &error) == MOXIE_OK)
         FUZZ_CHECK(moxie_expert_file_weights(file, NULL, &weights, &error) == MOXIE_OK);

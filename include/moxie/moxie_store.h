@@ -165,14 +165,15 @@ MOXIE_API moxie_status moxie_expert_file_weights(moxie_expert_file *file, const 
  * copies of the records. `config` NULL: the file's own; another one may differ from it in dtype, round_results, the
  * routing's numbers, and in the share of experts, which the file must have. MOXIE_ERR_UNSUPPORTED when the kernels of
  * `options` do not read the file's layout: the text says which file would do. The file must outlive the layer. A layer
- * on the host may be updated (moxie_layer_update_expert): its copy of the page changes, the file does not.
+ * on the host may be updated (moxie_layer_update_expert): it gets memory of its own for that record; the file and
+ * other layers of it do not change.
  * options->spare_slots must be 0, tp_size 0 or 1. Thread-safe. */
 MOXIE_API moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
                                              const moxie_options *options, moxie_layer **out, moxie_error *error);
 /* The plan that a layer of this file would get, as moxie_plan_explain(): kernels that read another layout are rejected
- * with that reason. Thread-safe. */
-MOXIE_API moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_options *options,
-                                                 moxie_plan **out, moxie_error *error);
+ * with that reason. `config` as for moxie_layer_open_file(). Thread-safe. */
+MOXIE_API moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
+                                                 const moxie_options *options, moxie_plan **out, moxie_error *error);
 
 /* Replaces one expert of the file at `path`, while others may have it open: the new record is written behind all
  * others, then the index with the next generation, then the seal, which names that index. A reader finds the old expert

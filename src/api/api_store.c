@@ -165,12 +165,12 @@ moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_la
     return mox_layer_open_file(file, config, options, out, error);
 }
 
-moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_options *options, moxie_plan **out,
-                                       moxie_error *error)
+moxie_status moxie_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
+                                       const moxie_options *options, moxie_plan **out, moxie_error *error)
 {
     NEED(file);
     NEED(out);
-    return mox_expert_file_explain(file, options, out, error);
+    return mox_expert_file_explain(file, config, options, out, error);
 }
 
 moxie_status moxie_expert_file_replace(const char *path, int64_t expert, const moxie_expert *weights,

@@ -252,12 +252,6 @@ void mox_drop_pages(const void *data, uint64_t bytes)
     madvise((void *)first, (uintptr_t)data + bytes - first, MADV_DONTNEED);
 }
 
-bool mox_make_writable(const void *data, uint64_t bytes)
-{
-    const uintptr_t first = (uintptr_t)data & ~(uintptr_t)(page_size() - 1);
-    return mprotect((void *)first, (uintptr_t)data + bytes - first, PROT_READ | PROT_WRITE) == 0;
-}
-
 /* ---- the arena -------------------------------------------------------------------------------------- */
 
 enum { ARENA_ALIGN = 16, ARENA_FIRST = 4096, ARENA_LARGEST = 1 << 20 };

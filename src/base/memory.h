@@ -33,9 +33,6 @@ void mox_free_pages(void *block);
 /* Removes the pages of these bytes from this process' memory; a later access reads them from the file again. Only for
  * read-only mappings of files: other memory would lose its contents. Thread-safe. */
 void mox_drop_pages(const void *data, uint64_t bytes);
-/* Lets this process write to the pages of these bytes of a private mapping: it gets a copy of each page it writes to.
- * False, with errno, when the system refuses. */
-bool mox_make_writable(const void *data, uint64_t bytes);
 
 /* For tests: the n-th allocation from now on (1 = the next) fails, once. 0 turns it off. Process-wide. */
 void mox_alloc_fail_at(uint64_t n);

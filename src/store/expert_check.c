@@ -216,25 +216,41 @@ typedef struct verify_work {
     _Atomic int64_t first_bad; /* entry, or E + 1 */
 } verify_work;
 
-/* The one thing in a record by which kernels index: the order of columns (GPTQ act order), in layout rowmajor. */
-static bool has_order(const mox_rowmajor_matrix *m)
+/* The one thing in a record by which kernels index: the order of columns (GPTQ act order), in layout rowmajor. Kernels
+ * have room for as many runs of columns as groups make, so each group must be one run. `claimed`: by its header the
+ * record has an order, for which other formats have no room. */
+static bool has_order(const mox_rowmajor_matrix *m, uint32_t claimed)
 {
-    bool good = true;
-    for (int64_t k = 0; m->group_index != NULL && good && k < m->cols; k++)
-        good = m->group_index[k] >= 0 && m->group_index[k] < m->scale_cols && m->visit[k] >= 0 && m->visit[k] < m->cols;
-    return good;
+    if (m->group_index == NULL)
+        return !claimed;
+    for (int64_t k = 0; k < m->cols; k++)
+        if (m->group_index[k] < 0 || m->group_index[k] >= m->scale_cols || m->visit[k] < 0 || m->visit[k] >= m->cols)
+            return false;
+    for (int64_t k = 1; k < m->cols; k++) {
+        const int32_t before = m->visit[k - 1], now = m->visit[k];
+        const int32_t step = m->group_index[now] - m->group_index[before];
+        if (step < 0 || (step == 0 && now <= before))
+            return false;
+    }
+    return true;
 }
 
 static moxie_status verify_order(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
                                  const void *data, moxie_error *error)
 {
     mox_rowmajor_record record;
+    mox_record_header header;
     if (layout != &mox_layout_rowmajor)
         return MOXIE_OK;
     mox_rowmajor_open(shape, data, &record);
-    MOX_FAIL_IF(!has_order(&record.gate) || !has_order(&record.up) || !has_order(&record.down), MOXIE_ERR_FORMAT, error,
-                "the record of expert %lld has columns in groups that do not exist: prepare the file anew",
-                (long long)expert);
+    memcpy(&header, data, sizeof header);
+    MOX_FAIL_IF(
+        !has_order(&record.gate, header.flags & MOX_ROWMAJOR_ORDER_GATE) ||
+            !has_order(&record.up, header.flags & MOX_ROWMAJOR_ORDER_UP) ||
+            !has_order(&record.down, header.flags & MOX_ROWMAJOR_ORDER_DOWN),
+        MOXIE_ERR_FORMAT, error,
+        "the record of expert %lld has columns in groups that do not exist, or out of order: prepare the file anew",
+        (long long)expert);
     return MOXIE_OK;
 }
 

@@ -143,6 +143,9 @@ const char *mox_expert_target_at(int32_t i, const char **summary);
 moxie_status mox_expert_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t index,
                              const moxie_expert *expert, void *record, const moxie_executor *executor,
                              moxie_error *error);
+/* The static scales of one expert's activations (-1: the shared one): a layer would refuse the file for a wrong one. */
+moxie_status mox_expert_check_scales(const moxie_layer_config *config, int64_t expert, const moxie_expert *view,
+                                     moxie_error *error);
 /* Fills in the checksum of a seal, or of a header. */
 void mox_expert_end_seal(mox_expert_seal *seal);
 
@@ -174,8 +177,8 @@ moxie_status mox_expert_file_replace(const char *path, int64_t expert, const mox
                                      uint64_t source_hash, const moxie_executor *executor, moxie_error *error);
 moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
                                  const moxie_options *options, moxie_layer **out, moxie_error *error);
-moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_options *options, moxie_plan **out,
-                                     moxie_error *error);
+moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
+                                     const moxie_options *options, moxie_plan **out, moxie_error *error);
 
 /* The index's entry of an expert; -1: the shared one. */
 static inline const mox_expert_entry *mox_expert_entry_of(const moxie_expert_file *file, int64_t expert)

@@ -37,19 +37,27 @@ static moxie_status check_shapes(const moxie_expert_file *file, const moxie_laye
     return MOXIE_OK;
 }
 
+/* The target whose kernels are those of the options. What moxie-cpu's do not read needs portable ones here: there is no
+ * AVX2 or NEON, or the options ask for less. */
+static const char *target_of(const moxie_expert_file *file, const moxie_options *options)
+{
+    const int32_t backend = options != NULL ? options->backend : MOXIE_BACKEND_AUTO;
+    if (backend == MOXIE_BACKEND_CUDA)
+        return "moxie-sm90 (Hopper) or moxie-sm80";
+    return backend == MOXIE_BACKEND_REF || strcmp(file->header.target, "moxie-cpu") == 0 ? "moxie-rowmajor"
+                                                                                         : "moxie-cpu";
+}
+
 /* Says which file would do. */
 static moxie_status refuse(const moxie_expert_file *file, const moxie_options *options, moxie_error *error)
 {
     char why[sizeof error->text];
-    const bool cuda = options != NULL && options->backend == MOXIE_BACKEND_CUDA;
     snprintf(why, sizeof why, "%s", error != NULL ? error->text : "");
     return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, -1,
                          "its records are in layout %s, for %s, which the kernels of these options do not read: "
                          "`moxie prepare DIR --layout %s` of the checkpoint (or of what `moxie prepare --undo` makes "
                          "of this file) writes a file that they read. In detail: %.300s",
-                         file->layouts[MOX_ROUTED]->name, file->header.target,
-                         cuda ? "moxie-sm90 (Hopper) or moxie-sm80" : "moxie-cpu (moxie-rowmajor without AVX2 or NEON)",
-                         why);
+                         file->layouts[MOX_ROUTED]->name, file->header.target, target_of(file, options), why);
 }
 
 static moxie_status give_records(const moxie_expert_file *file, const moxie_layer_config *config,
@@ -99,9 +107,13 @@ moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_laye
     return status;
 }
 
-moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_options *options, moxie_plan **out,
-                                     moxie_error *error)
+moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
+                                     const moxie_options *options, moxie_plan **out, moxie_error *error)
 {
-    const moxie_status status = mox_plan_explain(&file->config, file->layouts, options, out, error);
+    moxie_layer_config checked;
+    const moxie_layer_config *c = config != NULL ? config : &file->config;
+    MOX_TRY(mox_config_read(c, &checked, error));
+    MOX_TRY(check_shapes(file, &checked, error));
+    const moxie_status status = mox_plan_explain(c, file->layouts, options, out, error);
     return status == MOXIE_ERR_UNSUPPORTED ? refuse(file, options, error) : status;
 }

@@ -60,6 +60,7 @@ static moxie_status make_change(const moxie_expert_file *file, int64_t expert, c
     MOX_FAIL_IF(!mox_layer_accepts(file->layouts[kind], &file->shapes[kind], expert, weights), MOXIE_ERR_UNSUPPORTED,
                 error, "layout %s of the file cannot hold the new expert %lld: prepare the whole file anew",
                 file->layouts[kind]->name, (long long)expert);
+    MOX_TRY(mox_expert_check_scales(&file->config, expert, weights, error));
     MOX_TRY(mox_expert_pack(file->layouts[kind], &file->shapes[kind], expert, weights, c->record, executor, error));
     c->seal = (mox_expert_seal) { .generation = file->seal.generation + 1,
                                   .header_checksum = file->header.checksum,

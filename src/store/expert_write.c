@@ -10,6 +10,7 @@
  * writer leaves does not open.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checksum.h"
@@ -18,6 +19,7 @@
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/weights/layer_records.h"
+#include "quant/quant.h"
 #include "store/expert_file.h"
 
 struct moxie_expert_writer {
@@ -80,13 +82,14 @@ static uint64_t give_room(moxie_expert_writer *w, uint64_t bytes)
     return at;
 }
 
+/* Experts of other ranks' files are asked about, too, as far as their views are there: ranks compute together only in
+ * one layout. */
 static bool holds_all(const moxie_expert_writer *w, mox_expert_kind kind)
 {
     if (kind == MOX_SHARED_EXPERT)
         return mox_layer_accepts(w->layouts[kind], &w->shapes[kind], -1, w->weights.shared);
     for (int64_t e = 0; e < w->header.experts; e++)
-        if (w->index[e].range.bytes != 0 &&
-            !mox_layer_accepts(w->layouts[kind], &w->shapes[kind], e, &w->weights.experts[e]))
+        if (!mox_layer_accepts(w->layouts[kind], &w->shapes[kind], e, &w->weights.experts[e]))
             return false;
     return true;
 }
@@ -137,6 +140,21 @@ static moxie_status check_config(const moxie_layer_config *c, const moxie_weight
     return mox_reserved_weights(weights, error);
 }
 
+moxie_status mox_expert_check_scales(const moxie_layer_config *c, int64_t expert, const moxie_expert *view,
+                                     moxie_error *error)
+{
+    const bool shared = expert < 0;
+    const moxie_quant *const quants[] = { shared ? &c->shared.a13 : &c->a13, shared ? &c->shared.a2 : &c->a2 };
+    const float values[] = { view->a13_scale, view->a2_scale };
+    for (int p = MOX_W13; p <= MOX_W2; p++) {
+        char what[64];
+        snprintf(what, sizeof what, "expert %lld %s", (long long)expert, p == MOX_W13 ? "a13_scale" : "a2_scale");
+        if (!mox_quant_is_none(quants[p]) && (shared || values[p] != 0)) /* 0: what other experts have */
+            MOX_TRY(mox_act_quant_check_static_scale(quants[p], values[p], what, error));
+    }
+    return MOXIE_OK;
+}
+
 /* Marks the experts of this rank: range.bytes is not 0. */
 static moxie_status list_experts(moxie_expert_writer *w, moxie_error *error)
 {
@@ -154,6 +172,8 @@ static moxie_status list_experts(moxie_expert_writer *w, moxie_error *error)
                                            .a13_scale = view != NULL ? view->a13_scale : 0,
                                            .a2_scale = view != NULL ? view->a2_scale : 0 };
         w->header.held += e < experts && held;
+        if (view != NULL && (e < experts || held))
+            MOX_TRY(mox_expert_check_scales(&w->config, w->index[e].expert, view, error));
     }
     return MOXIE_OK;
 }

@@ -83,6 +83,7 @@ expect 0 "1 +lfru +50.0%" trace simulate "$tmp/plain.trace" --slots 1
 expect 0 "1 +lru +25.0%" trace simulate "$tmp/plain.trace" --slots 1
 expect 0 "1 +best +50.0%" trace simulate "$tmp/plain.trace" --slots 1 --best
 expect 0 "2 +lfru +50.0% .* 20 B +50000000.00" trace simulate "$tmp/plain.trace" --budget 80 --bytes-per-expert 40 --read-gb-s 1
+expect 0 "4 +lfru +50.0%" trace simulate "$tmp/plain.trace" --budget 4294967296 --bytes-per-expert 1
 expect 0 "1 +pinned +75.0%" trace simulate "$tmp/plain.trace" --slots 1 --census "$tmp/plain.trace"
 expect 2 "needs the bytes of an expert" trace simulate "$tmp/plain.trace" --budget 1G
 expect 2 "takes them all" trace simulate "$tmp/plain.trace" --warm 4
@@ -91,6 +92,7 @@ expect 2 "there is no cache policy" trace simulate "$tmp/plain.trace" --policy f
 
 # Replay, and what does not fit.
 expect 0 "routing $tmp/a.trace" "$moxie" bench "$tmp/model" --layer 1 --trace "$tmp/a.trace" --tokens 4 --repeats 1
+expect 3 "it has no layer 0" "$moxie" bench "$tmp/model" --trace "$tmp/b.trace" --tokens 4
 expect 3 "it has no layer 2" "$moxie" bench "$tmp/model" --layer 2 --trace "$tmp/b.trace" --tokens 4
 expect 3 "the layer chooses 8 of 16" "$moxie" bench "$tmp/model" --trace "$tmp/plain.trace" --tokens 4
 expect 3 "not finish it|cut off" sh -c "head -c 400 $tmp/a.trace >$tmp/cut && exec $moxie trace show $tmp/cut"
@@ -99,6 +101,8 @@ expect 2 "give --experts N" trace import "$tmp/a.npy" -o "$tmp/bad.trace"
 expect 0 "3 experts" trace import "$tmp/a.npy" --experts 3 --zero-experts 13 -o "$tmp/zero.trace"
 expect 0 '"zero_experts": 13' trace show "$tmp/zero.trace" --json
 expect 3 "names 2" trace import "$tmp/a.npy" --experts 16 --layers 0-1 -o "$tmp/bad.trace"
+printf "\\223NUMPY\\001\\000\\070\\000{'fortran_order': False, 'shape': (0, 1, 1), 'descr': '\\n" >"$tmp/short.npy"
+expect 3 "no array of ids" trace import "$tmp/short.npy" --experts 16 -o "$tmp/bad.trace"
 expect 4 "counts have no tokens" trace import "$tmp/x.counts.json" -o "$tmp/bad.trace"
 expect 2 "does not go with" trace show "$tmp/a.trace" --slots 3
 expect 2 "name it with -o" trace import "$tmp/a.npy"

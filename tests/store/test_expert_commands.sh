@@ -81,6 +81,9 @@ expect 0 "right" "$moxie" diff "$tmp/ex" --tokens 2 --isa scalar
 expect 0 "the weights are equal" "$moxie" diff "$tmp/ck" --against "$tmp/ex"
 expect 0 "scalar_any" "$moxie" explain "$tmp/ex" --isa scalar
 expect 0 "output rms" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
+expect 0 "unpacked and packed anew" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
+"$moxie" prepare "$tmp/ck" --layout moxie-cpu -o "$tmp/fast" >/dev/null
+expect 4 "moxie prepare DIR --layout moxie-rowmajor" "$moxie" run "$tmp/fast" --isa scalar
 expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
 expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"
@@ -88,10 +91,20 @@ expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout m
 expect 4 "expert files are not made of GGUF files yet" \
     "$moxie" prepare tests/golden/gguf/small.gguf --layout moxie-cpu -o "$tmp/no"
 
+# A plan is that of the run, whose options change the configuration.
+synth qwen3-30b-a3b int8-w8a8 "$tmp/i8"
+"$moxie" prepare "$tmp/i8" --layout moxie-cpu -o "$tmp/i8_ex" >/dev/null
+"$moxie" explain "$tmp/i8" --activations 16bit | grep "expert_gemm" | grep -v rejected >"$tmp/want"
+"$moxie" explain "$tmp/i8_ex" --activations 16bit | grep "expert_gemm" | grep -v rejected | cmp -s - "$tmp/want" ||
+    fail "explain shows other kernels for the files"
+
 # Shares: each rank has the files of its experts; all together give the checkpoint back.
 for rank in 0 1 2; do
     expect 0 "prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --ep $rank/3 -o "$tmp/ep$rank"
 done
+expect 0 "its part of the sum" "$moxie" run "$tmp/ep1" --tokens 3
+expect 3 "those of rank 1 of 3, and all are needed" "$moxie" bench "$tmp/ep1" --tokens 3
+expect 3 "those of rank 1 of 3, and all are needed" "$moxie" run "$tmp/ep1" --tokens 3 --ranks 3
 rm -rf "$tmp/back"
 expect 0 "restored" "$moxie" prepare --undo "$tmp/ep0" "$tmp/ep1" "$tmp/ep2" -o "$tmp/back"
 [ -z "$reader" ] || same_tensors "$tmp/ck" "$tmp/back" || fail "shares give other tensors"
@@ -103,6 +116,28 @@ head -c 50000 "$tmp/ex/layer-00004.moxie" >"$tmp/new.partial/layer-00004.moxie"
 expect 0 "2 layers prepared as moxie-rowmajor .1 of them before" \
     "$moxie" prepare "$tmp/ck" --layout moxie-rowmajor -o "$tmp/new"
 cmp -s "$tmp/ex/layer-00004.moxie" "$tmp/new/layer-00004.moxie" || fail "a continued command writes other bytes"
+
+# A layer is written anew when something else than its experts changed, as its router.
+if [ -n "$reader" ]; then
+    mkdir "$tmp/other.partial"
+    cp "$tmp/ex"/* "$tmp/other.partial"
+    cp -r "$tmp/ck" "$tmp/other_ck"
+    python3 - "$tmp/other_ck" <<'END' || fail "no router was found"
+import glob, json, struct, sys
+
+for path in glob.glob(sys.argv[1] + "/*.safetensors"):
+    data = bytearray(open(path, "rb").read())
+    (size,) = struct.unpack("<Q", data[:8])
+    for key, v in json.loads(data[8 : 8 + size]).items():
+        if key.endswith("layers.3.mlp.gate.weight"):
+            data[8 + size + v["data_offsets"][0]] ^= 1
+            open(path, "wb").write(data)
+            sys.exit(0)
+sys.exit(1)
+END
+    expect 0 "2 layers prepared as moxie-rowmajor .1 of them before" \
+        "$moxie" prepare "$tmp/other_ck" --layout moxie-rowmajor -o "$tmp/other"
+fi
 
 # Killed while it writes: nothing that opens.
 synth qwen3-30b-a3b bf16 "$tmp/big" --experts 64 --hidden 1024

@@ -221,6 +221,26 @@ static void test_index(void **state)
     refused_parts(&p, MOXIE_ERR_FORMAT, "one entry for each expert", "a short index");
 }
 
+/* A record that claims an act order, in a format that has none: indices would be read behind its end. */
+static void test_order(void **state)
+{
+    (void)state;
+    static const uint32_t flags = MOX_ROWMAJOR_ORDER_DOWN;
+    static const moxie_expert without_scales = { .a13_scale = 0 };
+    moxie_expert_file *file = NULL;
+    moxie_error error;
+    parts p = take_apart();
+    mox_expert_range *r = &p.index[0].range;
+    uint8_t *record = p.data + r->offset;
+    memcpy(record + offsetof(mox_record_header, flags), &flags, sizeof flags);
+    const uint64_t head = sizeof(mox_record_header), sum = mox_checksum(record + head, r->bytes - head);
+    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
+    mox_record_seal(&mox_layout_rowmajor, &file->shapes[MOX_ROUTED], 0, &without_scales, record, &sum);
+    moxie_expert_file_close(file);
+    r->checksum = mox_checksum(record, mox_expert_padded(r->bytes));
+    refused_parts(&p, MOXIE_ERR_FORMAT, "columns in groups that do not exist", "an act order of mxfp4");
+}
+
 static void test_header(void **state)
 {
     (void)state;
@@ -290,8 +310,9 @@ static void test_config_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole), cmocka_unit_test(test_cut_short), cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_index), cmocka_unit_test(test_header),    cmocka_unit_test(test_config_text),
+        cmocka_unit_test(test_whole),       cmocka_unit_test(test_cut_short), cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_index),       cmocka_unit_test(test_order),     cmocka_unit_test(test_header),
+        cmocka_unit_test(test_config_text),
     };
     return cmocka_run_group_tests(tests, begin_files, end_files);
 }

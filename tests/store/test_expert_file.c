@@ -6,12 +6,15 @@
  */
 #include "test_layer.h"
 
+#include <math.h>
 #include <moxie/moxie_store.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/memory.h"
 #include "layer/weights/layer.h"
+#include "store/expert_file.h"
 #include "test_cuda_table.h"
 
 static char folder[] = "/tmp/moxie-test-XXXXXX", path[64];
@@ -221,11 +224,11 @@ static void test_other_kernels(void **state)
     moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
     assert_int_equal(moxie_layer_open_file(file, NULL, &options, &layer, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "moxie prepare DIR --layout moxie-cpu"));
-    assert_int_equal(moxie_expert_file_explain(file, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_int_equal(moxie_expert_file_explain(file, NULL, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "moxie prepare DIR --layout moxie-cpu"));
     options.backend = MOXIE_BACKEND_CUDA;
     options.device = "sm_80";
-    assert_ok(moxie_expert_file_explain(file, &options, &plan, &error), &error);
+    assert_ok(moxie_expert_file_explain(file, NULL, &options, &plan, &error), &error);
     moxie_plan_destroy(plan);
     moxie_expert_file_close(file);
     test_layer_free(&t);
@@ -271,24 +274,87 @@ static void test_replace(void **state)
     test_layer_free(&t);
 }
 
-/* A layer of a mapped file takes an update; the file does not change. */
+/* Kernels have room for one run of columns of each group, so an order that lies in range is not enough. */
+static void test_scattered_order(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .weight = test_weight_quant_named("gptq act order"), .no_parallel = true };
+    test_layer t;
+    moxie_error error;
+    mox_rowmajor_record open;
+    uint64_t seed = 1300;
+    for (make_fitting(&t, seed, &limits); t.config.intermediate <= 64; make_fitting(&t, ++seed, &limits))
+        test_layer_free(&t); /* too few groups for an order */
+    assert_ok(write_file(&t, "moxie-rowmajor", &error), &error);
+    moxie_expert_file *file = open_file(MOXIE_EXPERT_READ);
+    const mox_record_shape *shape = &file->shapes[MOX_ROUTED];
+    mox_expert_entry *entry = (mox_expert_entry *)(uintptr_t)&file->index[0]; /* in memory: not the file's */
+    uint8_t *record = file->data + entry->range.offset;
+    mox_rowmajor_open(shape, record, &open);
+    assert_non_null(open.down.visit);
+    int32_t *visit = (int32_t *)(uintptr_t)open.down.visit, last = visit[open.down.cols - 1];
+    visit[open.down.cols - 1] = visit[0];
+    visit[0] = last;
+    const uint64_t head = sizeof(mox_record_header), sum = mox_checksum(record + head, entry->range.bytes - head);
+    mox_record_seal(&mox_layout_rowmajor, shape, 0, &t.weights.experts[0], record, &sum);
+    entry->range.checksum = mox_checksum(record, mox_expert_padded(entry->range.bytes));
+    assert_int_equal(moxie_expert_file_verify(file, NULL, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "out of order"));
+    moxie_expert_file_close(file);
+    test_layer_free(&t);
+}
+
+/* A scale that a layer refuses does not get into a file, whether anew or in the place of another. */
+static void test_wrong_scale(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .act = test_act_quant_named("fp8 tensor static"), .no_parallel = true };
+    test_layer t;
+    moxie_error error;
+    make_fitting(&t, 1200, &limits);
+    assert_ok(write_file(&t, "moxie-rowmajor", &error), &error);
+    moxie_expert *wrong = test_layer_own(&t, (size_t)t.config.experts * sizeof *wrong);
+    memcpy(wrong, t.weights.experts, (size_t)t.config.experts * sizeof *wrong);
+    wrong[0].a2_scale = NAN;
+    assert_int_equal(moxie_expert_file_replace(path, 0, &wrong[0], 0, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "expert 0 a2_scale"));
+    moxie_expert_file_close(open_file(MOXIE_EXPERT_READ));
+    t.weights.experts = wrong;
+    assert_int_equal(write_file(&t, "moxie-rowmajor", &error), MOXIE_ERR_ARGUMENT);
+    test_layer_free(&t);
+}
+
+/* A layer of a file takes updates; neither the file nor another layer of it changes. */
 static void test_update(void **state)
 {
     (void)state;
     test_layer t;
     moxie_error error;
-    moxie_layer *layer = NULL;
     make_fitting(&t, 1003, &replaceable);
     assert_ok(write_file(&t, "moxie-cpu", &error), &error);
-    moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
-    assert_ok(moxie_layer_open_file(file, NULL, NULL, &layer, &error), &error);
-    assert_ok(moxie_layer_update_expert(layer, 1, &t.weights.experts[2], &error), &error);
-    assert_ok(moxie_layer_verify(layer, &error), &error);
-    moxie_layer_destroy(layer);
-    moxie_expert_file_close(file);
-    file = open_file(MOXIE_EXPERT_READ);
-    compare_weights(&t, file);
-    moxie_expert_file_close(file);
+    for (int32_t access = MOXIE_EXPERT_MAP; access <= MOXIE_EXPERT_READ; access++) {
+        moxie_layer *layer = NULL, *other = NULL;
+        const void *now = NULL, *before = NULL;
+        uint64_t bytes = 0;
+        moxie_expert_file *file = open_file(access);
+        assert_ok(moxie_layer_open_file(file, NULL, NULL, &layer, &error), &error);
+        assert_ok(moxie_layer_open_file(file, NULL, NULL, &other, &error), &error);
+        for (int from = 3; from >= 2; from--) { /* the second time in the place of the layer's own */
+            assert_ok(moxie_layer_update_expert(layer, 1, &t.weights.experts[from], &error), &error);
+            assert_ok(moxie_layer_verify(layer, &error), &error);
+        }
+        assert_ok(moxie_layer_record(layer, 1, &now, &bytes, &error), &error);
+        assert_ok(moxie_layer_record(other, 1, &before, &bytes, &error), &error);
+        assert_memory_not_equal(now, before, bytes);
+        assert_ok(moxie_expert_file_verify(file, NULL, &error), &error);
+        compare_weights(&t, file);
+        assert_ok(moxie_layer_prepare(layer, &t.weights, NULL, &error), &error); /* leaves the file */
+        assert_ok(moxie_layer_record(layer, 1, &now, &bytes, &error), &error);
+        assert_memory_equal(now, before, bytes);
+        moxie_layer_destroy(layer);
+        moxie_layer_destroy(other);
+        moxie_expert_file_close(file);
+    }
     test_layer_free(&t);
 }
 
@@ -373,6 +439,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(test_other_kernels),
         cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_scattered_order),
+        cmocka_unit_test(test_wrong_scale),
         cmocka_unit_test(test_update),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_share),

@@ -253,6 +253,11 @@ typedef struct bench {
 
 /* The options of the plan that runs: of b->tokens. */
 moxie_options bench_options(const bench *b);
+/* The layer whose choices a trace is asked for: the one that runs; of a preset that of --layer, -1: any. */
+static inline int64_t bench_layer(const bench *b)
+{
+    return b->args->preset.name ? b->args->layer.layer : b->source.index;
+}
 /* --simulate-ranks: b's layer is opened; prints what it finds (bench_simulate.c). */
 moxie_status bench_simulate(bench *b, moxie_error *error);
 /* Times line i, then measures the limits again unless they come from a file. *before: the limits measured last

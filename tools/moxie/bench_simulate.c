@@ -141,7 +141,7 @@ static moxie_status open_model(simulation *sim, const measured *m, bench_routing
     moxie_plan_destroy(plan);
     if (status == MOXIE_OK)
         status = bench_routing_open(m->what == WHOLE_LAYER ? routing_name(b->args) : "uniform", &b->model.config,
-                                    b->args->layer.layer, b->args->seed, routing, error);
+                                    bench_layer(b), b->args->seed, routing, error);
     if (status == MOXIE_OK)
         status = bench_routing_reserve(routing, most, error);
     const uint64_t available = b->backend->available(&b->args->layer, workspace);
@@ -269,7 +269,7 @@ static moxie_status run_local(simulation *sim, moxie_error *error)
     for (int i = 0; i < sim->n_rows; i++)
         most = sim->rows[i].tokens > most ? sim->rows[i].tokens : most;
     moxie_status status =
-        bench_routing_open(routing_name(b->args), &sim->whole, b->args->layer.layer, b->args->seed, &routing, error);
+        bench_routing_open(routing_name(b->args), &sim->whole, bench_layer(b), b->args->seed, &routing, error);
     if (status == MOXIE_OK)
         status = bench_routing_reserve(&routing, most * ranks, error);
     for (int i = 0; i < sim->n_rows && status == MOXIE_OK; i++) {
@@ -303,7 +303,7 @@ static moxie_status route(simulation *sim, moxie_error *error)
 {
     bench *b = sim->b;
     moxie_status status =
-        bench_routing_open(routing_name(b->args), &sim->whole, b->args->layer.layer, b->args->seed, &b->routing, error);
+        bench_routing_open(routing_name(b->args), &sim->whole, bench_layer(b), b->args->seed, &b->routing, error);
     int64_t most = 1;
     for (int i = 0; i < sim->n_rows; i++)
         most = sim->rows[i].tokens > most ? sim->rows[i].tokens : most;

@@ -230,6 +230,8 @@ typedef struct cli_layer {
 moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
 /* Unpacks the weights of a layer of an expert file: for checks, and to pack them for other kernels. */
 moxie_status cli_layer_need_weights(cli_layer *layer, moxie_error *error);
+/* The same, for a command that packs them whatever the file's layout; says so. */
+moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error *error);
 /* Refuses a model that was read from a GGUF file; `what` ends before "the model's release in safetensors". */
 moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const char *what, moxie_error *error);
 /* Prepares the records and the plan of an opened layer. */

@@ -4,7 +4,7 @@
  *
  *     DIR/moxie_prepare.json -> layers -> DIR/layer-00003.moxie, mapped -> a layer whose slots are views of it
  *
- * What reads weights itself (diff's oracle, ranks, bench) gets them unpacked.
+ * What reads weights itself (diff's oracle, ranks, bench) gets them unpacked; ranks and bench say so.
  */
 #include "prepare.h"
 
@@ -81,10 +81,29 @@ moxie_status cli_layer_need_weights(cli_layer *layer, moxie_error *error)
                                           : MOXIE_OK;
 }
 
+moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error *error)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    if (layer->file && moxie_expert_file_get_info(layer->file, &info, error) == MOXIE_OK && info.held < info.experts)
+        return cli_error(MOXIE_ERR_MISMATCH, error, "",
+                         "the expert file has %lld of %lld experts, those of rank %d of %d, and all are needed here: "
+                         "prepare files without --ep",
+                         (long long)info.held, (long long)info.experts, layer->config.ep_rank, layer->config.ep_size);
+    if (layer->file)
+        fprintf(stderr,
+                "moxie %s: note: the records of the expert file are not used as they lie: its experts are unpacked and "
+                "packed anew\n",
+                command);
+    return cli_layer_need_weights(layer, error);
+}
+
 moxie_status cli_experts_prepare(const cli_layer_options *options, cli_layer *layer, const moxie_options *plan_options,
                                  moxie_error *error)
 {
     moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    if (layer->config.ep_size > 1)
+        fprintf(stderr, "moxie %s: note: these are the files of rank %d of %d: outputs are its part of the sum\n",
+                options->command, layer->config.ep_rank, layer->config.ep_size);
     moxie_status status = moxie_layer_open_file(layer->file, &layer->config, plan_options, &layer->layer, error);
     if (status != MOXIE_ERR_UNSUPPORTED || !layer->weights)
         return status;

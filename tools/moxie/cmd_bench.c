@@ -181,7 +181,7 @@ static moxie_status open_directory(bench *b, moxie_error *error)
 {
     moxie_status status = cli_layer_open(&b->args->layer, &b->source, error);
     if (status == MOXIE_OK)
-        status = cli_layer_need_weights(&b->source, error);
+        status = cli_layer_unpack("bench", &b->source, error);
     if (status != MOXIE_OK)
         return status;
     b->model.config = b->source.config;
@@ -217,7 +217,7 @@ static moxie_status open_routing(bench *b, moxie_error *error)
     const bench_arguments *args = b->args;
     int64_t max = 0;
     moxie_status status =
-        bench_routing_open(args->routing, &b->model.config, args->layer.layer, args->seed, &b->routing, error);
+        bench_routing_open(args->routing, &b->model.config, bench_layer(b), args->seed, &b->routing, error);
     if (status != MOXIE_OK)
         return status;
     b->n_lines = args->tokens.count ? args->tokens.count : b->routing.file_tokens ? 1 : 4;

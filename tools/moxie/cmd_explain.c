@@ -376,7 +376,7 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     moxie_layer_config config = layer->config;
     config.tp_size = args->ranks.tp;
     if (status == MOXIE_OK && layer->file && !cli_ranks_asked(&args->ranks))
-        status = moxie_expert_file_explain(layer->file, &plan_options, &layer->plan, error);
+        status = moxie_expert_file_explain(layer->file, &config, &plan_options, &layer->plan, error);
     else if (status == MOXIE_OK)
         status = moxie_plan_explain(&config, &plan_options, &layer->plan, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))

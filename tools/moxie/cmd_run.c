@@ -222,7 +222,7 @@ static moxie_status open_all(run_arguments *args, cli_layer *layer, made_weights
         status =
             args->preset.name ? open_preset(args, layer, weights, error) : cli_layer_open(&args->layer, layer, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
-        status = cli_layer_need_weights(layer, error); /* each rank packs its share */
+        status = cli_layer_unpack("run", layer, error); /* each rank packs its share */
     if (status == MOXIE_OK)
         status = cli_adapters_open(&args->adapters, layer, error);
     if (status == MOXIE_OK)

@@ -146,7 +146,8 @@ static int64_t parse_bytes(struct argp_state *state, const char *option, const c
     const char *at = *last ? strchr(units, *last) : NULL;
     for (int i = 0; at && i <= at - units; i++)
         unit *= 1000;
-    if (last == text || (*last && (!at || last[1])) || !(value * unit >= 1 && value * unit < 1e18))
+    if (last == text || (*last && (!at || last[1])) ||
+        !(value * unit >= 1 && value * unit <= 1e15)) /* times the layers it fits into 64 bits */
         argp_error(state, "%s takes bytes, as 24000000000 or 24G, not \"%.40s\"", option, cli_printable(text));
     return (int64_t)(value * unit);
 }

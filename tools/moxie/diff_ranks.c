@@ -53,7 +53,7 @@ static moxie_status run_both(const diff_ranks_arguments *args, cli_layer *layer,
     if (status == MOXIE_OK)
         status = cli_layer_open(&args->layer, layer, error);
     if (status == MOXIE_OK)
-        status = cli_layer_need_weights(layer, error);
+        status = cli_layer_unpack("diff", layer, error);
     if (status == MOXIE_OK)
         status = cli_input_random(&layer->config, args->layer.tokens, args->seed, args->states, input, error);
     for (int i = 0; i < 2 && status == MOXIE_OK; i++)

@@ -96,6 +96,8 @@ moxie_status prepare_source_read(const moxie_model *model, int64_t layer, const 
 void prepare_source_free(prepare_source *source);
 /* An expert's pieces, in the order of the tensors. Returns how many. */
 int prepare_source_spans(const prepare_source *source, const moxie_expert *expert, prepare_span spans[PREPARE_SPANS]);
+/* Bytes from a grid's first element to the end of its last; it has one at least. */
+uint64_t prepare_grid_extent(const moxie_grid *grid);
 /* XXH3-64 of the spans' bytes, in order. */
 uint64_t prepare_span_hash(const prepare_span *spans, int count);
 uint64_t prepare_source_expert_bytes(const prepare_source *source, const moxie_expert *expert);

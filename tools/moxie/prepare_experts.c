@@ -63,13 +63,64 @@ static bool gather_kept(experts_work *w)
     return w->kept != NULL;
 }
 
+/* Parts of a layer that are no routed experts': at most 6 of a matrix, and 7 arrays. */
+typedef struct rest_parts {
+    prepare_span spans[7 * 6 + 7];
+    int count;
+} rest_parts;
+
+static void add_rest(rest_parts *r, const void *data, uint64_t bytes)
+{
+    if (data && bytes > 0)
+        r->spans[r->count++] = (prepare_span) { .data = (unsigned char *)(uintptr_t)data, .bytes = bytes };
+}
+
+static void add_matrix(rest_parts *r, const moxie_matrix *m)
+{
+    const moxie_grid *const grids[] = { &m->codes, &m->scale, &m->zero, &m->global, &m->bias };
+    for (int i = 0; i < 5; i++)
+        if (grids[i]->data && grids[i]->rows > 0 && grids[i]->cols > 0)
+            add_rest(r, grids[i]->data, prepare_grid_extent(grids[i]));
+    if (m->group_index)
+        add_rest(r, m->group_index, (uint64_t)m->codes.cols * sizeof *m->group_index);
+}
+
+/* Hash of what the file has besides routed experts: shared expert, router, norms, arrays of the configuration. */
+static uint64_t rest_hash(const experts_work *w)
+{
+    const moxie_layer_config *c = &w->config;
+    const moxie_weights *all = w->weights;
+    const uint64_t experts = (uint64_t)c->experts * sizeof(float);
+    const uint64_t candidates = experts + (uint64_t)c->routing.zero_experts * sizeof(float);
+    rest_parts r = { .count = 0 };
+    if (all->shared) {
+        add_matrix(&r, &all->shared->gate);
+        add_matrix(&r, &all->shared->up);
+        add_matrix(&r, &all->shared->down);
+    }
+    add_matrix(&r, &all->router);
+    add_matrix(&r, &all->shared_gate);
+    add_matrix(&r, &all->router_norm);
+    add_matrix(&r, &all->expert_norm);
+    add_rest(&r, c->routing.bias, candidates);
+    add_rest(&r, c->routing.bias_alt, candidates);
+    add_rest(&r, c->routing.per_expert_scale, candidates);
+    add_rest(&r, c->routing.table, (uint64_t)(c->routing.table_rows * c->top_k) * sizeof *c->routing.table);
+    add_rest(&r, c->activation.expert_alpha, experts);
+    add_rest(&r, c->activation.expert_beta, experts);
+    add_rest(&r, c->activation.expert_limit, experts);
+    return prepare_span_hash(r.spans, r.count);
+}
+
 static moxie_status describe(experts_work *w, moxie_error *error)
 {
     const prepare_how *how = &w->options->how;
-    w->how =
-        cli_json_text(json_pack("{s:s, s:s, s:[i,i,i], s:I}", "version", MOXIE_VERSION_STRING, "layout", how->layout,
-                                "ep", how->ep_rank, how->ep_size, how->ep_map, "layer", (json_int_t)w->layer),
-                      JSON_COMPACT);
+    char rest[24];
+    snprintf(rest, sizeof rest, "%016llx", (unsigned long long)rest_hash(w));
+    w->how = cli_json_text(json_pack("{s:s, s:s, s:[i,i,i], s:I, s:s}", "version", MOXIE_VERSION_STRING, "layout",
+                                     how->layout, "ep", how->ep_rank, how->ep_size, how->ep_map, "layer",
+                                     (json_int_t)w->layer, "rest_xxh3", rest),
+                           JSON_COMPACT);
     w->text = prepare_source_text(&w->source);
     w->hashes = calloc((size_t)w->config.experts, sizeof *w->hashes);
     if (!w->how || !w->text || !w->hashes || !gather_kept(w))

@@ -72,7 +72,7 @@ typedef struct cover {
     uint64_t bits;       /* of all elements between */
 } cover;
 
-static uint64_t extent_of(const moxie_grid *g)
+uint64_t prepare_grid_extent(const moxie_grid *g)
 {
     const int64_t per = g->packing.per_word;
     const int64_t down = g->packing.along_rows ? (g->rows + per - 1) / per : g->rows;
@@ -91,7 +91,7 @@ static int add_grid(const prepare_source *s, const moxie_grid *g, cover covers[P
     while (i < count && covers[i].tensor != tensor)
         i++;
     const uint64_t begin = (uint64_t)((uintptr_t)g->data - (uintptr_t)s->tensors[tensor].view.data);
-    const uint64_t end = begin + extent_of(g);
+    const uint64_t end = begin + prepare_grid_extent(g);
     if (i == count)
         covers[count++] = (cover) { tensor, begin, end, 0 };
     cover *c = &covers[i];

@@ -33,6 +33,12 @@ static const char *value_of(const char *text, const char *key)
     return at ? at + strlen(key) + strspn(at + strlen(key), " :") : NULL;
 }
 
+/* Not the text's end, which strchr() finds, too. */
+static bool is_one_of(char letter, const char *letters)
+{
+    return letter && strchr(letters, letter);
+}
+
 /* The dictionary: its three keys. */
 static bool parse_header(const char *text, npy *out)
 {
@@ -41,7 +47,7 @@ static bool parse_header(const char *text, npy *out)
     if (!descr || !order || !shape || strncmp(order, "False", 5) || *shape != '(')
         return false;
     const size_t quotes = strspn(descr, "'");
-    if (quotes != 1 || !strchr("<|", descr[1]) || !strchr("iu", descr[2]) || !strchr("1248", descr[3]) ||
+    if (quotes != 1 || !is_one_of(descr[1], "<|") || !is_one_of(descr[2], "iu") || !is_one_of(descr[3], "1248") ||
         descr[4] != '\'')
         return false;
     out->kind = descr[2];

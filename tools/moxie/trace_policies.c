@@ -28,14 +28,14 @@ static moxie_status choose_slots(policies *p, moxie_error *error)
 {
     const trace_arguments *args = p->args;
     for (int i = 0; i < args->slots.count; i++)
-        p->slots[p->n_slots++] = args->slots.at[i];
+        p->slots[p->n_slots++] = args->slots.at[i] < p->info.experts ? args->slots.at[i] : p->info.experts;
     if (args->budget) {
         const int64_t slots = args->budget / args->expert_bytes / p->info.layers;
         if (slots < 1)
             return cli_error(MOXIE_ERR_ARGUMENT, error, p->args->inputs[0],
                              "--budget is less than an expert for each of %d layers: give %lld or more", p->info.layers,
-                             (long long)(args->expert_bytes * p->info.layers));
-        p->slots[p->n_slots++] = slots;
+                             (long long)args->expert_bytes * p->info.layers);
+        p->slots[p->n_slots++] = slots < p->info.experts ? slots : p->info.experts;
     }
     for (int64_t part = 8; part > 1 && !args->slots.count && !args->budget; part /= 2)
         if (p->info.experts >= part)

@@ -72,7 +72,8 @@ struct moxie_layer {
     uint64_t record_bytes, shared_bytes;
     void *slab;          /* all records in one block; the packing threads touch its pages first. NULL after a failed
                           * allocation, until the next preparation */
-    bool in_file;        /* `records` are an expert file's, not the slab's (layer_given.h) */
+    void **own_records;  /* [slots] of a layer whose records are an expert file's (layer_given.h): memory of those that
+                          * were updated; NULL for a layer with a slab */
     void **records;      /* [room for slots] */
     void *shared_record; /* or NULL */
     mox_static_scale static_scale[2]; /* routed experts, by mox_projection */

@@ -199,9 +199,9 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
     moxie_status status = mox_layer_pack_alone(layer, expert, weights, copy, error);
     if (status == MOXIE_OK)
         status = put_static_scales(layer, expert, weights, error);
-    if (status == MOXIE_OK && layer->in_file)
-        status = mox_layer_unlock_record(layer, slot, error);
-    if (status == MOXIE_OK && mox_device_is_host(&layer->device))
+    if (status == MOXIE_OK && layer->own_records != NULL)
+        copy = mox_layer_own_record(layer, slot, copy);
+    else if (status == MOXIE_OK && mox_device_is_host(&layer->device))
         memcpy(layer->records[slot], copy, layer->record_bytes);
     else if (status == MOXIE_OK)
         status = send_update(layer, slot, copy, error);

@@ -5,9 +5,7 @@
  */
 #include "layer/weights/layer_records.h"
 
-#include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/sizes.h"
@@ -42,6 +40,10 @@ static bool measure_slab(const moxie_layer *layer, slab_size *size)
 
 static void free_slab(moxie_layer *layer)
 {
+    for (int32_t s = 0; layer->own_records != NULL && s < layer->slots; s++)
+        mox_free_pages(layer->own_records[s]);
+    mox_free(layer->own_records);
+    layer->own_records = NULL;
     if (mox_device_is_host(&layer->device))
         mox_free_pages(layer->slab);
     else
@@ -69,7 +71,6 @@ static moxie_status change_layouts(moxie_layer *layer, const mox_layout *routed,
     if (!measure_slab(layer, &size))
         return mox_layer_no_memory(&layer->config, error);
     free_slab(layer);
-    layer->in_file = false;
     if (!mox_device_is_host(&layer->device))
         MOX_TRY(mox_device_allocate(&layer->device, size.total, "a layer's records", &layer->slab, error));
     else
@@ -99,23 +100,22 @@ moxie_status mox_layer_use_records(moxie_layer *layer, const void *const *routed
 {
     slab_size size = { .routed = layer->layouts[MOX_ROUTED], .shared = layer->layouts[MOX_SHARED_EXPERT] };
     layer->records = mox_calloc((uint64_t)layer->slots, sizeof *layer->records);
-    if (layer->records == NULL || !measure_slab(layer, &size))
+    layer->own_records = mox_calloc((uint64_t)layer->slots, sizeof *layer->own_records);
+    if (layer->records == NULL || layer->own_records == NULL || !measure_slab(layer, &size))
         return mox_layer_no_memory(&layer->config, error);
     layer->record_bytes = size.record_bytes;
     layer->shared_bytes = size.shared_bytes;
     for (int32_t s = 0; s < layer->slots; s++)
         layer->records[s] = (void *)(uintptr_t)routed[layer->expert_of[s]];
     layer->shared_record = size.shared != NULL ? (void *)(uintptr_t)shared : NULL;
-    layer->in_file = true;
     return MOXIE_OK;
 }
 
-moxie_status mox_layer_unlock_record(const moxie_layer *layer, int32_t slot, moxie_error *error)
+void *mox_layer_own_record(moxie_layer *layer, int32_t slot, void *record)
 {
-    MOX_FAIL_IF(!mox_make_writable(layer->records[slot], layer->record_bytes), MOXIE_ERR_MEMORY, error,
-                "the system refuses a private copy of the pages of expert %lld, which lie in a file: %s",
-                (long long)layer->expert_of[slot], strerror(errno));
-    return MOXIE_OK;
+    void *old = layer->own_records[slot];
+    layer->own_records[slot] = layer->records[slot] = record;
+    return old;
 }
 
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */

@@ -18,8 +18,9 @@ void mox_layer_free_records(moxie_layer *layer);
 /* On the host, instead: slots are records that exist, routed[e] by expert and `shared`; they outlive the layer. */
 moxie_status mox_layer_use_records(moxie_layer *layer, const void *const *routed, const void *shared,
                                    moxie_error *error);
-/* Makes the pages of such a record writable: the process' own copy, the file does not change. */
-moxie_status mox_layer_unlock_record(const moxie_layer *layer, int32_t slot, moxie_error *error);
+/* Puts `record`, of mox_alloc_pages(), in the place of such a record; the layer frees it. The file's own stays as it
+ * is, since other layers may read it. Returns what is to be freed: what an earlier call put there, or NULL. */
+void *mox_layer_own_record(moxie_layer *layer, int32_t slot, void *record);
 
 /* Chooses layouts that can hold these weights (mox_layout.accepts). A layout that cannot is replaced by its fallback,
  * in the end by rowmajor, which holds everything. Plans that read the old layout can no longer run. The records hold no

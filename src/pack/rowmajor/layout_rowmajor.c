@@ -244,7 +244,7 @@ static void open_matrix(const projection *p, const sections *s, const uint8_t *r
         out->global = (const float *)(const void *)(record + s->global);
     if (p->bias)
         out->bias = (const float *)(const void *)(record + s->bias);
-    if (flags & p->order_flag) {
+    if ((flags & p->order_flag) && can_reorder(p)) { /* the flag comes from the record: other shapes have no room */
         out->group_index = (const int32_t *)(const void *)(record + s->group_index);
         out->visit = (const int32_t *)(const void *)(record + s->visit);
     }

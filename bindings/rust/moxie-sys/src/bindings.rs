@@ -2678,6 +2678,7 @@ extern "C" {
 extern "C" {
     pub fn moxie_expert_file_explain(
         file: *const moxie_expert_file,
+        config: *const moxie_layer_config,
         options: *const moxie_options,
         out: *mut *mut moxie_plan,
         error: *mut moxie_error,
