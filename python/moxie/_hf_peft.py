@@ -75,7 +75,9 @@ def load(model: torch.nn.Module, dir, name: str) -> int:
     for module in modules:
         if not door._source(module):
             raise door._refused(module, "its experts are parameters of the model, whose adapters PEFT loads (PeftModel.from_pretrained)")
-    dir, made = os.fspath(dir), []
+    if not modules:
+        raise ValueError(f"load_adapter: {type(model).__name__} has no experts that moxie knows")
+    dir, made = os.path.abspath(dir), []  # a run that packs anew reads it again
     try:
         for module in modules:
             made.append(_from_directory(module, door._packed_for(module, door._top_k(module), None), dir))
@@ -92,6 +94,9 @@ def load(model: torch.nn.Module, dir, name: str) -> int:
 
 def choose(model: torch.nn.Module, name: str | None) -> None:
     modules = [module for module in model.modules() if door._source(module)]
+    if not modules:
+        raise ValueError(f"set_adapter: {type(model).__name__} has no experts from files; where they are parameters, PEFT has the "
+                         "adapters: its own set_adapter(), disable_adapter()")
     for module in modules:
         known = getattr(module, "_moxie_adapters", {})
         if name is not None and name not in known:

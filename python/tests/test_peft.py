@@ -195,3 +195,27 @@ def test_experts_from_files(tmp_path):
     assert distance(got(), want) < 3e-6
     with pytest.raises(moxie.Unsupported, match="PEFT loads"):
         mt.load_adapter(changed, tmp_path / "a")
+
+
+def test_nothing_is_left_of_a_model():
+    import gc
+
+    import moxie.torch as mt
+
+    gc.collect()
+    before = len(mt._open), len(mt._open_adapters)
+    model = adapted("Qwen3Moe")
+    compare(model)
+    assert len(mt._open_adapters) > before[1]
+    del model
+    gc.collect()
+    assert (len(mt._open), len(mt._open_adapters)) == before
+
+
+def test_models_without_experts_from_files():
+    import moxie.transformers as mt
+
+    with pytest.raises(ValueError, match="no experts from files"):
+        mt.set_adapter(make("Qwen3Moe"), "a")
+    with pytest.raises(ValueError, match="no experts that moxie knows"):
+        mt.load_adapter(torch.nn.Linear(2, 2), "anywhere")
