@@ -92,9 +92,21 @@ expect 4 "expert files are not made of GGUF files yet" \
 for rank in 0 1 2; do
     expect 0 "prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --ep $rank/3 -o "$tmp/ep$rank"
 done
+expect 0 "note: .* has [56] of 16 experts" "$moxie" run "$tmp/ep0" --tokens 3
+expect 4 "hold that rank's experts, and --ranks places all" "$moxie" run "$tmp/ep0" --tokens 3 --ranks 2
+expect 4 "hold [56] of 16 experts, and bench times whole layers" "$moxie" bench "$tmp/ep0" --tokens 1
+for command in "quantize --format bf16 -o $tmp/no" "bake --adapter a=$tmp/none -o $tmp/no" "trace record --tokens 2 -o $tmp/no"; do
+    expect 4 "these are expert files" "$moxie" $command "$tmp/ex"
+done
 rm -rf "$tmp/back"
 expect 0 "restored" "$moxie" prepare --undo "$tmp/ep0" "$tmp/ep1" "$tmp/ep2" -o "$tmp/back"
 [ -z "$reader" ] || same_tensors "$tmp/ck" "$tmp/back" || fail "shares give other tensors"
+
+# A machine without vectors: what moxie-auto writes runs there.
+if [ -z "${MOXIE_MAX_ISA:-}" ]; then
+    expect 0 "prepared as moxie-rowmajor" env MOXIE_MAX_ISA=scalar "$moxie" prepare "$tmp/ck" --layout moxie-auto -o "$tmp/old"
+    expect 0 "output rms" env MOXIE_MAX_ISA=scalar "$moxie" run "$tmp/old" --tokens 2
+fi
 
 # An interrupted command: one layer is finished, the other was being written.
 mkdir "$tmp/new.partial"

@@ -42,7 +42,7 @@ static moxie_status choose_layer(const prepare_how *how, const char *dir, int64_
     for (int64_t i = 0; i < how->n_layers; i++)
         if (how->layers[i] == *layer)
             return MOXIE_OK;
-    return cli_error(MOXIE_ERR_ARGUMENT, error, dir, "it has no layer %lld: its %lld %s are %lld to %lld",
+    return cli_error(MOXIE_ERR_ARGUMENT, error, dir, "it has no layer %lld, but %lld %s from %lld to %lld",
                      (long long)asked, CLI_COUNT(how->n_layers, "layer"), (long long)how->layers[0],
                      (long long)how->layers[how->n_layers - 1]);
 }
@@ -60,6 +60,15 @@ static moxie_layer_config config_of(const cli_layer_options *options, const moxi
     return config;
 }
 
+/* Says that a run adds up a rank's experts only. */
+static void note_share(const cli_layer_options *options, const moxie_expert_file *file)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    if (moxie_expert_file_get_info(file, &info, NULL) == MOXIE_OK && info.held < info.experts)
+        fprintf(stderr, "moxie %s: note: %s has %lld of %lld experts (--ep); choices of the others add nothing\n",
+                options->command, cli_printable(options->dir), (long long)info.held, (long long)info.experts);
+}
+
 moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error)
 {
     char path[PATH_MAX];
@@ -70,8 +79,10 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
     prepare_how_free(&how);
     if (status == MOXIE_OK)
         status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), NULL, &out->file, error);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK) {
         out->config = config_of(options, out->file);
+        note_share(options, out->file);
+    }
     return status;
 }
 

@@ -191,6 +191,12 @@ static moxie_status open_directory(bench *b, moxie_error *error)
     if (b->source.file) {
         moxie_expert_file_info file = MOXIE_EXPERT_FILE_INFO_INIT;
         moxie_expert_file_get_info(b->source.file, &file, NULL);
+        if (file.held < file.experts) /* bytes and floor count every expert */
+            return cli_error(
+                MOXIE_ERR_UNSUPPORTED, error, b->args->layer.dir,
+                "its files hold %lld of %lld experts, and bench times whole layers: give the checkpoint, or "
+                "files of `moxie prepare` without --ep",
+                (long long)file.held, (long long)file.experts);
         snprintf(b->format, sizeof b->format, "%s", file.target);
         return MOXIE_OK;
     }
