@@ -212,6 +212,29 @@ def test_nothing_is_left_of_a_model():
     assert (len(mt._open), len(mt._open_adapters)) == before
 
 
+def test_threads_in_one_module():
+    """One thread's run ends while another's is in the module: its adapter stays."""
+    import threading
+
+    from moxie import _hf_peft
+
+    model = adapted("Qwen3Moe", targets=TARGETS[:1])
+    model.base_model.model.set_experts_implementation("moxie")
+    wrapper = next(m for m in model.modules() if type(m).__name__ == "ParamWrapper")
+    module = wrapper.get_base_layer()
+
+    def run():
+        with wrapper._activate_lora(["one"]):
+            assert _hf_peft.active(module)
+
+    with wrapper._activate_lora(["one"]):
+        other = threading.Thread(target=run)
+        other.start()
+        other.join()
+        assert list(_hf_peft.active(module)) == TARGETS[0].split(".")[-1:]
+    assert not _hf_peft.active(module)
+
+
 def test_models_without_experts_from_files():
     import moxie.transformers as mt
 
