@@ -81,6 +81,7 @@ expect 0 "right" "$moxie" diff "$tmp/ex" --tokens 2 --isa scalar
 expect 0 "the weights are equal" "$moxie" diff "$tmp/ck" --against "$tmp/ex"
 expect 0 "scalar_any" "$moxie" explain "$tmp/ex" --isa scalar
 expect 0 "output rms" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
+expect 3 "moxie prepare. writes it" sh -c "cp -r $tmp/ex $tmp/half && rm $tmp/half/layer-00004.moxie && exec $moxie inspect $tmp/half"
 expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
 expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"
