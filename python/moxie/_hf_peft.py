@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -48,11 +49,12 @@ def _activating(original):
 @contextmanager
 def _noted(wrapper, module, active):
     noted = module.__dict__.setdefault("_moxie_lora", {})
-    noted[wrapper.parameter_name] = [(wrapper, name) for name in active or () if name in wrapper.lora_A]
+    here = threading.get_ident(), wrapper.parameter_name  # another thread may be in the same module
+    noted[here] = [(wrapper, name) for name in active or () if name in wrapper.lora_A]
     try:
         yield
     finally:
-        noted.pop(wrapper.parameter_name, None)
+        noted.pop(here, None)
 
 
 def _changing(original):
@@ -75,7 +77,9 @@ def load(model: torch.nn.Module, dir, name: str) -> int:
     for module in modules:
         if not door._source(module):
             raise door._refused(module, "its experts are parameters of the model, whose adapters PEFT loads (PeftModel.from_pretrained)")
-    dir, made = os.fspath(dir), []
+    if not modules:
+        raise ValueError(f"load_adapter: {type(model).__name__} has no experts that moxie knows")
+    dir, made = os.path.abspath(dir), []  # a run that packs anew reads it again
     try:
         for module in modules:
             made.append(_from_directory(module, door._packed_for(module, door._top_k(module), None), dir))
@@ -92,6 +96,9 @@ def load(model: torch.nn.Module, dir, name: str) -> int:
 
 def choose(model: torch.nn.Module, name: str | None) -> None:
     modules = [module for module in model.modules() if door._source(module)]
+    if not modules:
+        raise ValueError(f"set_adapter: {type(model).__name__} has no experts from files; where they are parameters, PEFT has the "
+                         "adapters: its own set_adapter(), disable_adapter()")
     for module in modules:
         known = getattr(module, "_moxie_adapters", {})
         if name is not None and name not in known:
@@ -136,10 +143,10 @@ def _keep(packed, slot: str, lora: _Lora) -> None:
 
 def active(module):
     """What run() needs of a module whose adapters are active; None where none is."""
-    noted = module.__dict__.get("_moxie_lora")
-    if noted and any(noted.values()):
-        return {name: pairs for name, pairs in noted.items() if pairs}
-    return module.__dict__.get("_moxie_active")
+    here = threading.get_ident()
+    noted = list(module.__dict__.get("_moxie_lora", {}).items())
+    found = {name: pairs for (thread, name), pairs in noted if thread == here and pairs}
+    return found or module.__dict__.get("_moxie_active")
 
 
 def run(module, packed, wanted, hidden_states, ids, weights) -> torch.Tensor:

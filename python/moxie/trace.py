@@ -54,6 +54,9 @@ class Trace:
         ids = _as(self.ids, "int32")
         tokens, layers = ids.shape[0], ids.shape[1]
         parts = self.steps or steps(tokens)
+        unknown = {phase for _, phase in parts} - set(PHASES)
+        if unknown:
+            raise ValueError(f"steps: there is no phase {min(unknown, key=str)!r}; there are {', '.join(PHASES)}")
         _moxie._trace_write(path, ids, _as(self.weights, "float32"), _as(self.requests, "int64"),
                             [(count, PHASES.index(phase)) for count, phase in parts],
                             list(self.layers) or list(range(layers)), self.experts, self.zero_experts, self.model,

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -145,8 +145,8 @@ class _Packed:
     dtype: torch.dtype
     weights: list
     close: weakref.finalize
+    lora: dict  # _hf_peft: adapters that are ready
     released: bool = False
-    lora: dict = field(default_factory=dict)  # _hf_peft: adapters that are ready
 
     def __reduce__(self):
         return type(None), ()  # a copy of the module packs for itself
@@ -225,13 +225,17 @@ def _pack(module, top_k, dtype) -> _Packed:
         raise _refused(module, f"its hidden states are {dtype}; moxie takes bfloat16, float16 and float32")
     if getattr(module, "has_post_expert_norm", False):
         raise _refused(module, "it has a norm on every expert's result, which is not read from transformers yet")
-    number = _open(module, top_k, dtype)
+    number, lora = _open(module, top_k, dtype), {}
     if packed is not None:
         packed.close()
-        for lora in packed.lora.values():
-            lora.close()
-    module._moxie = _Packed(number, top_k, dtype, _state(module), weakref.finalize(module, close_layer, number))
+    module._moxie = _Packed(number, top_k, dtype, _state(module), weakref.finalize(module, _close, number, lora), lora)
     return module._moxie
+
+
+def _close(number: int, loras: dict) -> None:
+    close_layer(number)
+    for lora in loras.values():
+        lora.close()
 
 
 def _own_dtype(module) -> torch.dtype:

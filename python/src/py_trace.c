@@ -124,8 +124,7 @@ static int view_of(PyObject *object, const char *name, moxie_dtype dtype, int32_
         fits = out->shape[i] == like->shape[i];
     if (fits)
         return 0;
-    mpy_fail(MOXIE_ERR_ARGUMENT,
-             "%s: a contiguous array of %s on the host with %d axes is wanted, as many tokens as ids", name,
+    mpy_fail(MOXIE_ERR_ARGUMENT, "%s: a contiguous array of %s on the host with %d axes is wanted%s", name,
              moxie_dtype_name(dtype), (int)axes, like ? ", of as many tokens as ids" : "");
     return -1;
 }

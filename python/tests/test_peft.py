@@ -195,3 +195,50 @@ def test_experts_from_files(tmp_path):
     assert distance(got(), want) < 3e-6
     with pytest.raises(moxie.Unsupported, match="PEFT loads"):
         mt.load_adapter(changed, tmp_path / "a")
+
+
+def test_nothing_is_left_of_a_model():
+    import gc
+
+    import moxie.torch as mt
+
+    gc.collect()
+    before = len(mt._open), len(mt._open_adapters)
+    model = adapted("Qwen3Moe")
+    compare(model)
+    assert len(mt._open_adapters) > before[1]
+    del model
+    gc.collect()
+    assert (len(mt._open), len(mt._open_adapters)) == before
+
+
+def test_threads_in_one_module():
+    """One thread's run ends while another's is in the module: its adapter stays."""
+    import threading
+
+    from moxie import _hf_peft
+
+    model = adapted("Qwen3Moe", targets=TARGETS[:1])
+    model.base_model.model.set_experts_implementation("moxie")
+    wrapper = next(m for m in model.modules() if type(m).__name__ == "ParamWrapper")
+    module = wrapper.get_base_layer()
+
+    def run():
+        with wrapper._activate_lora(["one"]):
+            assert _hf_peft.active(module)
+
+    with wrapper._activate_lora(["one"]):
+        other = threading.Thread(target=run)
+        other.start()
+        other.join()
+        assert list(_hf_peft.active(module)) == TARGETS[0].split(".")[-1:]
+    assert not _hf_peft.active(module)
+
+
+def test_models_without_experts_from_files():
+    import moxie.transformers as mt
+
+    with pytest.raises(ValueError, match="no experts from files"):
+        mt.set_adapter(make("Qwen3Moe"), "a")
+    with pytest.raises(ValueError, match="no experts that moxie knows"):
+        mt.load_adapter(torch.nn.Linear(2, 2), "anywhere")

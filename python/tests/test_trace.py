@@ -84,7 +84,7 @@ def test_refusals(tmp_path):
     trace = made()
     for change, message in (({"experts": 5}, "the trace has 5"), ({"steps": [(29, "decode")]}, "29 tokens, and ids 30"),
                             ({"steps": [(31, "decode")]}, "more tokens"), ({"layers": [1, 2]}, "3 numbers"),
-                            ({"layers": [2, 1, 3]}, "ascend"), ({"weights": trace.weights[:4]}, "weights"),
+                            ({"layers": [2, 1, 3]}, "ascend"), ({"weights": trace.weights[:4]}, "weights: .* as many tokens as ids$"),
                             ({"ids": trace.ids[:, :, ::2]}, None)):
         broken = made()
         for name, value in change.items():
@@ -92,6 +92,8 @@ def test_refusals(tmp_path):
         with pytest.raises(moxie.Error, match=message):
             broken.save(path)
         assert not path.exists()
+    with pytest.raises(ValueError, match="no phase 'prefil'"):
+        moxie.trace.Trace(trace.ids, 20, steps=[(30, "prefil")]).save(path)
     path.write_bytes(b"MOXTRACE")
     with pytest.raises(moxie.Error, match="cut off"):
         moxie.trace.load(path)

@@ -6,6 +6,7 @@
  *     a file                             one shard, damaged GGUF, a pickle: pass its directory, or another release
  *     a directory with *.gguf            pass one of the files
  *     a directory with *.bin             a format that is not supported
+ *     a directory with *.moxie           expert files: pass the checkpoint that they were made of
  *     models--org--name                  the Hugging Face cache: pass one of its snapshots
  *     model_index.json                   a diffusers pipeline: pass one of its parts
  *     a directory with a checkpoint in   pass that
@@ -119,7 +120,7 @@ static moxie_status is_file(const char *path, const struct stat *info, moxie_err
 /* ---- a directory ---------------------------------------------------------------------------------- */
 
 typedef struct content {
-    bool gguf, pickles, tensors, pipeline, cached_model, cache, broken_config;
+    bool gguf, pickles, experts, tensors, pipeline, cached_model, cache, broken_config;
     char part[PATH]; /* the first directory in it, by name, with a config.json; "": there is none */
 } content;
 
@@ -128,6 +129,7 @@ static void note_entry(const char *dir, const char *name, content *c)
     char path[PATH];
     c->gguf |= ends_with(name, ".gguf");
     c->pickles |= is_pickle(name);
+    c->experts |= ends_with(name, ".moxie");
     c->tensors |= ends_with(name, ".safetensors");
     c->pipeline |= !strcmp(name, "model_index.json");
     c->cached_model |= !strcmp(name, "snapshots");
@@ -263,6 +265,11 @@ moxie_status mox_no_tensors(const char *dir, moxie_error *error)
         return has_gguf(dir, error);
     if (c.pickles)
         return is_pickled(dir, error);
+    if (c.experts)
+        return mox_fail_file(
+            MOXIE_ERR_UNSUPPORTED, error, dir, -1,
+            "these are expert files of `moxie prepare` (*.moxie), which only inspect, run, diff, bench, "
+            "explain, and prepare --verify and --undo read; give the checkpoint that they were made of");
     return mox_fail_file(
         MOXIE_ERR_IO, error, dir, -1,
         "there is no model.safetensors.index.json and no file *.safetensors in this directory, only its "

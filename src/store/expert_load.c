@@ -191,7 +191,8 @@ moxie_status mox_expert_load(moxie_expert_file *file, const moxie_expert_file_op
     struct stat info;
     const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "%m");
+        return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1,
+                             "cannot open: %m; `moxie prepare` writes it, and goes on where it was interrupted");
     moxie_status status = MOXIE_OK;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         status = mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "it is no regular file");

@@ -46,14 +46,17 @@ static const target *find(const char *name)
     return NULL;
 }
 
-/* The target of the first GPU, else the processor's. */
+/* The target of the first GPU, else the processor's. Cards before Ampere and scalar processors have portable kernels
+ * only. */
 static const target *of_this_machine(void)
 {
     moxie_options options = MOXIE_OPTIONS_INIT;
     mox_device device;
     options.backend = MOXIE_BACKEND_CUDA;
     if (mox_device_find(&options, false, &device, NULL) != MOXIE_OK)
-        return find("moxie-cpu");
+        return find(mox_cpu()->allowed == MOX_ISA_SCALAR ? "moxie-rowmajor" : "moxie-cpu");
+    if (!(device.features.flags & MOX_CUDA_MMA_BF16))
+        return find("moxie-rowmajor");
     return find(device.features.flags & MOX_CUDA_WGMMA ? "moxie-sm90" : "moxie-sm80");
 }
 

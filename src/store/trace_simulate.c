@@ -65,8 +65,8 @@ static moxie_status create_caches(replay *r, const moxie_cache_config *config, m
     const mox_cache_admission admission = options.policy->admission;
     r->census = config->census && admission == CENSUS;
     MOX_FAIL_IF(admission >= CENSUS && config->warm_steps == 0 && !r->census, MOXIE_ERR_ARGUMENT, error,
-                "policy %s learns in warm steps, and there are none: give warm_steps%s", options.policy->name,
-                admission == CENSUS ? ", or a census" : "");
+                "policy %s learns in warm steps, and there are none: give some (--warm)%s", options.policy->name,
+                admission == CENSUS ? ", or a census (--census)" : "");
     r->hits.slots = options.slots;
     r->caches = mox_calloc((uint64_t)info->layers, sizeof *r->caches);
     MOX_FAIL_IF(!r->caches, MOXIE_ERR_MEMORY, error, "no memory for %d caches", info->layers);

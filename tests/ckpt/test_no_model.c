@@ -119,9 +119,10 @@ static void weights_of_other_formats(void **state)
         const char *says;
     } others[] = { { "model-00001-of-00002.bin", MOXIE_ERR_UNSUPPORTED, "pickled" },
                    { "model-Q4_K_M.gguf", MOXIE_ERR_FORMAT, "GGUF" },
+                   { "layer-00000.moxie", MOXIE_ERR_UNSUPPORTED, "expert files" },
                    { "README.md", MOXIE_ERR_IO, "no file *.safetensors" } };
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         char word[700], *dir = tmp = test_tmpdir();
         moxie_error error = { 0 };
         moxie_model *model = NULL;

@@ -158,6 +158,14 @@ python3 "$tmp/check.py" compare "$tmp/two" "$tmp/two.baked" || fail "two shards:
 expect 0 "48 matrices changed" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" -o "$tmp/two.1"
 if python3 "$tmp/check.py" compare "$tmp/two" "$tmp/two.1" 2>/dev/null; then fail "layer 0 is merged without its adapter"; fi
 
+# What an interrupted --format left: said how to go on, and that works.
+"$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" -o "$tmp/cut.merged" >/dev/null
+expect 3 "cut.merged: an interrupted .* go on with .moxie quantize" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" --format int4-ct -o "$tmp/cut"
+expect 0 "2 layers as int4-ct" "$moxie" quantize "$tmp/cut.merged" --format int4-ct -o "$tmp/cut"
+rm -rf "$tmp/cut.merged" "$tmp/cut"
+expect 0 "quantized to int4-ct" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" --format int4-ct -o "$tmp/cut"
+[ ! -e "$tmp/cut.merged" ] || fail "the merged checkpoint was left"
+
 # Refused, and nothing is left. Of two adapters none is left out because it is for another model.
 synth qwen3-30b-a3b bf16 "$tmp/narrow" --hidden 128
 expect 3 "is the adapter for this model" "$moxie" bake "$tmp/narrow" --adapter "a=$tmp/adapter" -o "$tmp/none"

@@ -104,6 +104,12 @@ expect 3 "names 2" trace import "$tmp/a.npy" --experts 16 --layers 0-1 -o "$tmp/
 printf "\\223NUMPY\\001\\000\\070\\000{'fortran_order': False, 'shape': (0, 1, 1), 'descr': '\\n" >"$tmp/short.npy"
 expect 3 "no array of ids" trace import "$tmp/short.npy" --experts 16 -o "$tmp/bad.trace"
 expect 4 "counts have no tokens" trace import "$tmp/x.counts.json" -o "$tmp/bad.trace"
+# No tokens at all.
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<i2', 'fortran_order': False, 'shape': (0, 1, 8), }" >"$tmp/none.npy"
+expect 0 "0 tokens" trace import "$tmp/none.npy" --experts 16 -o "$tmp/none.trace"
+expect 0 "0 tokens in 0 steps" trace show "$tmp/none.trace"
+expect 3 "it has no steps" trace simulate "$tmp/none.trace"
+expect 3 "it has no tokens" "$moxie" bench "$tmp/model" --trace "$tmp/none.trace" --tokens 4
 expect 2 "does not go with" trace show "$tmp/a.trace" --slots 3
 expect 2 "name it with -o" trace import "$tmp/a.npy"
 expect 2 "did you mean show" trace shwo "$tmp/a.trace"

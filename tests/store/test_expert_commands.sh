@@ -84,6 +84,7 @@ expect 0 "output rms" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
 expect 0 "unpacked and packed anew" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
 "$moxie" prepare "$tmp/ck" --layout moxie-cpu -o "$tmp/fast" >/dev/null
 expect 4 "moxie prepare DIR --layout moxie-rowmajor" "$moxie" run "$tmp/fast" --isa scalar
+expect 3 "moxie prepare. writes it" sh -c "cp -r $tmp/ex $tmp/half && rm $tmp/half/layer-00004.moxie && exec $moxie inspect $tmp/half"
 expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
 expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"
@@ -102,12 +103,21 @@ synth qwen3-30b-a3b int8-w8a8 "$tmp/i8"
 for rank in 0 1 2; do
     expect 0 "prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --ep $rank/3 -o "$tmp/ep$rank"
 done
-expect 0 "its part of the sum" "$moxie" run "$tmp/ep1" --tokens 3
-expect 3 "those of rank 1 of 3, and all are needed" "$moxie" bench "$tmp/ep1" --tokens 3
-expect 3 "those of rank 1 of 3, and all are needed" "$moxie" run "$tmp/ep1" --tokens 3 --ranks 3
+expect 0 "note: .* has [56] of 16 experts" "$moxie" run "$tmp/ep0" --tokens 3
+expect 4 "those of rank 0 of 3, and all are needed\|--ranks places all" "$moxie" run "$tmp/ep0" --tokens 3 --ranks 2
+expect 4 "those of rank 1 of 3, and all are needed" "$moxie" bench "$tmp/ep1" --tokens 3
+for command in "quantize --format bf16 -o $tmp/no" "bake --adapter a=$tmp/none -o $tmp/no" "trace record --tokens 2 -o $tmp/no"; do
+    expect 4 "these are expert files" "$moxie" $command "$tmp/ex"
+done
 rm -rf "$tmp/back"
 expect 0 "restored" "$moxie" prepare --undo "$tmp/ep0" "$tmp/ep1" "$tmp/ep2" -o "$tmp/back"
 [ -z "$reader" ] || same_tensors "$tmp/ck" "$tmp/back" || fail "shares give other tensors"
+
+# A machine without vectors: what moxie-auto writes runs there.
+if [ -z "${MOXIE_MAX_ISA:-}" ]; then
+    expect 0 "prepared as moxie-rowmajor" env MOXIE_MAX_ISA=scalar "$moxie" prepare "$tmp/ck" --layout moxie-auto -o "$tmp/old"
+    expect 0 "output rms" env MOXIE_MAX_ISA=scalar "$moxie" run "$tmp/old" --tokens 2
+fi
 
 # An interrupted command: one layer is finished, the other was being written.
 mkdir "$tmp/new.partial"

@@ -21,7 +21,9 @@ static int32_t place_of(const moxie_trace_info *info, int64_t layer)
 
 static moxie_status check(const bench_routing *g, const moxie_trace_info *info, moxie_error *error)
 {
-    if (info->experts != g->experts || info->top_k != g->top_k || info->tokens == 0)
+    if (info->tokens == 0)
+        return cli_error(MOXIE_ERR_MISMATCH, error, g->name, "it has no tokens, so nothing can be replayed");
+    if (info->experts != g->experts || info->top_k != g->top_k)
         return cli_error(MOXIE_ERR_MISMATCH, error, g->name,
                          "it has %lld tokens, which choose %d of %d experts; the layer chooses %lld of %lld",
                          (long long)info->tokens, info->top_k, info->experts, (long long)g->top_k,

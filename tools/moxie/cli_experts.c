@@ -42,7 +42,7 @@ static moxie_status choose_layer(const prepare_how *how, const char *dir, int64_
     for (int64_t i = 0; i < how->n_layers; i++)
         if (how->layers[i] == *layer)
             return MOXIE_OK;
-    return cli_error(MOXIE_ERR_ARGUMENT, error, dir, "it has no layer %lld: its %lld %s are %lld to %lld",
+    return cli_error(MOXIE_ERR_ARGUMENT, error, dir, "it has no layer %lld, but %lld %s from %lld to %lld",
                      (long long)asked, CLI_COUNT(how->n_layers, "layer"), (long long)how->layers[0],
                      (long long)how->layers[how->n_layers - 1]);
 }
@@ -60,6 +60,15 @@ static moxie_layer_config config_of(const cli_layer_options *options, const moxi
     return config;
 }
 
+/* Says that a run adds up a rank's experts only. */
+static void note_share(const cli_layer_options *options, const moxie_expert_file *file)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    if (moxie_expert_file_get_info(file, &info, NULL) == MOXIE_OK && info.held < info.experts)
+        fprintf(stderr, "moxie %s: note: %s has %lld of %lld experts (--ep); choices of the others add nothing\n",
+                options->command, cli_printable(options->dir), (long long)info.held, (long long)info.experts);
+}
+
 moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error)
 {
     char path[PATH_MAX];
@@ -70,8 +79,10 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
     prepare_how_free(&how);
     if (status == MOXIE_OK)
         status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), NULL, &out->file, error);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK) {
         out->config = config_of(options, out->file);
+        note_share(options, out->file);
+    }
     return status;
 }
 
@@ -85,7 +96,7 @@ moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error
 {
     moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
     if (layer->file && moxie_expert_file_get_info(layer->file, &info, error) == MOXIE_OK && info.held < info.experts)
-        return cli_error(MOXIE_ERR_MISMATCH, error, "",
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
                          "the expert file has %lld of %lld experts, those of rank %d of %d, and all are needed here: "
                          "prepare files without --ep",
                          (long long)info.held, (long long)info.experts, layer->config.ep_rank, layer->config.ep_size);
@@ -101,9 +112,6 @@ moxie_status cli_experts_prepare(const cli_layer_options *options, cli_layer *la
                                  moxie_error *error)
 {
     moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
-    if (layer->config.ep_size > 1)
-        fprintf(stderr, "moxie %s: note: these are the files of rank %d of %d: outputs are its part of the sum\n",
-                options->command, layer->config.ep_rank, layer->config.ep_size);
     moxie_status status = moxie_layer_open_file(layer->file, &layer->config, plan_options, &layer->layer, error);
     if (status != MOXIE_ERR_UNSUPPORTED || !layer->weights)
         return status;

@@ -143,6 +143,11 @@ moxie_status cli_placement_make(const cli_ranks_options *options, const cli_laye
                              .name = options->map ? options->map : kinds[MOXIE_MAP_LINEAR] };
     if (out->ranks % out->tp)
         return cli_error(MOXIE_ERR_ARGUMENT, error, "", "%d ranks are no multiple of --tp %d", out->ranks, out->tp);
+    if (source->config.ep_size > 1)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
+                         "expert files of `moxie prepare --ep %d/%d` hold that rank's experts, and --ranks places all: "
+                         "give the checkpoint, or files without --ep",
+                         (int)source->config.ep_rank, (int)source->config.ep_size);
     out->ep = out->ranks / out->tp;
     return kind < 0 ? read_map(options->map, source, out, error) : MOXIE_OK;
 }

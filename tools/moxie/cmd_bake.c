@@ -17,7 +17,9 @@ static const struct argp_option options[] = {
       "a LoRA adapter, as PEFT saves it; given more than once, their changes are added", 1 },
     { "output", 'o', "OUT", 0, "the directory to write: new, or empty", 1 },
     { "format", OPT_FORMAT, "NAME", 0,
-      "quantize the merged experts to this format; until the end OUT.merged holds them unquantized", 1 },
+      "quantize the merged experts to this format (`moxie info --support` lists them); until the end OUT.merged holds "
+      "them unquantized",
+      1 },
     { "json", 'j', NULL, 0, "print JSON", 2 },
     { 0 },
 };
@@ -110,13 +112,30 @@ static moxie_status requantize(const bake *b, const arguments *args, quantize_er
     return status;
 }
 
+/* Refuses before the work that the end would refuse. */
+static moxie_status check_outputs(const arguments *args, const char *merged, moxie_error *error)
+{
+    const moxie_status status = moxie_file_exists(args->out) ? bake_check_empty(args->out, error) : MOXIE_OK;
+    if (status != MOXIE_OK)
+        return status;
+    char *whole = cli_format("%s/config.json", merged); /* the last file of a merge */
+    const bool left = moxie_file_exists(whole);
+    free(whole);
+    if (left)
+        return cli_error(
+            MOXIE_ERR_IO, error, merged,
+            "an interrupted `moxie bake --format` left its merged checkpoint here: go on with `moxie quantize` "
+            "of it, with the same --format and -o, or remove it");
+    return MOXIE_OK;
+}
+
 /* Where the merged checkpoint goes: OUT, or OUT.merged until it is quantized. */
 static moxie_status merge(bake *b, const arguments *args, quantize_errors *errors, moxie_error *error)
 {
     char *merged = args->format ? cli_format("%s.merged", args->out) : NULL;
     moxie_status status = MOXIE_OK;
-    if (merged && moxie_file_exists(args->out))
-        status = bake_check_empty(args->out, error);
+    if (merged)
+        status = check_outputs(args, merged, error);
     b->out = merged ? merged : args->out;
     if (status == MOXIE_OK)
         status = bake_open(b, error);

@@ -244,15 +244,14 @@ static int run(const arguments *args)
 
 int cmd_prepare(int argc, char **argv)
 {
-    static const struct argp parser = {
-        options,
-        parse,
-        "DIR --layout NAME -o OUT\n--undo DIR... -o OUT\n--verify DIR\n--list [DIR]",
-        "A checkpoint's experts as another engine's kernels want them, one expert in memory at a time, and back.",
-        0,
-        0,
-        0
-    };
+    static const struct argp parser = { options,
+                                        parse,
+                                        "DIR --layout NAME -o OUT\n--undo DIR... -o OUT\n--verify DIR\n--list [DIR]",
+                                        "A checkpoint's experts as another engine's kernels want them, or moxie's own "
+                                        "(--layout moxie-auto), one expert in memory at a time, and back.",
+                                        0,
+                                        0,
+                                        0 };
     arguments args = { .prepare = { .first_layer = -1, .last_layer = -1, .how = { .tp_size = 1, .ep_size = 1 } } };
     cli_parse(&parser, argc, argv, &args);
     if (args.mode == LIST)

@@ -11,7 +11,8 @@
 enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD, OPT_ALLOW_MIXED };
 
 static const struct argp_option options[] = {
-    { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info` lists", 1 },
+    { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info --support` lists",
+      1 },
     { "output", 'o', "OUT", 0, "directory to make; must be absent or empty", 1 },
     { "scales", OPT_SCALES, "HOW", 0,
       "plain (default): by a group's largest magnitude; mse: of several scales the one with the least squared error; "

@@ -157,6 +157,8 @@ int trace_policies(const trace_arguments *args)
     moxie_status status = moxie_trace_open(args->inputs[0], &p.trace, &error);
     if (status == MOXIE_OK)
         status = moxie_trace_get_info(p.trace, &p.info, &error);
+    if (status == MOXIE_OK && p.info.steps == 0)
+        status = cli_error(MOXIE_ERR_MISMATCH, &error, args->inputs[0], "it has no steps, so nothing can be replayed");
     if (status == MOXIE_OK && args->warm_steps >= p.info.steps)
         status = cli_error(MOXIE_ERR_ARGUMENT, &error, args->inputs[0],
                            "it has %lld %s, and --warm takes them all: give fewer", CLI_COUNT(p.info.steps, "step"));

@@ -197,7 +197,8 @@ static moxie_status advance(void *user, uint64_t bytes, moxie_error *error)
     job *j = user;
     j->done_bytes += bytes;
     if (j->options->progress && j->options->progress(j->options->progress_user, j->done_bytes, j->total_bytes) != 0)
-        return mox_fail(MOXIE_ERR_TIMEOUT, error, "stopped after %llu of %llu bytes; the same call goes on from there",
+        return mox_fail(MOXIE_ERR_TIMEOUT, error,
+                        "stopped after %llu of %llu bytes; the same call goes on behind finished layers",
                         (unsigned long long)j->done_bytes, (unsigned long long)j->total_bytes);
     return MOXIE_OK;
 }

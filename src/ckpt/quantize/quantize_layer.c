@@ -93,7 +93,7 @@ static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *
         needed = needed || (format->parts[i].role == MOX_PART_INPUT_SCALE && !format->parts[i].unwritten);
     MOX_FAIL_IF(needed && !(l->input_amax[0] > 0 && l->input_amax[1] > 0), MOXIE_ERR_ARGUMENT, error,
                 "%s has static scales of activations, and the source has none: give the largest magnitudes of hidden "
-                "states and of W2's activations (input_amax)%s%s",
+                "states and of W2's activations (moxie quantize --input-amax)%s%s",
                 format->id, format->without_input ? ", or use " : "",
                 format->without_input ? format->without_input : "");
     return MOXIE_OK;
