@@ -64,8 +64,8 @@ typedef struct moxie_quantize_summary {
     int64_t layers, resumed_layers;      /* resumed: an earlier run had finished them */
     uint64_t source_bytes, expert_bytes; /* of the routed experts, before and after */
     uint64_t copied_bytes;               /* of all other tensors */
-    /* Other modules of the source that are quantized and copied, and that the new quantization_config does not describe.
-     * Engines cannot load such a directory, so it is refused without allow_mixed. 0 in most checkpoints. */
+    /* Other modules of the source that are quantized and copied, and that the new quantization_config does not
+     * describe. Engines cannot load such a directory, so it is refused without allow_mixed. 0 in most checkpoints. */
     int64_t other_quantized;
 } moxie_quantize_summary;
 #define MOXIE_QUANTIZE_SUMMARY_INIT MOXIE_INIT(moxie_quantize_summary)
