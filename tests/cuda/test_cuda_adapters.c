@@ -20,7 +20,7 @@
 #ifdef MOX_TEST_EMULATED
 enum { CONFIGS = 2, QUICK_CONFIGS = 1, LARGEST = 70 };
 #else
-enum { CONFIGS = 24, QUICK_CONFIGS = 8, LARGEST = 130 };
+enum { CONFIGS = 16, QUICK_CONFIGS = 8, LARGEST = 130 };
 #endif
 
 static void layers(void **state)
