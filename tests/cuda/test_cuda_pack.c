@@ -164,7 +164,7 @@ static void codes_of_blocks(void **state)
 {
     (void)state;
     static const moxie_packing packings[] = { { .word_bytes = 16, .per_word = 32, .order = MOX_ORDER_HALVES },
-                                              { .word_bytes = 64, .per_word = 128, .order = MOX_ORDER_HALVES_16 },
+                                              { .word_bytes = 32, .per_word = 64, .order = MOX_ORDER_HALVES_16 },
                                               { .word_bytes = 32, .per_word = 32, .order = MOX_ORDER_HALVES } };
     static const moxie_dtype elements[] = { MOXIE_U4B8, MOXIE_U4B8, MOXIE_I8 };
     uint8_t bytes[4096];
