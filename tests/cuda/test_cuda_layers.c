@@ -41,7 +41,7 @@ static bool few_cases(void)
 
 static int64_t random_configs(void)
 {
-    const int64_t quick = test_sanitized() ? QUICK_CONFIGS / 3 : QUICK_CONFIGS;
+    const int64_t quick = test_sanitized() ? QUICK_CONFIGS / 6 : QUICK_CONFIGS;
     return test_env("MOXIE_TEST_CONFIGS", test_quick() ? quick : CONFIGS);
 }
 
