@@ -4,8 +4,9 @@
  * run and compared with the oracle. Other tests check the work that a run enqueues, failures at every call, memory of
  * the caller, and records or plans of the wrong back end.
  *
- * MOXIE_TEST_CONFIGS sets the number of random layers of each kind (CONFIGS, in a quick run QUICK_CONFIGS; gpu-check has
- * thousands on a GPU). MOXIE_TEST_SEED repeats one layer. MOXIE_TEST_FILTER="*sm_80" runs the tests whose names match.
+ * MOXIE_TEST_CONFIGS sets the number of random layers of each kind (CONFIGS, in a quick run QUICK_CONFIGS; gpu-check
+ * has thousands on a GPU). MOXIE_TEST_SEED repeats one layer. MOXIE_TEST_FILTER="*sm_80" runs the tests whose names
+ * match.
  */
 #include <math.h>
 #include <stdlib.h>
