@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Made by scripts/rust-bindings from include/moxie/*.h; do not edit.
+pub const MOXIE_MAX_RANK: u32 = 5;
+pub const MOXIE_MAX_EXPERTS: u32 = 1024;
+pub const MOXIE_MAX_TOP_K: u32 = 32;
 pub const MOXIE_VERSION_MAJOR: u32 = 0;
 pub const MOXIE_VERSION_MINOR: u32 = 1;
 pub const MOXIE_VERSION_PATCH: u32 = 0;
 pub const MOXIE_VERSION_STRING: &[u8; 6usize] = b"0.1.0\0";
 pub const MOXIE_VERSION_NUMBER: u32 = 100;
-pub const MOXIE_MAX_RANK: u32 = 5;
-pub const MOXIE_MAX_EXPERTS: u32 = 1024;
-pub const MOXIE_MAX_TOP_K: u32 = 32;
 pub const MOXIE_MAX_ADAPTER_RANK: u32 = 512;
 pub const MOXIE_MAX_ADAPTERS: u32 = 4096;
 pub const MOXIE_MAX_RANKS: u32 = 1024;
@@ -2840,10 +2840,6 @@ pub struct moxie_adapters {
     pub _address: u8,
 }
 sized_structs! {
-    moxie_allocator,
-    moxie_slot_map,
-    moxie_layer_config,
-    moxie_weights,
     moxie_options,
     moxie_plan_phase,
     moxie_run_args,
@@ -2866,6 +2862,9 @@ sized_structs! {
     moxie_losses,
     moxie_mover_options,
     moxie_mover_report,
+    moxie_slot_map,
+    moxie_layer_config,
+    moxie_weights,
     moxie_cuda_info,
     moxie_cuda_device,
     moxie_cuda_launch,
@@ -2900,4 +2899,5 @@ sized_structs! {
     moxie_trace_step,
     moxie_cache_config,
     moxie_cache_hits,
+    moxie_allocator,
 }
