@@ -71,6 +71,11 @@ moxie_layer_config test_config(void);
 
 /* Makes the numbers only. */
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
+/* The same, until hidden and intermediate size are above half of limits->largest, filled with random numbers. *seed
+ * becomes the layer's. */
+void test_layer_make_large(test_layer *layer, const test_layer_limits *limits, uint64_t *seed);
+/* Options of the cuda back end for the layer's number of tokens. */
+moxie_options test_layer_cuda_options(const test_layer *layer);
 /* Creates, prepares and plans with the options (NULL: the default ones), and gives the arguments a workspace. Replaces
  * an earlier plan. After a failure, the objects made so far remain. */
 moxie_status test_layer_try(test_layer *layer, const moxie_options *options, moxie_error *error);

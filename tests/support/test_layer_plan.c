@@ -44,6 +44,25 @@ void test_layer_build(const test_layer *layer, const moxie_options *options, mox
     assert_ok(moxie_plan_create(*built, options, plan, &error), &error);
 }
 
+void test_layer_make_large(test_layer *layer, const test_layer_limits *limits, uint64_t *seed)
+{
+    for (;; test_layer_free(layer)) {
+        test_rng rng = { ++*seed };
+        test_layer_make(layer, &rng, limits);
+        if (layer->config.hidden > limits->largest / 2 && layer->config.intermediate > limits->largest / 2 &&
+            strstr(layer->text, "fill random") != NULL)
+            return;
+    }
+}
+
+moxie_options test_layer_cuda_options(const test_layer *layer)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.max_tokens = layer->args.tokens + (layer->args.tokens == 0);
+    return options;
+}
+
 moxie_status test_layer_try(test_layer *layer, const moxie_options *options, moxie_error *error)
 {
     test_layer_discard(layer);
