@@ -77,6 +77,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = state->child_inputs[1] = &args->layer;
         state->child_inputs[2] = state->child_inputs[3] = &args->ranks;
         state->child_inputs[4] = &args->layer;
+        state->child_inputs[5] = &args->layer.disk;
         return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
@@ -397,6 +398,7 @@ int cmd_diff(int argc, char **argv)
                                                   { &cli_ranks_argp, 0, "N ranks against one, byte by byte:", 1 },
                                                   { &cli_comm_argp, 0, NULL, 1 },
                                                   { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 2 },
+                                                  { &cli_disk_argp, 0, NULL, 2 },
                                                   { 0 } };
     static const struct argp parser = {
         options,  parse,

@@ -60,6 +60,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[1] = state->child_inputs[2] = &args->layer;
         state->child_inputs[3] = state->child_inputs[4] = &args->ranks;
         state->child_inputs[5] = &args->layer;
+        state->child_inputs[6] = &args->layer.disk;
         return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_STATES:
@@ -266,6 +267,7 @@ int cmd_run(int argc, char **argv)
         { &cli_ranks_argp, 0, "On many ranks, with the same result (docs/ranks.md):", 4 },
         { &cli_comm_argp, 0, NULL, 4 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 5 },
+        { &cli_disk_argp, 0, NULL, 5 },
         { 0 }
     };
     static const struct argp parser = { options,
