@@ -8,6 +8,7 @@
 #include "api/api_need.h"
 #include "layer/config/struct_size.h"
 #include "store/expert_file.h"
+#include "store/record_reader.h"
 
 int moxie_expert_target_at(int32_t i, moxie_expert_target *out)
 {
@@ -59,6 +60,16 @@ void moxie_expert_writer_abandon(moxie_expert_writer *writer)
     mox_expert_writer_abandon(writer);
 }
 
+int moxie_read_engine_at(int32_t i, moxie_read_engine *out)
+{
+    moxie_read_engine known = MOXIE_READ_ENGINE_INIT;
+    if (out == NULL || mox_struct_check(out, MOX_STRUCT(moxie_read_engine), NULL) != MOXIE_OK ||
+        !mox_read_engine_at(i, &known))
+        return 0;
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_read_engine));
+    return 1;
+}
+
 moxie_status moxie_expert_file_open(const char *path, const moxie_expert_file_options *options, moxie_expert_file **out,
                                     moxie_error *error)
 {
@@ -97,7 +108,9 @@ moxie_status moxie_expert_file_get_info(const moxie_expert_file *file, moxie_exp
                                           .generation = file->seal.generation,
                                           .source_xxh3 = h->source_xxh3,
                                           .direct = file->direct,
-                                          .unused_bytes = file->seal.unused_bytes };
+                                          .unused_bytes = file->seal.unused_bytes,
+                                          .read_engine = file->read_engine != NULL ? file->read_engine : "",
+                                          .read_why = file->read_why };
     mox_struct_write(&info, out, MOX_STRUCT(moxie_expert_file_info));
     return MOXIE_OK;
 }
@@ -179,4 +192,19 @@ moxie_status moxie_expert_file_replace(const char *path, int64_t expert, const m
     NEED(path);
     NEED(weights);
     return mox_expert_file_replace(path, expert, weights, source_hash, executor, error);
+}
+
+moxie_status moxie_disk_measure(const char *const *paths, int32_t n, const moxie_disk_options *options,
+                                moxie_disk_rate *out, moxie_error *error)
+{
+    static const moxie_disk_options defaults = MOXIE_DISK_OPTIONS_INIT;
+    moxie_disk_options read;
+    moxie_disk_rate rate = MOXIE_DISK_RATE_INIT;
+    NEED(paths);
+    NEED(out);
+    MOX_TRY(mox_struct_read(options != NULL ? options : &defaults, &read, MOX_STRUCT(moxie_disk_options), error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_disk_rate), error));
+    MOX_TRY(mox_disk_measure(paths, n, &read, &rate, error));
+    mox_struct_write(&rate, out, MOX_STRUCT(moxie_disk_rate));
+    return MOXIE_OK;
 }

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,8 +21,12 @@
 #include "base/executor.h"
 #include "base/sizes.h"
 #include "store/expert_file.h"
+#include "store/record_reader.h"
 
-enum { TRIES = 20, NAP_NS = 1000000, CHUNK = 4 << 20 };
+enum { TRIES = 20, NAP_NS = 1000000, CHUNK = 4 << 20, PIECE = 16 << 20 };
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it */
+#endif
 
 /* ---- header and seal ----------------------------------------------------------------------------------- */
 
@@ -134,14 +139,92 @@ static moxie_status read_in(moxie_expert_file *file, int fd, const moxie_executo
     return cut_short(file, "records", error);
 }
 
-/* Past the page cache. False where the file system or the disk cannot. */
-static bool read_direct(moxie_expert_file *file, const moxie_executor *executor)
+/* A mirror has the same header and seals. */
+static moxie_status check_mirror(const moxie_expert_file *file, const char *mirror, int fd, moxie_error *error)
 {
-    const int fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    file->direct = fd >= 0 && read_in(file, fd, executor, NULL) == MOXIE_OK;
-    if (fd >= 0)
-        close(fd);
-    return file->direct;
+    uint8_t own[MOX_EXPERT_FIRST], other[MOX_EXPERT_FIRST];
+    const int copy = open(mirror, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (copy < 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, mirror, -1, "cannot open this mirror: %m");
+    const bool same =
+        read_at(fd, own, sizeof own, 0) && read_at(copy, other, sizeof other, 0) && memcmp(own, other, sizeof own) == 0;
+    close(copy);
+    return same
+               ? MOXIE_OK
+               : mox_fail_file(MOXIE_ERR_MISMATCH, error, mirror, -1,
+                               "it is no mirror of %s: their headers or seals differ; copy the file again", file->path);
+}
+
+/* Workers make the pages of a piece (which zeroes them, and places them near the worker) while the reader fills those
+ * before it. */
+typedef struct piece_work {
+    mox_reader *reader;
+    mox_read_request *requests;
+    _Atomic int refused;
+} piece_work;
+
+static void begin_piece(void *context, int64_t task, int32_t worker)
+{
+    piece_work *w = context;
+    mox_read_request *request = &w->requests[task];
+    (void)worker;
+    (void)madvise(request->to, request->bytes, MADV_POPULATE_WRITE); /* else the reader's threads do, a little slower */
+    if (mox_reader_submit(w->reader, request, NULL) != MOXIE_OK)
+        atomic_store_explicit(&w->refused, 1, memory_order_relaxed);
+}
+
+static moxie_status read_pieces(moxie_expert_file *file, mox_reader *reader, mox_read_request *requests, int64_t n,
+                                const moxie_executor *executor, moxie_error *error)
+{
+    piece_work w = { .reader = reader, .requests = requests };
+    moxie_status status = MOXIE_OK;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t at = (uint64_t)i * PIECE, left = file->seal.file_bytes - at;
+        requests[i] = (mox_read_request) { .offset = at, .bytes = left < PIECE ? left : PIECE, .to = file->data + at };
+    }
+    mox_parallel(executor, n, begin_piece, &w);
+    for (int64_t i = 0; i < n; i++) {
+        (void)mox_reader_wait_for(reader, &requests[i], MOX_READ_FOREVER);
+        if (status == MOXIE_OK)
+            status = mox_reader_result(reader, &requests[i], error);
+    }
+    return w.refused && status == MOXIE_OK ? mox_fail(MOXIE_ERR_IO, error, "a read was refused") : status;
+}
+
+static moxie_status read_with(moxie_expert_file *file, mox_reader *reader, const moxie_executor *executor,
+                              moxie_error *error)
+{
+    mox_reader_info info;
+    const int64_t n = mox_ceil_div((int64_t)file->seal.file_bytes, PIECE);
+    mox_read_request *requests = mox_calloc((uint64_t)n, sizeof *requests);
+    MOX_FAIL_IF(requests == NULL, MOXIE_ERR_MEMORY, error, "no memory for a list of reads");
+    const moxie_status status = read_pieces(file, reader, requests, n, executor, error);
+    mox_free(requests);
+    MOX_TRY(status);
+    mox_reader_get_info(reader, &info);
+    file->direct = info.direct_copies == info.copies;
+    file->read_engine = info.engine;
+    snprintf(file->read_why, sizeof file->read_why, "%s%.400s",
+             file->direct ? "" : "the file system has no O_DIRECT: read through the page cache; ", info.why);
+    return MOXIE_OK;
+}
+
+/* Past the page cache, where the file system can. */
+static moxie_status read_direct(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
+                                moxie_error *error)
+{
+    const mox_read_file source = { file->path, options->mirror };
+    const mox_reader_options how = { .engine = options->read_engine,
+                                     .depth = options->read_depth,
+                                     .chunk_bytes = options->read_chunk_bytes };
+    mox_reader *reader = NULL;
+    if (options->mirror != NULL)
+        MOX_TRY(check_mirror(file, options->mirror, fd, error));
+    MOX_TRY(mox_reader_open(&source, 1, &how, &reader, error));
+    const moxie_executor *executor = options->executor != NULL ? options->executor : &mox_executor_serial;
+    const moxie_status status = read_with(file, reader, executor, error);
+    mox_reader_close(reader);
+    return status;
 }
 
 static moxie_status read_all(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
@@ -153,9 +236,8 @@ static moxie_status read_all(moxie_expert_file *file, int fd, const moxie_expert
         return mox_fail_file(MOXIE_ERR_MEMORY, error, file->path, -1,
                              "no memory for its %llu bytes: map it instead (MOXIE_EXPERT_MAP)",
                              (unsigned long long)file->seal.file_bytes);
-    if (options->access == MOXIE_EXPERT_DIRECT && read_direct(file, executor))
-        return MOXIE_OK;
-    return read_in(file, fd, executor, error);
+    return options->access == MOXIE_EXPERT_DIRECT ? read_direct(file, fd, options, error)
+                                                  : read_in(file, fd, executor, error);
 }
 
 static moxie_status map_all(moxie_expert_file *file, int fd, moxie_error *error)

@@ -195,6 +195,13 @@ const char *cli_isa_under(const moxie_machine *machine, const char *cap);
 
 enum { CLI_BACKEND_NOT_GIVEN = -1 };
 
+/* How a disk is read: options of cli_disk.h. */
+typedef struct cli_disk {
+    const char *mirror, *engine; /* NULL: none; the best */
+    int32_t depth;               /* 0: the library's defaults */
+    uint64_t chunk_bytes;
+} cli_disk;
+
 typedef struct cli_layer_options {
     const char *command; /* "run": for messages */
     const char *dir;     /* NULL: not given */
@@ -211,6 +218,8 @@ typedef struct cli_layer_options {
     bool allow_unread;        /* load a layer even if it has tensors that moxie does not know */
     bool plans_only;          /* the command runs nothing, so a device may be an architecture */
     int32_t max_adapter_rank; /* of a run's adapters; 0: it has none */
+    int32_t access;           /* moxie_expert_access of expert files */
+    cli_disk disk;
 } cli_layer_options;
 
 typedef struct cli_layer {

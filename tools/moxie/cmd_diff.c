@@ -9,6 +9,7 @@
  * --ranks N compares N ranks with one instead (diff_ranks.c).
  * Exit code 1 when an error exceeds its bound or weights differ.
  */
+#include "cli_disk.h"
 #include "diff_ranks.h"
 
 #include <math.h>
@@ -75,6 +76,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = state->child_inputs[1] = &args->layer;
         state->child_inputs[2] = state->child_inputs[3] = &args->ranks;
+        state->child_inputs[4] = &args->layer;
+        state->child_inputs[5] = &args->layer.disk;
         return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
@@ -394,6 +397,8 @@ int cmd_diff(int argc, char **argv)
                                                   { &cli_tokens_argp, 0, NULL, 0 },
                                                   { &cli_ranks_argp, 0, "N ranks against one, byte by byte:", 1 },
                                                   { &cli_comm_argp, 0, NULL, 1 },
+                                                  { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 2 },
+                                                  { &cli_disk_argp, 0, NULL, 2 },
                                                   { 0 } };
     static const struct argp parser = {
         options,  parse,

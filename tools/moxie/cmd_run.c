@@ -9,6 +9,7 @@
  *   output tensors: output [T,H] in the input's dtype, topk_ids [T,K] i32, topk_weights [T,K] f32,
  *                   router_logits [T,E] f32 (when there were logits)
  */
+#include "cli_disk.h"
 #include "made_weights.h"
 #include "cmd_run.h"
 
@@ -58,6 +59,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = state->child_inputs[2] = &args->layer;
         state->child_inputs[3] = state->child_inputs[4] = &args->ranks;
+        state->child_inputs[5] = &args->layer;
+        state->child_inputs[6] = &args->layer.disk;
         return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_STATES:
@@ -263,6 +266,8 @@ int cmd_run(int argc, char **argv)
         { &cli_tokens_argp, 0, NULL, 2 },
         { &cli_ranks_argp, 0, "On many ranks, with the same result (docs/ranks.md):", 4 },
         { &cli_comm_argp, 0, NULL, 4 },
+        { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 5 },
+        { &cli_disk_argp, 0, NULL, 5 },
         { 0 }
     };
     static const struct argp parser = { options,
