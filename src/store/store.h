@@ -108,8 +108,8 @@ moxie_status mox_store_failure(const moxie_store *store, const mox_buffer *buffe
 void mox_store_set_source(mox_store_layer *layer);
 /* The layer of that number, or MOXIE_ERR_ARGUMENT with those that there are. */
 moxie_status mox_store_find(const moxie_store *store, int64_t number, mox_store_layer **out, moxie_error *error);
-/* Begins to read every expert that the cache keeps, and waits (store_fetch.c). */
-moxie_status mox_store_fill(mox_store_layer *layer, moxie_error *error);
+/* Begins to read every expert that the cache keeps and that has no buffer. The caller holds the mutex. */
+void mox_store_read_kept(mox_store_layer *layer);
 
 /* Bodies of the calls of moxie_store.h; structs are the library's. `reader`: what options do not say; NULL. */
 moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,

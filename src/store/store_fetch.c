@@ -60,11 +60,28 @@ static void count_use(session *s, int32_t expert, const mox_cache_place *place)
     layer->used[expert] = true;
 }
 
+void mox_store_read_kept(mox_store_layer *layer)
+{
+    for (int32_t e = 0; e < layer->file->header.experts; e++)
+        if (mox_cache_slot_of(layer->cache, e) >= 0 && layer->buffer_of[e] < 0 &&
+            mox_expert_entry_of(layer->file, e)->range.bytes > 0 && mox_store_read(layer, e, false) >= 0) {
+            layer->total.reads++;
+            layer->total.read_bytes += mox_expert_padded(layer->file->header.record_bytes);
+        }
+}
+
+/* The runs that a cache learns from are over. A fixed set of experts is read at once. */
+static void end_warm(mox_store_layer *layer)
+{
+    mox_cache_end_warm(layer->cache);
+    mox_store_read_kept(layer);
+}
+
 static void step(session *s, const int32_t *experts, int64_t count)
 {
     mox_store_layer *layer = s->layer;
     if (layer->warm_left == 0)
-        mox_cache_end_warm(layer->cache);
+        end_warm(layer);
     if (layer->warm_left >= 0)
         layer->warm_left--;
     memset(layer->used, 0, (size_t)layer->file->header.experts * sizeof *layer->used);
@@ -236,41 +253,4 @@ void mox_store_set_source(mox_store_layer *layer)
                                           .want = want,
                                           .next = next,
                                           .end = end };
-}
-
-/* Reads the experts of `wanted` [count] and gives them back: those that the cache keeps stay. */
-static moxie_status read_all(session *s, int32_t *wanted, int64_t count, const void **records, moxie_error *error)
-{
-    int64_t ready = 1;
-    moxie_status status = MOXIE_OK;
-    want(s, wanted, count, false);
-    while (status == MOXIE_OK && ready > 0)
-        status = next(s, true, records, &ready, error);
-    pthread_mutex_lock(&s->layer->store->mutex);
-    give_back(s, s->claimed);
-    pthread_mutex_unlock(&s->layer->store->mutex);
-    return status;
-}
-
-moxie_status mox_store_fill(mox_store_layer *layer, moxie_error *error)
-{
-    const int64_t experts = layer->file->header.experts;
-    session *s = mox_alloc(session_bytes(experts));
-    int32_t *wanted = mox_calloc((uint64_t)experts, sizeof *wanted);
-    const void **records = mox_calloc((uint64_t)experts, sizeof *records);
-    int64_t count = 0;
-    moxie_status status = MOXIE_ERR_MEMORY;
-    if (s == NULL || wanted == NULL || records == NULL) {
-        (void)mox_fail(status, error, "no memory for the experts of a layer that stay");
-    } else {
-        open_session(s, layer);
-        for (int32_t e = 0; e < experts; e++)
-            if (mox_cache_slot_of(layer->cache, e) >= 0 && mox_expert_entry_of(layer->file, e)->range.bytes > 0)
-                wanted[count++] = e;
-        status = read_all(s, wanted, count, records, error);
-    }
-    mox_free(s);
-    mox_free(wanted);
-    mox_free(records);
-    return status;
 }

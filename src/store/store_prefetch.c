@@ -35,7 +35,7 @@ static void prefetch(mox_store_layer *layer, const int32_t *ids, int64_t count)
 moxie_status mox_store_prefetch(moxie_store *store, int64_t number, const int32_t *ids, int64_t count,
                                 moxie_error *error)
 {
-    mox_store_layer *layer;
+    mox_store_layer *layer = NULL;
     MOX_TRY(mox_store_find(store, number, &layer, error));
     if (store->prefetches)
         prefetch(layer, ids, count);

@@ -155,17 +155,11 @@ static moxie_status run_windows(mox_run *run, uint32_t parts, moxie_error *error
     return MOXIE_OK;
 }
 
-/* The experts of a pass up to y where a source has some of the records on disk. The shared expert is computed while it
- * reads. Where one scale is for the activations of all experts, W2 needs a second trip through them. */
-static moxie_status run_fetched(mox_run *run, bool shared, moxie_error *error)
+/* All windows. Where one scale is for the activations of all experts, W2 needs a second trip through them. */
+static moxie_status run_all_windows(mox_run *run, moxie_error *error)
 {
-    const moxie_plan *plan = run->plan;
-    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
+    const mox_expert_plan *routed = &run->plan->experts[MOX_ROUTED];
     const bool twice = !routed->fused && mox_act_quant_needs_amax(&routed->act[MOX_W2]);
-    if (shared)
-        MOX_TRY(plan->experts[MOX_SHARED_EXPERT].fused
-                    ? mox_run_fused(run, false, true, NULL, error)
-                    : mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error));
     if (run->slots.first == run->slots.end)
         MOX_TRY(mox_run_fetch_next(run, true, error));
     if (!twice)
@@ -176,6 +170,21 @@ static moxie_status run_fetched(mox_run *run, bool shared, moxie_error *error)
     mox_run_fetch_again(run);
     MOX_TRY(mox_run_fetch_next(run, true, error));
     return run_windows(run, MOX_EXPERTS_SECOND, error);
+}
+
+/* The experts of a pass up to y where a source has some of the records on disk. The shared expert is computed while it
+ * reads; but routed experts that are not fused have their buffers in the same memory, and permute has filled some. */
+static moxie_status run_fetched(mox_run *run, bool shared, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool shared_first = plan->experts[MOX_ROUTED].fused;
+    if (!shared_first)
+        MOX_TRY(run_all_windows(run, error));
+    if (shared)
+        MOX_TRY(plan->experts[MOX_SHARED_EXPERT].fused
+                    ? mox_run_fused(run, false, true, NULL, error)
+                    : mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error));
+    return shared_first ? run_all_windows(run, error) : MOXIE_OK;
 }
 
 /* run_to_y() at once if all records are there. */
