@@ -48,7 +48,8 @@ typedef struct mox_buffer {
 typedef struct mox_store_layer {
     moxie_store *store;
     moxie_expert_file *file;
-    int32_t index; /* in the store */
+    int32_t number; /* in the store */
+    mox_expert_entry *entries; /* [E + 1] the index, copied: a file that is cut off loses mapped pages */
     mox_expert_cache *cache;
     int64_t warm_left;       /* runs until the cache has learned; -1: it has */
     int32_t *buffer_of;      /* [E] -1: none */
@@ -101,6 +102,12 @@ void mox_store_poll(moxie_store *store);
 void mox_store_wait(moxie_store *store);
 /* What went wrong with a FAILED buffer. */
 moxie_status mox_store_failure(const moxie_store *store, const mox_buffer *buffer, moxie_error *error);
+
+/* The index's entry of an expert; -1: the shared one. */
+static inline const mox_expert_entry *mox_store_entry(const mox_store_layer *layer, int64_t expert)
+{
+    return &layer->entries[expert < 0 ? layer->file->header.experts : expert];
+}
 
 /* ---- the rest -------------------------------------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ void mox_store_release(moxie_store *store, int32_t number)
 
 static bool is_whole(const moxie_store *store, const mox_buffer *buffer)
 {
-    const mox_expert_entry *entry = mox_expert_entry_of(layer_of(store, buffer)->file, buffer->expert);
+    const mox_expert_entry *entry = mox_store_entry(layer_of(store, buffer), buffer->expert);
     return !store->verifies ||
            mox_checksum(buffer->data, mox_expert_padded(entry->range.bytes)) == entry->range.checksum;
 }
@@ -108,7 +108,7 @@ static int32_t oldest_guess(const moxie_store *store)
 int32_t mox_store_read(mox_store_layer *layer, int32_t expert, bool guess)
 {
     moxie_store *store = layer->store;
-    const mox_expert_range *range = &mox_expert_entry_of(layer->file, expert)->range;
+    const mox_expert_range *range = &mox_store_entry(layer, expert)->range;
     const int32_t old = store->n_free == 0 ? oldest_guess(store) : -1;
     if (old >= 0)
         make_free(store, old);
@@ -118,11 +118,11 @@ int32_t mox_store_read(mox_store_layer *layer, int32_t expert, bool guess)
     mox_buffer *b = &store->buffers[number];
     *b = (mox_buffer) { .data = b->data,
                         .state = MOX_BUFFER_READING,
-                        .layer = layer->index,
+                        .layer = layer->number,
                         .expert = expert,
                         .guess = guess,
                         .order = store->n_reads++,
-                        .request = { .file = layer->index,
+                        .request = { .file = layer->number,
                                      .offset = range->offset,
                                      .bytes = mox_expert_padded(range->bytes),
                                      .to = b->data,

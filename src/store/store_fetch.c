@@ -39,7 +39,7 @@ static void drop_guesses(mox_store_layer *layer)
     moxie_store *store = layer->store;
     for (int32_t i = 0; layer->guesses > 0 && i < store->n_buffers; i++) {
         mox_buffer *b = &store->buffers[i];
-        if (!b->guess || b->layer != layer->index || layer->used[b->expert])
+        if (!b->guess || b->layer != layer->number || layer->used[b->expert])
             continue;
         mox_store_end_guess(store, b);
         layer->total.prefetches_wasted++;
@@ -64,7 +64,7 @@ void mox_store_read_kept(mox_store_layer *layer)
 {
     for (int32_t e = 0; e < layer->file->header.experts; e++)
         if (mox_cache_slot_of(layer->cache, e) >= 0 && layer->buffer_of[e] < 0 &&
-            mox_expert_entry_of(layer->file, e)->range.bytes > 0 && mox_store_read(layer, e, false) >= 0) {
+            mox_store_entry(layer, e)->range.bytes > 0 && mox_store_read(layer, e, false) >= 0) {
             layer->total.reads++;
             layer->total.read_bytes += mox_expert_padded(layer->file->header.record_bytes);
         }

@@ -82,7 +82,7 @@ moxie_status mox_store_open_files(moxie_store *store, const char *const *paths, 
     }
     qsort(store->layers, (size_t)store->n_layers, sizeof *store->layers, by_number);
     for (int32_t l = 0; l < store->n_layers; l++) {
-        store->layers[l].index = l;
+        store->layers[l].number = l;
         if (l > 0 && by_number(&store->layers[l - 1], &store->layers[l]) == 0)
             return mox_fail_file(MOXIE_ERR_ARGUMENT, error, store->layers[l].file->path, -1,
                                  "it has layer %lld, and so has another file of the store: give each layer once",

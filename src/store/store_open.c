@@ -149,7 +149,7 @@ static moxie_status make_cache(mox_store_layer *layer, const moxie_store_options
     if (o->census == NULL || store->policy->admission != CENSUS)
         return MOXIE_OK;
     for (int64_t e = 0; e < mox_min_i64(experts, o->census_experts); e++) {
-        const double uses = o->census[layer->index * o->census_experts + e];
+        const double uses = o->census[layer->number * o->census_experts + e];
         MOX_FAIL_IF(!isfinite(uses) || uses < 0, MOXIE_ERR_ARGUMENT, error,
                     "the census of layer %lld, expert %lld is %g: uses are numbers from 0 on",
                     (long long)layer->file->header.layer, (long long)e, uses);
@@ -163,13 +163,15 @@ static moxie_status make_layer(mox_store_layer *layer, const moxie_store_options
 {
     const uint64_t experts = (uint64_t)layer->file->header.experts, shared = layer->file->header.shared_bytes;
     layer->total = layer->last = (moxie_store_counters)MOXIE_STORE_COUNTERS_INIT;
+    layer->entries = mox_calloc(experts + 1, sizeof *layer->entries);
     layer->buffer_of = mox_calloc(experts, sizeof *layer->buffer_of);
     layer->places = mox_calloc(experts, sizeof *layer->places);
     layer->used = mox_calloc(experts, sizeof *layer->used);
     layer->shared_record = shared > 0 ? mox_alloc_pages(mox_expert_padded(shared)) : NULL;
-    MOX_FAIL_IF(layer->buffer_of == NULL || layer->places == NULL || layer->used == NULL ||
+    MOX_FAIL_IF(layer->entries == NULL || layer->buffer_of == NULL || layer->places == NULL || layer->used == NULL ||
                     (shared > 0 && layer->shared_record == NULL),
                 MOXIE_ERR_MEMORY, error, "no memory for layer %lld of a store", (long long)layer->file->header.layer);
+    memcpy(layer->entries, layer->file->index, (experts + 1) * sizeof *layer->entries);
     for (uint64_t e = 0; e < experts; e++)
         layer->buffer_of[e] = -1;
     mox_store_set_source(layer);
@@ -180,10 +182,10 @@ static moxie_status make_layer(mox_store_layer *layer, const moxie_store_options
 static moxie_status read_shared(mox_store_layer *layer, moxie_error *error)
 {
     moxie_store *store = layer->store;
-    const mox_expert_range *range = &mox_expert_entry_of(layer->file, -1)->range;
+    const mox_expert_range *range = &mox_store_entry(layer, -1)->range;
     if (layer->shared_record == NULL)
         return MOXIE_OK;
-    mox_read_request request = { .file = layer->index,
+    mox_read_request request = { .file = layer->number,
                                  .offset = range->offset,
                                  .bytes = mox_expert_padded(range->bytes),
                                  .to = layer->shared_record };
@@ -202,7 +204,7 @@ static moxie_status pin(moxie_store *store, const moxie_store_options *o, moxie_
         mox_store_layer *layer = NULL;
         MOX_TRY(mox_store_find(store, number, &layer, error));
         MOX_FAIL_IF(expert < 0 || expert >= layer->file->header.experts ||
-                        mox_expert_entry_of(layer->file, expert)->range.bytes == 0,
+                        mox_store_entry(layer, expert)->range.bytes == 0,
                     MOXIE_ERR_ARGUMENT, error, "expert %lld of layer %lld was to be pinned, but its file does not have it",
                     (long long)expert, (long long)number);
         MOX_FAIL_IF(!mox_cache_pin(layer->cache, (int32_t)expert), MOXIE_ERR_ARGUMENT, error,
@@ -266,6 +268,7 @@ void mox_store_close(moxie_store *store)
     for (int32_t l = 0; l < store->n_layers; l++) {
         mox_store_layer *layer = &store->layers[l];
         mox_cache_destroy(layer->cache);
+        mox_free(layer->entries);
         mox_free(layer->buffer_of);
         mox_free(layer->places);
         mox_free(layer->used);

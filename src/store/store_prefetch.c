@@ -20,7 +20,7 @@ static void prefetch(mox_store_layer *layer, const int32_t *ids, int64_t count)
     mox_store_poll(store);
     for (int64_t i = 0; i < count; i++) {
         const int32_t e = ids[i];
-        if (e < 0 || e >= experts || layer->buffer_of[e] >= 0 || mox_expert_entry_of(layer->file, e)->range.bytes == 0)
+        if (e < 0 || e >= experts || layer->buffer_of[e] >= 0 || mox_store_entry(layer, e)->range.bytes == 0)
             continue;
         const int32_t number = mox_store_read(layer, e, true);
         if (number < 0)

@@ -79,7 +79,7 @@ uint64_t test_store_budget(const char *folder, int64_t slots, int64_t staging)
         moxie_error error;
         char path[512];
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (entry->d_name[0] == '.')
+        if (strstr(entry->d_name, ".moxie") == NULL)
             continue;
         assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
         assert_ok(moxie_expert_file_get_info(file, &info, &error), &error);
