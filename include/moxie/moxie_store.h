@@ -101,6 +101,11 @@ typedef struct moxie_expert_file_options {
     int32_t access;                 /* moxie_expert_access */
     int32_t verify;                 /* 1: moxie_expert_file_verify() before the call returns */
     const moxie_executor *executor; /* its workers read side by side; NULL: this thread alone */
+    /* Of MOXIE_EXPERT_DIRECT. */
+    const char *read_engine;   /* a name of moxie_read_engine_at(); NULL: the best that is usable */
+    int32_t read_depth;        /* reads in flight on a drive; 0: 32 */
+    uint64_t read_chunk_bytes; /* of one read, a multiple of 4096, at most 1 GiB; 0: 256 KiB */
+    const char *mirror; /* the path of a file of the same bytes on another drive, which shares the reads; or NULL */
 } moxie_expert_file_options;
 #define MOXIE_EXPERT_FILE_OPTIONS_INIT MOXIE_INIT(moxie_expert_file_options)
 
@@ -123,10 +128,12 @@ typedef struct moxie_expert_file_info {
     int64_t layer, experts;    /* its number in the checkpoint; E */
     int64_t held;              /* experts that the file has */
     uint64_t record_bytes, shared_bytes, file_bytes;
-    uint64_t generation;   /* 1, and one more for each replaced expert */
-    uint64_t source_xxh3;  /* fingerprint of the weights that it was made of */
-    int32_t direct;        /* 1: it was read past the page cache */
-    uint64_t unused_bytes; /* of records that were replaced */
+    uint64_t generation;     /* 1, and one more for each replaced expert */
+    uint64_t source_xxh3;    /* fingerprint of the weights that it was made of */
+    int32_t direct;          /* 1: it was read past the page cache */
+    uint64_t unused_bytes;   /* of records that were replaced */
+    const char *read_engine; /* that read it past the page cache; "" when none did */
+    const char *read_why;    /* what was refused before that engine, or why the page cache was not passed; "" */
 } moxie_expert_file_info;
 #define MOXIE_EXPERT_FILE_INFO_INIT MOXIE_INIT(moxie_expert_file_info)
 /* `out` was set by its INIT macro. Immutable. */
@@ -211,7 +218,7 @@ typedef struct moxie_store_options {
     int32_t staging_records;     /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
     int32_t no_prefetch;         /* 1: moxie_store_prefetch() and _lookahead() do nothing */
     int32_t verify;              /* 1: the checksum of each record that was read */
-    const char *reader;          /* how files are read: "auto" or NULL, "io_uring", "pread" */
+    const char *reader;          /* a name of moxie_read_engine_at(); NULL: the best that is usable */
     int32_t read_depth;          /* reads in flight on a drive; 0: the reader's default */
     int32_t buffered;            /* 1: through the system's page cache */
     const char *mirror;          /* a folder with the same files on another drive; NULL: none */
@@ -236,7 +243,7 @@ typedef struct moxie_store_info {
     uint64_t buffer_bytes;   /* of all slots and buffers */
     uint64_t shared_bytes;   /* of the shared experts, which stay in memory */
     uint64_t file_bytes;     /* of all routed experts' records */
-    const char *reader;      /* "io_uring" */
+    const char *reader;      /* "uring" */
     int32_t direct;          /* 1: past the page cache, all files */
 } moxie_store_info;
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
@@ -286,6 +293,53 @@ typedef struct moxie_store_counters {
  * `out` was set by its INIT macro. Thread-safe. */
 MOXIE_API moxie_status moxie_store_get_counters(moxie_store *store, int64_t layer, int32_t last_run,
                                                 moxie_store_counters *out, moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Disks                                                                                       */
+/* ------------------------------------------------------------------------------------------- */
+
+/* What reads records past the page cache. Strings are static. */
+typedef struct moxie_read_engine {
+    uint32_t struct_size;
+    int32_t usable;    /* 0: `missing` says why it is not, here and now */
+    const char *name;  /* "uring", "pread" */
+    const char *about; /* one line */
+    char missing[512]; /* "" when it is usable */
+} moxie_read_engine;
+#define MOXIE_READ_ENGINE_INIT MOXIE_INIT(moxie_read_engine)
+/* Fills `out` with engine i, best first: the first usable one reads. Returns 0 past the last, or when out->struct_size
+ * is wrong. It may open the engine's library. Thread-safe. */
+MOXIE_API int moxie_read_engine_at(int32_t i, moxie_read_engine *out);
+
+typedef struct moxie_disk_options {
+    uint32_t struct_size;
+    const char *engine;         /* a name of moxie_read_engine_at(); NULL: the best that is usable */
+    int32_t depth;              /* reads in flight on a drive; 0: 32 */
+    uint64_t chunk_bytes;       /* of one read, a multiple of 4096, at most 1 GiB; 0: 256 KiB */
+    uint64_t record_bytes;      /* of what lies side by side, a multiple of 4096, at most 1 GiB; 0: 4 MiB */
+    int32_t milliseconds;       /* how long to read, at least; 0: 1000 */
+    const char *const *mirrors; /* [n] paths of the same bytes on another drive, any of them NULL; or NULL */
+} moxie_disk_options;
+#define MOXIE_DISK_OPTIONS_INIT MOXIE_INIT(moxie_disk_options)
+
+/* Strings are static. */
+typedef struct moxie_disk_rate {
+    uint32_t struct_size;
+    double gb_s;             /* 10^9 bytes a second */
+    uint64_t bytes, records; /* that were read */
+    double seconds;
+    const char *engine;
+    int32_t depth, threads, drives;
+    int32_t direct; /* 1: every file was read past the page cache; 0: the rate may be that of memory */
+    uint64_t chunk_bytes;
+    char why[256]; /* what was refused before the engine, or is missing */
+} moxie_disk_rate;
+#define MOXIE_DISK_RATE_INIT MOXIE_INIT(moxie_disk_rate)
+
+/* Reads records of the files in a random order, some 64 MiB of them at a time, and counts. `options` may be NULL; `out`
+ * was set by its INIT macro. The files need not be expert files. Thread-safe. */
+MOXIE_API moxie_status moxie_disk_measure(const char *const *paths, int32_t n, const moxie_disk_options *options,
+                                          moxie_disk_rate *out, moxie_error *error);
 
 #ifdef __cplusplus
 }

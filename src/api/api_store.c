@@ -8,6 +8,7 @@
 #include "api/api_need.h"
 #include "layer/config/struct_size.h"
 #include "store/expert_file.h"
+#include "store/record_reader.h"
 #include "store/store.h"
 
 int moxie_expert_target_at(int32_t i, moxie_expert_target *out)
@@ -60,6 +61,16 @@ void moxie_expert_writer_abandon(moxie_expert_writer *writer)
     mox_expert_writer_abandon(writer);
 }
 
+int moxie_read_engine_at(int32_t i, moxie_read_engine *out)
+{
+    moxie_read_engine known = MOXIE_READ_ENGINE_INIT;
+    if (out == NULL || mox_struct_check(out, MOX_STRUCT(moxie_read_engine), NULL) != MOXIE_OK ||
+        !mox_read_engine_at(i, &known))
+        return 0;
+    mox_struct_write(&known, out, MOX_STRUCT(moxie_read_engine));
+    return 1;
+}
+
 moxie_status moxie_expert_file_open(const char *path, const moxie_expert_file_options *options, moxie_expert_file **out,
                                     moxie_error *error)
 {
@@ -98,7 +109,9 @@ moxie_status moxie_expert_file_get_info(const moxie_expert_file *file, moxie_exp
                                           .generation = file->seal.generation,
                                           .source_xxh3 = h->source_xxh3,
                                           .direct = file->direct,
-                                          .unused_bytes = file->seal.unused_bytes };
+                                          .unused_bytes = file->seal.unused_bytes,
+                                          .read_engine = file->read_engine != NULL ? file->read_engine : "",
+                                          .read_why = file->read_why };
     mox_struct_write(&info, out, MOX_STRUCT(moxie_expert_file_info));
     return MOXIE_OK;
 }
@@ -257,5 +270,20 @@ moxie_status moxie_store_get_counters(moxie_store *store, int64_t layer, int32_t
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_store_counters), error));
     MOX_TRY(mox_store_get_counters(store, layer, last_run != 0, &counters, error));
     mox_struct_write(&counters, out, MOX_STRUCT(moxie_store_counters));
+    return MOXIE_OK;
+}
+
+moxie_status moxie_disk_measure(const char *const *paths, int32_t n, const moxie_disk_options *options,
+                                moxie_disk_rate *out, moxie_error *error)
+{
+    static const moxie_disk_options defaults = MOXIE_DISK_OPTIONS_INIT;
+    moxie_disk_options read;
+    moxie_disk_rate rate = MOXIE_DISK_RATE_INIT;
+    NEED(paths);
+    NEED(out);
+    MOX_TRY(mox_struct_read(options != NULL ? options : &defaults, &read, MOX_STRUCT(moxie_disk_options), error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_disk_rate), error));
+    MOX_TRY(mox_disk_measure(paths, n, &read, &rate, error));
+    mox_struct_write(&rate, out, MOX_STRUCT(moxie_disk_rate));
     return MOXIE_OK;
 }

@@ -87,6 +87,8 @@ struct moxie_expert_file {
     char *path;
     uint8_t *data; /* all bytes up to seal.file_bytes */
     bool mapped, direct;
+    const char *read_engine; /* static; NULL: none read it */
+    char read_why[512];
     mox_expert_seal seal;
     mox_expert_header header;
     const mox_expert_entry *index; /* [E + 1] */

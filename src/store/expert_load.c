@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@
 #include "base/executor.h"
 #include "base/sizes.h"
 #include "store/expert_file.h"
+#include "store/record_reader.h"
 
 enum { TRIES = 20, NAP_NS = 1000000, CHUNK = 4 << 20 };
 
@@ -134,14 +136,52 @@ static moxie_status read_in(moxie_expert_file *file, int fd, const moxie_executo
     return cut_short(file, "records", error);
 }
 
-/* Past the page cache. False where the file system or the disk cannot. */
-static bool read_direct(moxie_expert_file *file, const moxie_executor *executor)
+/* A mirror has the same header and seals. */
+static moxie_status check_mirror(const moxie_expert_file *file, const char *mirror, int fd, moxie_error *error)
 {
-    const int fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    file->direct = fd >= 0 && read_in(file, fd, executor, NULL) == MOXIE_OK;
-    if (fd >= 0)
-        close(fd);
-    return file->direct;
+    uint8_t own[MOX_EXPERT_FIRST], other[MOX_EXPERT_FIRST];
+    const int copy = open(mirror, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (copy < 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, mirror, -1, "cannot open this mirror: %m");
+    const bool same =
+        read_at(fd, own, sizeof own, 0) && read_at(copy, other, sizeof other, 0) && memcmp(own, other, sizeof own) == 0;
+    close(copy);
+    return same
+               ? MOXIE_OK
+               : mox_fail_file(MOXIE_ERR_MISMATCH, error, mirror, -1,
+                               "it is no mirror of %s: their headers or seals differ; copy the file again", file->path);
+}
+
+static moxie_status read_with(moxie_expert_file *file, mox_reader *reader, moxie_error *error)
+{
+    mox_reader_info info;
+    mox_read_request request = { .bytes = file->seal.file_bytes, .to = file->data };
+    MOX_TRY(mox_reader_submit(reader, &request, error));
+    (void)mox_reader_wait_for(reader, &request, MOX_READ_FOREVER);
+    MOX_TRY(mox_reader_result(reader, &request, error));
+    mox_reader_get_info(reader, &info);
+    file->direct = info.direct_copies == info.copies;
+    file->read_engine = info.engine;
+    snprintf(file->read_why, sizeof file->read_why, "%s%.400s",
+             file->direct ? "" : "the file system has no O_DIRECT: read through the page cache; ", info.why);
+    return MOXIE_OK;
+}
+
+/* Past the page cache, where the file system can. */
+static moxie_status read_direct(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
+                                moxie_error *error)
+{
+    const mox_read_file source = { file->path, options->mirror };
+    const mox_reader_options how = { .engine = options->read_engine,
+                                     .depth = options->read_depth,
+                                     .chunk_bytes = options->read_chunk_bytes };
+    mox_reader *reader = NULL;
+    if (options->mirror != NULL)
+        MOX_TRY(check_mirror(file, options->mirror, fd, error));
+    MOX_TRY(mox_reader_open(&source, 1, &how, &reader, error));
+    const moxie_status status = read_with(file, reader, error);
+    mox_reader_close(reader);
+    return status;
 }
 
 static moxie_status read_all(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
@@ -153,9 +193,8 @@ static moxie_status read_all(moxie_expert_file *file, int fd, const moxie_expert
         return mox_fail_file(MOXIE_ERR_MEMORY, error, file->path, -1,
                              "no memory for its %llu bytes: map it instead (MOXIE_EXPERT_MAP)",
                              (unsigned long long)file->seal.file_bytes);
-    if (options->access == MOXIE_EXPERT_DIRECT && read_direct(file, executor))
-        return MOXIE_OK;
-    return read_in(file, fd, executor, error);
+    return options->access == MOXIE_EXPERT_DIRECT ? read_direct(file, fd, options, error)
+                                                  : read_in(file, fd, executor, error);
 }
 
 static moxie_status map_all(moxie_expert_file *file, int fd, moxie_error *error)

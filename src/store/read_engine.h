@@ -27,14 +27,16 @@ typedef struct mox_read_chunk {
 
 typedef struct mox_read_engine {
     const char *name;
+    /* MOXIE_OK where it works. */
+    moxie_status (*find)(moxie_error *error);
     /* Starts to take chunks. On failure nothing is left, and `error` says why. */
     moxie_status (*start)(mox_reader *reader, moxie_error *error);
-    /* After a submit; the lock is held. NULL: nothing to do besides signalling `work`. */
+    /* There is something to take, or `closing` is set; the lock is held. NULL: it waits for `work`. */
     void (*wake)(mox_reader *reader);
     /* Joins its threads, once `closing` is set and nothing is in flight. */
     void (*stop)(mox_reader *reader);
 } mox_read_engine;
-#define MOX_READ_ENGINE(id, name) extern const mox_read_engine mox_read_engine_##id;
+#define MOX_READ_ENGINE(id, name, about) extern const mox_read_engine mox_read_engine_##id;
 #include "store/read_engines.def"
 #undef MOX_READ_ENGINE
 
@@ -110,6 +112,8 @@ void mox_read_add_reason(mox_reader *reader, const char *format, ...) __attribut
 
 /* ---- read_pread.c ----------------------------------------------------------------------------------- */
 
+/* pthread_create, with all signals blocked: these are for the threads of the application. */
+int mox_read_start_thread(pthread_t *out, void *(*fn)(void *), mox_reader *reader);
 /* Takes one chunk and reads it whole, in this thread. The lock is held, but not while it reads. False: none to take. */
 bool mox_read_one_chunk(mox_reader *reader);
 

@@ -35,17 +35,34 @@ void mox_read_add_reason(mox_reader *r, const char *format, ...)
 /* ---- opening ------------------------------------------------------------------------------------------ */
 
 static const mox_read_engine *const engines[] = {
-#define MOX_READ_ENGINE(id, name) &mox_read_engine_##id,
+#define MOX_READ_ENGINE(id, name, about) &mox_read_engine_##id,
+#include "store/read_engines.def"
+#undef MOX_READ_ENGINE
+};
+static const char *const abouts[] = {
+#define MOX_READ_ENGINE(id, name, about) about,
 #include "store/read_engines.def"
 #undef MOX_READ_ENGINE
 };
 enum { ENGINES = sizeof engines / sizeof engines[0] };
 
-#define MOX_READ_ENGINE(id, name) ", " name
+#define MOX_READ_ENGINE(id, name, about) ", " name
 static const char names[] = "auto"
 #include "store/read_engines.def"
     ;
 #undef MOX_READ_ENGINE
+
+bool mox_read_engine_at(int32_t i, moxie_read_engine *out)
+{
+    moxie_error error;
+    if (i < 0 || i >= ENGINES)
+        return false;
+    out->name = engines[i]->name;
+    out->about = abouts[i];
+    out->usable = engines[i]->find(&error) == MOXIE_OK;
+    snprintf(out->missing, sizeof out->missing, "%.*s", (int)sizeof out->missing - 1, out->usable ? "" : error.text);
+    return true;
+}
 
 static moxie_status check_options(const mox_reader_options *o, moxie_error *error)
 {

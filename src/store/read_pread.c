@@ -56,13 +56,12 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Signals are for the threads of the application. */
-static int start_thread(pthread_t *out, mox_reader *r)
+int mox_read_start_thread(pthread_t *out, void *(*fn)(void *), mox_reader *r)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(out, NULL, work, r);
+    const int failed = pthread_create(out, NULL, fn, r);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
 }
@@ -80,7 +79,7 @@ static moxie_status start(mox_reader *r, moxie_error *error)
     pread_threads *p = mox_alloc(sizeof *p + (uint64_t)wanted * sizeof p->threads[0]);
     MOX_FAIL_IF(p == NULL, MOXIE_ERR_MEMORY, error, "no memory for the list of %d threads that read", (int)wanted);
     r->state = p;
-    while (p->started < wanted && (failed = start_thread(&p->threads[p->started], r)) == 0)
+    while (p->started < wanted && (failed = mox_read_start_thread(&p->threads[p->started], work, r)) == 0)
         p->started++;
     if (failed != 0)
         mox_read_add_reason(r, "of %d threads that read, the system started %d (%s)%s", (int)wanted, (int)p->started,
@@ -97,4 +96,10 @@ static void stop(mox_reader *r)
     mox_free(p);
 }
 
-const mox_read_engine mox_read_engine_pread = { .name = "pread", .start = start, .stop = stop };
+static moxie_status find(moxie_error *error)
+{
+    (void)error;
+    return MOXIE_OK;
+}
+
+const mox_read_engine mox_read_engine_pread = { .name = "pread", .find = find, .start = start, .stop = stop };

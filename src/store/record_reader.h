@@ -19,6 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <moxie/moxie_store.h>
+
 #include "base/status.h"
 
 /* Offsets, sizes and destinations are multiples of this: records lie on pages, padded to pages. */
@@ -120,5 +122,11 @@ bool mox_reader_wait_for(mox_reader *reader, mox_read_request *request, uint64_t
 moxie_status mox_reader_result(const mox_reader *reader, const mox_read_request *request, moxie_error *error);
 /* Thread-safe. */
 void mox_reader_get_info(mox_reader *reader, mox_reader_info *out);
+
+/* Body of moxie_read_engine_at; fills all but struct_size. */
+bool mox_read_engine_at(int32_t i, moxie_read_engine *out);
+/* Body of moxie_disk_measure; structs are the library's (read_measure.c). */
+moxie_status mox_disk_measure(const char *const *paths, int32_t n, const moxie_disk_options *options,
+                              moxie_disk_rate *out, moxie_error *error);
 
 #endif

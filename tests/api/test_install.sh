@@ -33,7 +33,7 @@ done
 for file in libmoxie.so libmoxie.a pkgconfig/moxie.pc cmake/moxie/moxieConfig.cmake; do
     [ -e "$libdir/$file" ] || { echo "$file was not installed"; exit 1; }
 done
-for module in libmoxie_openmpi.so libmoxie_mpich.so; do
+for module in libmoxie_openmpi.so libmoxie_mpich.so libmoxie_uring.so; do
     [ ! -e "$build/$module" ] || [ -e "$libdir/$module" ] || { echo "$module was not installed"; exit 1; }
 done
 grep -q "MOXIE_HELP2MAN:FILEPATH=.*NOTFOUND" "$build/CMakeCache.txt" || [ -f "$there/share/man/man1/moxie-run.1" ] ||

@@ -21,7 +21,7 @@ enum { FILES = 3, PAGES = 600, PAGE = 4096, REQUESTS = 40 };
 static char folder[] = "/tmp/moxie-test-XXXXXX", paths[2 * FILES][64];
 static uint8_t *content[FILES];
 static const char *const engines[] = {
-#define MOX_READ_ENGINE(id, name) name,
+#define MOX_READ_ENGINE(id, name, about) name,
 #include "store/read_engines.def"
 #undef MOX_READ_ENGINE
 };
@@ -76,10 +76,13 @@ static mox_reader *open_reader(const mox_reader_options *options, bool mirrors)
     for (int i = 0; i < FILES; i++)
         files[i] = (mox_read_file) { paths[i], mirrors ? paths[i + FILES] : NULL };
     const moxie_status status = mox_reader_open(files, FILES, options, &reader, &error);
-    if (status == MOXIE_ERR_UNSUPPORTED) {
+    static bool told;
+    if (status == MOXIE_ERR_UNSUPPORTED && !told) {
         print_message("%s\n", error.text);
-        return NULL;
+        told = true;
     }
+    if (status == MOXIE_ERR_UNSUPPORTED)
+        return NULL;
     assert_ok(status, &error);
     return reader;
 }
@@ -562,6 +565,75 @@ static void test_threads_missing(void **state)
     }
 }
 
+/* Registered memory: requests inside, across its end, and outside. */
+static void test_registered(void **state)
+{
+    (void)state;
+    enum { HELD = 64 };
+    uint8_t *memory = mox_alloc_pages(2 * HELD * PAGE);
+    const mox_read_buffer buffers[] = { { memory, HELD * PAGE / 2 }, { memory + HELD * PAGE / 2, HELD * PAGE / 2 } };
+    for (int e = 0; e < ENGINES; e++) {
+        const mox_reader_options options = {
+            .engine = engines[e], .chunk_bytes = 5 * PAGE, .buffers = buffers, .n_buffers = 2
+        };
+        mox_reader *reader = open_reader(&options, false);
+        mox_reader_info info;
+        if (reader == NULL)
+            continue;
+        mox_reader_get_info(reader, &info);
+        if (strcmp(engines[e], "uring") == 0 && info.registered != 2)
+            print_message("%s\n", info.why);
+        for (int i = 0; i < 8; i++) {
+            job j = { .memory = memory + (uint64_t)i * 13 * PAGE };
+            memset(memory, 0xa5, 2 * HELD * PAGE);
+            j.request = (mox_read_request) { .file = 2, .offset = PAGE, .bytes = 20 * PAGE, .to = j.memory };
+            submit(reader, &j);
+            assert_true(mox_reader_wait_for(reader, &j.request, MOX_READ_FOREVER));
+            check_bytes(&j);
+        }
+        mox_reader_close(reader);
+    }
+    mox_free_pages(memory);
+}
+
+/* Without the module, or where its thread does not start, "auto" reads by pread and says why. */
+static void test_uring_missing(void **state)
+{
+    (void)state;
+    const char *variable = "MOXIE_URING_LIBRARY", *module = getenv(variable);
+    char *kept = module != NULL ? strdup(module) : NULL;
+    moxie_read_engine engine = MOXIE_READ_ENGINE_INIT;
+    mox_reader_info info;
+    moxie_error error = { 0 };
+    setenv(variable, "/nowhere/libmoxie_uring.so", 1);
+    mox_reader *reader = open_reader(NULL, false);
+    mox_reader_get_info(reader, &info);
+    assert_string_equal(info.engine, "pread");
+    assert_non_null(strstr(info.why, "uring: MOXIE_URING_LIBRARY is /nowhere/libmoxie_uring.so"));
+    mox_reader_close(reader);
+    assert_true(moxie_read_engine_at(0, &engine));
+    assert_false(engine.usable);
+    assert_non_null(strstr(engine.missing, "/nowhere/libmoxie_uring.so"));
+    assert_true(moxie_read_engine_at(1, &engine) && engine.usable && engine.missing[0] == 0);
+    assert_false(moxie_read_engine_at(2, &engine));
+    const mox_read_file file = { paths[0], NULL };
+    const mox_reader_options options = { .engine = "uring" };
+    reader = NULL;
+    assert_int_equal(mox_reader_open(&file, 1, &options, &reader, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_null(reader);
+    if (kept != NULL)
+        setenv(variable, kept, 1);
+    else
+        unsetenv(variable);
+    free(kept);
+    threads_allowed = 0;
+    reader = open_reader(NULL, false);
+    threads_allowed = -1;
+    mox_reader_get_info(reader, &info);
+    assert_string_equal(info.engine, "pread");
+    mox_reader_close(reader);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -637,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_order),           cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_cancel),          cmocka_unit_test(test_mirrors_share),
         cmocka_unit_test(test_threads_missing), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_registered),      cmocka_unit_test(test_uring_missing),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, begin_files, end_files);

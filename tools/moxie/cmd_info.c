@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <moxie/moxie_comm.h>
+#include <moxie/moxie_store.h>
 
 typedef struct arguments {
     bool json, measure, kernels, support;
@@ -248,6 +249,26 @@ static json_t *json_transports(void)
     return transports;
 }
 
+/* ---- engines that read records ---------------------------------------------------------------------- */
+
+static void print_read_engines(void)
+{
+    moxie_read_engine e = MOXIE_READ_ENGINE_INIT;
+    for (int32_t i = 0; moxie_read_engine_at(i, &e); i++)
+        printf("%s %s, %s%s%s\n", i == 0 ? "disk reads  " : "            ", e.name, e.about,
+               e.usable ? "" : "; not usable here: ", cli_printable(e.missing));
+}
+
+static json_t *json_read_engines(void)
+{
+    json_t *engines = json_array();
+    moxie_read_engine e = MOXIE_READ_ENGINE_INIT;
+    for (int32_t i = 0; moxie_read_engine_at(i, &e); i++)
+        cli_json_append(engines, cli_pack("{s:s, s:s, s:b, s:s}", "name", e.name, "about", e.about, "usable", e.usable,
+                                          "missing", cli_utf8(e.missing)));
+    return engines;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------- */
 
 static void print_all_kernels(const moxie_machine *machine, const moxie_cuda_info *cuda)
@@ -271,6 +292,7 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
     print_names("capped       ", features(machine, true), "none");
     print_devices(cuda);
     print_transports();
+    print_read_engines();
     putchar('\n');
     print_all_kernels(machine, cuda);
     putchar('\n');
@@ -324,6 +346,7 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
     cli_json_set(object, "cuda_devices", json_devices());
     cli_json_set(object, "cuda_kernels", json_cuda_kernels());
     cli_json_set(object, "transports", json_transports());
+    cli_json_set(object, "read_engines", json_read_engines());
     cli_json_set(object, "families", json_families(machine));
     cli_json_set(object, "kernels", json_kernels(machine));
     cli_json_set(object, "limits", limits ? cli_limits_json(limits) : json_null());

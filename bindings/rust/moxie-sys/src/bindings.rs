@@ -2578,6 +2578,10 @@ pub struct moxie_expert_file_options {
     pub access: i32,
     pub verify: i32,
     pub executor: *const moxie_executor,
+    pub read_engine: *const ::std::os::raw::c_char,
+    pub read_depth: i32,
+    pub read_chunk_bytes: u64,
+    pub mirror: *const ::std::os::raw::c_char,
 }
 extern "C" {
     pub fn moxie_expert_file_open(
@@ -2607,6 +2611,8 @@ pub struct moxie_expert_file_info {
     pub source_xxh3: u64,
     pub direct: i32,
     pub unused_bytes: u64,
+    pub read_engine: *const ::std::os::raw::c_char,
+    pub read_why: *const ::std::os::raw::c_char,
 }
 extern "C" {
     pub fn moxie_expert_file_get_info(
@@ -2691,6 +2697,51 @@ extern "C" {
         weights: *const moxie_expert,
         source_hash: u64,
         executor: *const moxie_executor,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
+pub struct moxie_read_engine {
+    pub struct_size: u32,
+    pub usable: i32,
+    pub name: *const ::std::os::raw::c_char,
+    pub about: *const ::std::os::raw::c_char,
+    pub missing: [::std::os::raw::c_char; 512usize],
+}
+extern "C" {
+    pub fn moxie_read_engine_at(i: i32, out: *mut moxie_read_engine) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+pub struct moxie_disk_options {
+    pub struct_size: u32,
+    pub engine: *const ::std::os::raw::c_char,
+    pub depth: i32,
+    pub chunk_bytes: u64,
+    pub record_bytes: u64,
+    pub milliseconds: i32,
+    pub mirrors: *const *const ::std::os::raw::c_char,
+}
+#[repr(C)]
+pub struct moxie_disk_rate {
+    pub struct_size: u32,
+    pub gb_s: f64,
+    pub bytes: u64,
+    pub records: u64,
+    pub seconds: f64,
+    pub engine: *const ::std::os::raw::c_char,
+    pub depth: i32,
+    pub threads: i32,
+    pub drives: i32,
+    pub direct: i32,
+    pub chunk_bytes: u64,
+    pub why: [::std::os::raw::c_char; 256usize],
+}
+extern "C" {
+    pub fn moxie_disk_measure(
+        paths: *const *const ::std::os::raw::c_char,
+        n: i32,
+        options: *const moxie_disk_options,
+        out: *mut moxie_disk_rate,
         error: *mut moxie_error,
     ) -> moxie_status;
 }
@@ -2896,6 +2947,9 @@ sized_structs! {
     moxie_expert_file_options,
     moxie_expert_file_info,
     moxie_expert_record,
+    moxie_read_engine,
+    moxie_disk_options,
+    moxie_disk_rate,
     moxie_trace_info,
     moxie_trace_step,
     moxie_cache_config,
