@@ -86,8 +86,11 @@ struct moxie_store {
 
 /* ---- buffers; the caller holds the mutex (store_buffers.c) ------------------------------------------ */
 
-/* A free buffer, or that of the oldest guess that was read, for this expert; -1: there is none now. The read begins. */
-int32_t mox_store_read(mox_store_layer *layer, int32_t expert, bool guess);
+/* Why an expert is read. A guess may be refused (store_buffers.c); a run that is stuck, since it has nothing to
+ * compute, takes the buffer of the oldest guess when none is free. */
+typedef enum mox_store_why { MOX_STORE_GUESS, MOX_STORE_NEEDED, MOX_STORE_STUCK } mox_store_why;
+/* Begins to read an expert; its buffer, or -1: there is none now. */
+int32_t mox_store_read(mox_store_layer *layer, int32_t expert, mox_store_why why);
 /* Takes back a claim, and frees the buffer if nobody needs it. */
 void mox_store_release(moxie_store *store, int32_t buffer);
 /* Frees the buffer of an expert unless it is claimed, kept, a guess or being read. */

@@ -105,17 +105,26 @@ static int32_t oldest_guess(const moxie_store *store)
     return oldest;
 }
 
-int32_t mox_store_read(mox_store_layer *layer, int32_t expert, bool guess)
+/* A layer's guesses take half of the staging buffers, or more while slots are empty: the other half is for the layer
+ * that runs meanwhile, whose own guesses may be there still. */
+static bool may_guess(const mox_store_layer *layer)
+{
+    const int32_t half = layer->store->staging / 2;
+    return layer->guesses < half || layer->store->n_free > layer->store->staging;
+}
+
+int32_t mox_store_read(mox_store_layer *layer, int32_t expert, mox_store_why why)
 {
     moxie_store *store = layer->store;
     const mox_expert_range *range = &mox_store_entry(layer, expert)->range;
-    const int32_t old = store->n_free == 0 ? oldest_guess(store) : -1;
+    const int32_t old = store->n_free == 0 && why == MOX_STORE_STUCK ? oldest_guess(store) : -1;
     if (old >= 0)
         make_free(store, old);
-    if (store->n_free == 0)
+    if (store->n_free == 0 || (why == MOX_STORE_GUESS && !may_guess(layer)))
         return -1;
     const int32_t number = store->free[--store->n_free];
     mox_buffer *b = &store->buffers[number];
+    const bool guess = why == MOX_STORE_GUESS;
     *b = (mox_buffer) { .data = b->data,
                         .state = MOX_BUFFER_READING,
                         .layer = layer->number,

@@ -64,7 +64,7 @@ void mox_store_read_kept(mox_store_layer *layer)
 {
     for (int32_t e = 0; e < layer->file->header.experts; e++)
         if (mox_cache_slot_of(layer->cache, e) >= 0 && layer->buffer_of[e] < 0 &&
-            mox_store_entry(layer, e)->range.bytes > 0 && mox_store_read(layer, e, false) >= 0) {
+            mox_store_entry(layer, e)->range.bytes > 0 && mox_store_read(layer, e, MOX_STORE_NEEDED) >= 0) {
             layer->total.reads++;
             layer->total.read_bytes += mox_expert_padded(layer->file->header.record_bytes);
         }
@@ -144,7 +144,7 @@ static void claim(session *s)
         const int32_t expert = s->experts[s->claimed];
         int32_t number = layer->buffer_of[expert];
         if (number < 0) {
-            number = mox_store_read(layer, expert, false);
+            number = mox_store_read(layer, expert, s->claimed == s->first ? MOX_STORE_STUCK : MOX_STORE_NEEDED);
             if (number < 0)
                 return;
             s->counters.reads++;

@@ -5,7 +5,7 @@
  *     ids of a caller ---------------------------------\
  *     plan of the layer + hidden states -> its router --+--> a free buffer each, while there are some
  *
- * A guess never takes the buffer of what a run needs: free ones, or those of guesses that are older.
+ * One that no run asks for stays until the next run of its layer, or until a run finds no other buffer.
  */
 #include "layer/plan/plan.h"
 #include "layer/run/plan_run.h"
@@ -22,7 +22,7 @@ static void prefetch(mox_store_layer *layer, const int32_t *ids, int64_t count)
         const int32_t e = ids[i];
         if (e < 0 || e >= experts || layer->buffer_of[e] >= 0 || mox_store_entry(layer, e)->range.bytes == 0)
             continue;
-        const int32_t number = mox_store_read(layer, e, true);
+        const int32_t number = mox_store_read(layer, e, MOX_STORE_GUESS);
         if (number < 0)
             break;
         layer->total.prefetches++;
