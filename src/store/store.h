@@ -32,7 +32,12 @@
 #include "store/expert_file.h"
 #include "store/record_reader.h"
 
-typedef enum mox_buffer_state { MOX_BUFFER_FREE, MOX_BUFFER_READING, MOX_BUFFER_READY, MOX_BUFFER_FAILED } mox_buffer_state;
+typedef enum mox_buffer_state {
+    MOX_BUFFER_FREE,
+    MOX_BUFFER_READING,
+    MOX_BUFFER_READY,
+    MOX_BUFFER_FAILED
+} mox_buffer_state;
 
 typedef struct mox_buffer {
     void *data;
@@ -48,7 +53,7 @@ typedef struct mox_buffer {
 typedef struct mox_store_layer {
     moxie_store *store;
     moxie_expert_file *file;
-    int32_t number; /* in the store */
+    int32_t number;            /* in the store */
     mox_expert_entry *entries; /* [E + 1] the index, copied: a file that is cut off loses mapped pages */
     mox_expert_cache *cache;
     int64_t warm_left;       /* runs until the cache has learned; -1: it has */

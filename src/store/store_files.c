@@ -19,8 +19,7 @@
 static moxie_status add_file(moxie_store *store, const char *path, moxie_error *error)
 {
     static const moxie_expert_file_options mapped = MOXIE_EXPERT_FILE_OPTIONS_INIT;
-    mox_store_layer *layers =
-        mox_realloc(store->layers, ((uint64_t)store->n_layers + 1) * sizeof *store->layers);
+    mox_store_layer *layers = mox_realloc(store->layers, ((uint64_t)store->n_layers + 1) * sizeof *store->layers);
     MOX_FAIL_IF(layers == NULL, MOXIE_ERR_MEMORY, error, "no memory for the layers of a store");
     store->layers = layers;
     layers[store->n_layers] = (mox_store_layer) { .store = store };
@@ -43,8 +42,8 @@ static moxie_status add_entries(moxie_store *store, const char *folder, DIR *str
         if (!is_expert_file(entry->d_name))
             continue;
         const char *path = mox_arena_printf(&arena, "%s/%s", folder, entry->d_name);
-        const moxie_status status = path != NULL ? add_file(store, path, error)
-                                                 : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a path");
+        const moxie_status status =
+            path != NULL ? add_file(store, path, error) : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a path");
         mox_arena_free(&arena);
         MOX_TRY(status);
     }

@@ -83,15 +83,15 @@ static void measure(moxie_store *store)
 
 static moxie_status too_small(const moxie_store *store, uint64_t budget, int64_t needed, moxie_error *error)
 {
-    const uint64_t all = store->shared_bytes + ((uint64_t)store->n_layers * (uint64_t)max_experts(store) + MIN_STAGING) *
-                                                   store->record_bytes;
+    const uint64_t all = store->shared_bytes +
+                         ((uint64_t)store->n_layers * (uint64_t)max_experts(store) + MIN_STAGING) * store->record_bytes;
     return mox_fail(MOXIE_ERR_MEMORY, error,
                     "a budget of %llu bytes: %d layers need at least %llu, for their shared experts (%llu) and %lld "
                     "records of %llu, a slot for each layer and buffers for reads; %llu hold all experts",
                     (unsigned long long)budget, (int)store->n_layers,
                     (unsigned long long)(store->shared_bytes + (uint64_t)needed * store->record_bytes),
-                    (unsigned long long)store->shared_bytes, (long long)needed,
-                    (unsigned long long)store->record_bytes, (unsigned long long)all);
+                    (unsigned long long)store->shared_bytes, (long long)needed, (unsigned long long)store->record_bytes,
+                    (unsigned long long)all);
 }
 
 /* Cuts the budget into slots and staging buffers. */
@@ -141,7 +141,9 @@ static moxie_status make_cache(mox_store_layer *layer, const moxie_store_options
         .policy = store->policy,
         .experts = (int32_t)experts,
         .slots = (int32_t)mox_min_i64(store->slots, experts),
-        .max_inserts = o->max_inserts == 0 ? (int32_t)top_k : o->max_inserts < 0 ? 0 : o->max_inserts,
+        .max_inserts = o->max_inserts == 0  ? (int32_t)top_k
+                       : o->max_inserts < 0 ? 0
+                                            : o->max_inserts,
         .half_life = o->half_life > 0 ? o->half_life : MOXIE_CACHE_HALF_LIFE,
     };
     MOX_TRY(mox_cache_create(&options, &layer->cache, error));
@@ -203,14 +205,15 @@ static moxie_status pin(moxie_store *store, const moxie_store_options *o, moxie_
         const int64_t number = o->pinned[2 * i], expert = o->pinned[2 * i + 1];
         mox_store_layer *layer = NULL;
         MOX_TRY(mox_store_find(store, number, &layer, error));
-        MOX_FAIL_IF(expert < 0 || expert >= layer->file->header.experts ||
-                        mox_store_entry(layer, expert)->range.bytes == 0,
-                    MOXIE_ERR_ARGUMENT, error, "expert %lld of layer %lld was to be pinned, but its file does not have it",
-                    (long long)expert, (long long)number);
-        MOX_FAIL_IF(!mox_cache_pin(layer->cache, (int32_t)expert), MOXIE_ERR_ARGUMENT, error,
-                    "expert %lld of layer %lld was to be pinned, but all %d slots of the layer are: raise the budget or "
-                    "pin fewer",
-                    (long long)expert, (long long)number, (int)store->slots);
+        MOX_FAIL_IF(
+            expert < 0 || expert >= layer->file->header.experts || mox_store_entry(layer, expert)->range.bytes == 0,
+            MOXIE_ERR_ARGUMENT, error, "expert %lld of layer %lld was to be pinned, but its file does not have it",
+            (long long)expert, (long long)number);
+        MOX_FAIL_IF(
+            !mox_cache_pin(layer->cache, (int32_t)expert), MOXIE_ERR_ARGUMENT, error,
+            "expert %lld of layer %lld was to be pinned, but all %d slots of the layer are: raise the budget or "
+            "pin fewer",
+            (long long)expert, (long long)number, (int)store->slots);
     }
     return MOXIE_OK;
 }

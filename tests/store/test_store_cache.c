@@ -8,7 +8,6 @@
 #include "test_store.h"
 #include "test_traces.h"
 
-
 #include "base/memory.h"
 #include "store/store.h"
 
@@ -126,8 +125,7 @@ static void replay(const opened *o, moxie_store_counters *warm)
         assert_ok(moxie_trace_read(trace, i, &step, &error), &error);
         for (int l = 0; l < LAYERS; l++) {
             for (int64_t t = 0; t < step.tokens; t++)
-                memcpy(&ids[t * TOP_K], step.ids + t * step.token_stride + l * step.layer_stride,
-                       TOP_K * sizeof *ids);
+                memcpy(&ids[t * TOP_K], step.ids + t * step.token_stride + l * step.layer_stride, TOP_K * sizeof *ids);
             run_ids(o, l, ids, step.tokens);
         }
     }
@@ -167,9 +165,7 @@ static void compare_counters(const char *policy, int32_t slots, int32_t max_inse
 static void test_simulation(void **state)
 {
     (void)state;
-    const moxie_trace_info info = {
-        .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K
-    };
+    const moxie_trace_info info = { .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K };
     for (int kind = TEST_TRACE_LOCAL; kind <= TEST_TRACE_REQUESTS; kind += 2) {
         test_trace_write(trace_path, (test_trace_kind)kind, &info, 160, 3);
         const char *name;
@@ -315,9 +311,7 @@ static double waited(bool guesses)
 static void test_waits(void **state)
 {
     (void)state;
-    const moxie_trace_info info = {
-        .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K
-    };
+    const moxie_trace_info info = { .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K };
     test_trace_write(trace_path, TEST_TRACE_LOCAL, &info, 40, 5);
     const double without = waited(false), with = waited(true);
     print_message("waits of 40 steps: %.3f s without prefetch, %.3f s with it\n", without, with);
@@ -344,8 +338,13 @@ static uint64_t status_kib(const char *key)
 static void test_cap(void **state)
 {
     (void)state;
-    const test_layer_limits large = { .tokens = 16, .experts = 24, .top_k = 4, .largest = 300, .no_parallel = true,
-                                      .plain_routing = true, .plain_acts = true };
+    const test_layer_limits large = { .tokens = 16,
+                                      .experts = 24,
+                                      .top_k = 4,
+                                      .largest = 300,
+                                      .no_parallel = true,
+                                      .plain_routing = true,
+                                      .plain_acts = true };
     test_layer t;
     moxie_error error;
     moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;

@@ -321,8 +321,8 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_io_error),      cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_mirror),        cmocka_unit_test(test_refusals), cmocka_unit_test(test_refused_plans),
+        cmocka_unit_test(test_io_error),    cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_mirror),      cmocka_unit_test(test_refusals), cmocka_unit_test(test_refused_plans),
         cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, begin_layer, end_layer);

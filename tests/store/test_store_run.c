@@ -269,7 +269,8 @@ static void test_side_by_side(void **state)
     for (int l = 0; l < LAYERS; l++)
         assert_ok(moxie_store_layer(store, l, NULL, &options, &opened[l], &error), &error);
     for (int i = 0; i < RUNNERS; i++) {
-        runners[i] = (runner) { .store = store, .layers = layers, .opened = opened, .want = want, .seed = 77 + (uint64_t)i };
+        runners[i] =
+            (runner) { .store = store, .layers = layers, .opened = opened, .want = want, .seed = 77 + (uint64_t)i };
         assert_int_equal(pthread_create(&runners[i].thread, NULL, run_some, &runners[i]), 0);
     }
     for (int i = 0; i < RUNNERS; i++) {

@@ -23,7 +23,6 @@ void test_store_write(const char *folder, int64_t number, const test_layer *t, c
 /* The budget of a store of these files with so many slots for each layer, and so many buffers for reads. */
 uint64_t test_store_budget(const char *folder, int64_t slots, int64_t staging);
 /* Opens the folder; options->ram_bytes is set. `reader` may be NULL. A failure fails the test. */
-moxie_store *test_store_open(const char *folder, const moxie_store_options *options,
-                             const mox_reader_options *reader);
+moxie_store *test_store_open(const char *folder, const moxie_store_options *options, const mox_reader_options *reader);
 
 #endif

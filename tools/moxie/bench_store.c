@@ -195,12 +195,12 @@ static void print(const replay *r)
     const double read_gb_s = r->seconds > 0 ? 1e-9 * (double)c.read_bytes / r->seconds : 0;
     if (r->args->layer.json) {
         json_t *object = cli_json_begin("bench");
-        cli_json_merge(object, cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o}", "trace",
-                                        cli_utf8(r->args->trace), "layers", (int)r->n, "steps",
-                                        (json_int_t)r->info.steps, "tokens", (json_int_t)r->info.tokens, "lookahead",
-                                        r->args->lookahead, "seconds", r->seconds, "tokens_per_s", tokens_per_s,
-                                        "wait_s", c.wait_seconds, "read_gb_s", read_gb_s, "store",
-                                        cli_store_json(r->store)));
+        cli_json_merge(object,
+                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o}", "trace", cli_utf8(r->args->trace),
+                                "layers", (int)r->n, "steps", (json_int_t)r->info.steps, "tokens",
+                                (json_int_t)r->info.tokens, "lookahead", r->args->lookahead, "seconds", r->seconds,
+                                "tokens_per_s", tokens_per_s, "wait_s", c.wait_seconds, "read_gb_s", read_gb_s, "store",
+                                cli_store_json(r->store)));
         cli_json_end(object);
         return;
     }

@@ -83,9 +83,9 @@ static moxie_status prepare_store(const cli_layer_options *options, cli_layer *l
                                   moxie_error *error)
 {
     const moxie_status status = cli_store_open(options, layer->index, &layer->store, error);
-    return status == MOXIE_OK ? moxie_store_layer(layer->store, layer->index, &layer->config, plan_options,
-                                                  &layer->layer, error)
-                              : status;
+    return status == MOXIE_OK
+               ? moxie_store_layer(layer->store, layer->index, &layer->config, plan_options, &layer->layer, error)
+               : status;
 }
 
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error)

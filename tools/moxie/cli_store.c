@@ -13,7 +13,8 @@ enum { OPT_BUDGET_RAM = 256, OPT_POLICY, OPT_MAX_INSERTS, OPT_READER };
 
 static const struct argp_option options[] = {
     { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
-      "memory for experts, as 24000000000 or 24G: the others are read from DIR's expert files when a run needs them", 0 },
+      "memory for experts, as 24000000000 or 24G: the others are read from DIR's expert files when a run needs them",
+      0 },
     { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru or lfu", 0 },
     { "max-inserts", OPT_MAX_INSERTS, "N", 0,
       "experts that begin to stay in one run of a layer (default: the layer's top-k; -1: any number)", 0 },
@@ -39,7 +40,10 @@ const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NUL
 
 void cli_store_check(struct argp_state *state, const cli_layer_options *args, const char *other)
 {
-    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : args->reader ? "--reader" : NULL;
+    const char *only = args->policy        ? "--policy"
+                       : args->max_inserts ? "--max-inserts"
+                       : args->reader      ? "--reader"
+                                           : NULL;
     if (args->budget_ram == 0 && only)
         argp_error(state, "%s goes with --budget-ram", only);
     if (args->budget_ram == 0)
@@ -93,8 +97,9 @@ static void add_row(cli_table *table, moxie_store *store, int64_t layer)
 
 void cli_store_print(moxie_store *store)
 {
-    static const char *const headings[] = { ">layer",     ">runs",    ">uses",      ">hits", ">inserts", ">from memory",
-                                            ">from file", ">wait ms", ">prefetched", ">used", ">wasted" };
+    static const char *const headings[] = { ">layer",      ">runs",        ">uses",      ">hits",
+                                            ">inserts",    ">from memory", ">from file", ">wait ms",
+                                            ">prefetched", ">used",        ">wasted" };
     moxie_store_info info = MOXIE_STORE_INFO_INIT;
     char buffers[16], shared[16], all[16];
     cli_table table;

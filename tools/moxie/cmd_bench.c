@@ -120,13 +120,13 @@ static void check_adapters(struct argp_state *state, bench_arguments *args)
 static void check_store(struct argp_state *state, const bench_arguments *args)
 {
     cli_store_check(state, &args->layer,
-                    args->preset.name                ? "--preset"
-                    : args->ranks.count > 0          ? "--simulate-ranks"
-                    : cli_ranks_asked(&args->local)  ? "--ranks"
-                    : args->adapters                 ? "--adapters"
-                    : args->tokens.count             ? "--tokens, since the trace has the steps"
-                    : args->plot                     ? "--plot"
-                                                     : NULL);
+                    args->preset.name               ? "--preset"
+                    : args->ranks.count > 0         ? "--simulate-ranks"
+                    : cli_ranks_asked(&args->local) ? "--ranks"
+                    : args->adapters                ? "--adapters"
+                    : args->tokens.count            ? "--tokens, since the trace has the steps"
+                    : args->plot                    ? "--plot"
+                                                    : NULL);
     if (args->layer.budget_ram && !args->trace)
         argp_error(state, "--budget-ram replays a trace: give --trace FILE (`moxie trace record` makes one)");
     if (args->lookahead && !args->layer.budget_ram)

@@ -68,11 +68,7 @@ static void check_combination(struct argp_state *state, arguments *args)
     if (args->layer.device && args->a != MOXIE_BACKEND_CUDA && args->b != MOXIE_BACKEND_CUDA)
         argp_error(state, "--device chooses a GPU, and neither side is cuda: give --a cuda");
     args->layer.backend = args->a;
-    cli_store_check(state, &args->layer,
-                    args->against ? "--against"
-                    : many        ? "--ranks"
-                    : args->has_b ? "--b"
-                                  : NULL);
+    cli_store_check(state, &args->layer, args->against ? "--against" : many ? "--ranks" : args->has_b ? "--b" : NULL);
     if (args->layer.tokens < 0)
         args->layer.tokens = 16;
 }

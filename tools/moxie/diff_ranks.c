@@ -48,11 +48,10 @@ static void print_json(const cli_layer *layer, const cli_ranks *ranks, const dif
                        int64_t tokens)
 {
     json_t *object = cli_json_begin("diff");
-    cli_json_merge(object,
-                   cli_pack("{s:I, s:i, s:i, s:s, s:s, s:I}", "layer", (json_int_t)layer->index,
-                            "ranks", (int)ranks->ranks, "tp", (int)ranks->placement.tp, "ep_map",
-                            cli_utf8(ranks->placement.name), "tokens_as", cli_tokens_as(ranks->options.tokens_as),
-                            "tokens", (json_int_t)tokens));
+    cli_json_merge(object, cli_pack("{s:I, s:i, s:i, s:s, s:s, s:I}", "layer", (json_int_t)layer->index, "ranks",
+                                    (int)ranks->ranks, "tp", (int)ranks->placement.tp, "ep_map",
+                                    cli_utf8(ranks->placement.name), "tokens_as",
+                                    cli_tokens_as(ranks->options.tokens_as), "tokens", (json_int_t)tokens));
     cli_json_merge(object, diff_bytes_json(&layer->config, sides, d));
     cli_json_end(object);
 }

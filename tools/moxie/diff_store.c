@@ -9,8 +9,8 @@
 #include "diff_bytes.h"
 
 /* Runs one of the two; the layer stays open. */
-static moxie_status run_one(const cli_layer_options *options, const cli_input *input, cli_layer *layer,
-                            diff_side *side, moxie_error *error)
+static moxie_status run_one(const cli_layer_options *options, const cli_input *input, cli_layer *layer, diff_side *side,
+                            moxie_error *error)
 {
     const cli_batch batch = diff_side_batch(input, side);
     const moxie_status status = cli_layer_prepare(options, layer, error);

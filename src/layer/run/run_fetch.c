@@ -33,8 +33,8 @@ moxie_status mox_run_fetch_begin(mox_run *run, moxie_error *error)
     if (source == NULL || run->probe != NULL)
         return MOXIE_OK;
     const int64_t count = list_experts(run, run->ids, run->args.tokens * plan->config.top_k);
-    MOX_TRY(source->begin(source->user, MOX_RUN_AT(run, void, fetch_session),
-                          MOX_RUN_AT(run, int32_t, fetch_experts), count, error));
+    MOX_TRY(source->begin(source->user, MOX_RUN_AT(run, void, fetch_session), MOX_RUN_AT(run, int32_t, fetch_experts),
+                          count, error));
     run->fetches = true;
     return MOXIE_OK;
 }
