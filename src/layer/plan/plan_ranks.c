@@ -100,9 +100,11 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
     x->tp_numbers = mox_arena_calloc(&x->arena, 4 * (uint64_t)x->count, sizeof *x->tp_numbers);
+    x->share = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size, sizeof *x->share);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL && x->tp_numbers != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL && x->tp_numbers != NULL &&
+           x->share != NULL;
 }
 
 static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)
@@ -468,7 +470,7 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
     x->pinned_amax = carve(&c, 1, 1, sizeof(uint32_t));
     if (x->staged && x->layout == MOXIE_TOKENS_REPLICATED)
         x->pinned_outputs = carve(&c, x->max_rows, plan->config.hidden, mox_dtype_bytes(plan->config.dtype));
-    if (x->staged && plan->tp_cut != MOX_TP_WHOLE) {
+    if (x->staged && plan->space.tp_recv_bytes > 0) {
         x->pinned_sent = mox_carve_offset(&c, plan->space.tp_send_bytes, 1);
         x->pinned_came = mox_carve_offset(&c, plan->space.tp_recv_bytes, 1);
     }
@@ -549,7 +551,8 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
         MOX_TRY(add_step(plan, "sum", text, error));
     } else if (x->tp_size > 1) {
         snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
-                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_ROUTED, MOX_W13)),
+                 (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));
     }
     const long long choice = (long long)mox_exchange_result_bytes(&plan->config),

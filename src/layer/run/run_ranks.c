@@ -13,6 +13,7 @@
 #include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
+#include "layer/run/run_shared.h"
 #include "layer/run/run_tp.h"
 
 static void *at(const mox_run *run, uint64_t offset)
@@ -324,10 +325,10 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
-/* The shared expert of own tokens, if there is one. A failed capture breaks nothing, so it leaves no request open. */
-static moxie_status compute_shared(mox_run *run, mox_comm_request request, moxie_error *error)
+/* The shared expert, if there is one. A failed capture breaks nothing, so it leaves no request open. */
+static moxie_status compute_shared(mox_run *run, int64_t number, mox_comm_request request, moxie_error *error)
 {
-    const moxie_status status = mox_plan_has_shared(run->plan) ? mox_run_shared(run, error) : MOXIE_OK;
+    const moxie_status status = mox_run_shared(run, number, error);
     if (status != MOXIE_OK && run->captured)
         (void)mox_comm_wait(run->plan->ranks->comm, request, NULL);
     return status;
@@ -348,7 +349,7 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     MOX_TRY(start_return(run, &rows, &request, error));
     run->first = chunk.first;
     run->tokens = chunk.tokens;
-    MOX_TRY(compute_shared(run, request, error));
+    MOX_TRY(compute_shared(run, number, request, error));
     MOX_TRY(finish_return(run, request, error));
     MOX_TRY(combine(run, error));
     return x->layout == MOXIE_TOKENS_REPLICATED ? gather(run, number, error) : MOXIE_OK;

@@ -2156,6 +2156,18 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_tp_slice_shared(
+        config: *const moxie_layer_config,
+        on_device: i32,
+        tp_size: i32,
+        tp_rank: i32,
+        w13: *mut i64,
+        w2: *mut i64,
+        bytes: *mut u64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 #[repr(C)]
 pub struct moxie_prepare_layout {
     pub struct_size: u32,
