@@ -139,7 +139,7 @@ static bool has_batch_scale(const moxie_layer_config *c)
             (mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2)));
 }
 
-/* Whether the device places rows without a capacity. Not where the host needs the choices: to send rows itself, to
+/* Whether the device places rows without a capacity; with one, where no rank can be lost. Not where the host needs the choices: to send rows itself, to
  * leave out lost ranks, to count what tensor parallel ranks gather, and to find the rows of all ranks' tokens. */
 static bool can_place(const mox_ranks *x)
 {
@@ -162,7 +162,7 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
                 "the plan",
                 (int)plan->device.ordinal, (int)device);
     x->staged = device < 0;
-    x->places = x->capacity > 0 || can_place(x);
+    x->places = (x->capacity > 0 && x->degraded == MOXIE_DEGRADED_NONE) || can_place(x);
     return MOXIE_OK;
 }
 
@@ -227,6 +227,8 @@ void mox_plan_ranks_destroy(const moxie_plan *plan)
         mox_device_release(&plan->device, x->tables);
     if (x->places && !x->staged && x->refusal != NULL)
         mox_device_release(&plan->device, x->refusal);
+    if (x->refusal_x != NULL)
+        mox_device_release(&plan->device, x->refusal_x);
     mox_arena_free(&x->arena);
     mox_free(x);
 }
@@ -319,6 +321,8 @@ moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *erro
     const uint64_t row = present > plain ? present : plain, rows = (uint64_t)(x->capacity * (1 + x->count));
     if (x->places && !x->staged)
         return mox_device_allocate(&plan->device, rows * row, "the rows of a refused run", &x->refusal, error);
+    if (plan->backend->on_device && !x->staged)
+        MOX_TRY(mox_device_allocate(&plan->device, rows * row, "the rows of a refused run", &x->refusal_x, error));
     x->refusal = mox_arena_calloc(&x->arena, rows, row);
     MOX_FAIL_IF(x->refusal == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for an exchange of %lld tokens of each rank: lower options.exchange_capacity",

@@ -98,6 +98,7 @@ typedef struct mox_ranks {
     int64_t chunk_tokens;   /* of one rank */
     int64_t capacity;       /* 0, or chunk_tokens: no counts are exchanged */
     void *refusal;          /* with a capacity: rows to send and receive for a run whose arguments are wrong */
+    void *refusal_x;        /* the same of x where it alone is on the device */
     bool coded;             /* rows are codes and scales */
     bool adapted;           /* rows have an adapter's number */
     float static_scale;     /* of W13's activations, the same for all experts of all ranks, where codes need one */

@@ -17,14 +17,19 @@ static int64_t *message(int64_t *messages, int32_t rank)
 }
 
 /* A rank that is lost has sent nothing. */
+static void forget_lost(const mox_ranks *x)
+{
+    for (int32_t r = 0; r < x->count; r++)
+        if (mox_comm_is_lost(x->comm, r))
+            memset(message(x->counts.recv, r), 0, MOX_MESSAGE_FIELDS * sizeof(int64_t));
+}
+
 static moxie_status exchange(const mox_ranks *x, moxie_error *error)
 {
     mox_comm_request request;
     MOX_TRY(mox_comm_start_counts(x->comm, x->counts.send, x->counts.recv, MOX_MESSAGE_FIELDS, &request, error));
     MOX_TRY(mox_comm_wait(x->comm, request, error));
-    for (int32_t r = 0; r < x->count; r++)
-        if (mox_comm_is_lost(x->comm, r))
-            memset(message(x->counts.recv, r), 0, MOX_MESSAGE_FIELDS * sizeof(int64_t));
+    forget_lost(x);
     return MOXIE_OK;
 }
 
@@ -203,6 +208,7 @@ moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request
 
 moxie_status mox_exchange_compare(const mox_run *run, moxie_error *error)
 {
+    forget_lost(run->plan->ranks);
     return compare(run->plan->ranks, error);
 }
 

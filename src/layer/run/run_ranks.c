@@ -108,6 +108,7 @@ static moxie_status dispatch_fixed(const mox_run *run, mox_ranks_side *side, mox
     MOX_TRY(wait_for_arrays(run->plan, side, error));
     if (!run->captured)
         MOX_TRY(mox_exchange_compare(run, error));
+    mox_run_drop_rows(run->host);
     return sharded && on_host ? mox_exchange_check_rows(run->host, error) : MOXIE_OK;
 }
 
@@ -124,7 +125,8 @@ static void dispatch_refusal(const moxie_plan *plan)
     mox_ranks_use(x, 0);
     for (int i = 0; i < MOX_DISPATCHED; i++) {
         const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
-        arrays[i] = (dispatched) { next, next + block, bytes, &any };
+        char *at_x = i == 0 && x->refusal_x != NULL ? x->refusal_x : next;
+        arrays[i] = (dispatched) { at_x, at_x + block, bytes, i == 0 || x->places ? &any : NULL };
         next += block * (1 + (uint64_t)x->count);
     }
     for (int32_t r = 0; r < x->count; r++) {
@@ -316,10 +318,12 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
         mox_exchange_send(run->host, &chunk);
     if (!sharded && !x->places)
         mox_exchange_take(run->host, number);
-    if (x->capacity > 0)
-        return dispatch_fixed(run, &x->sides[number % 2], error);
     if (!x->places)
         MOX_TRY(or_break(run, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
+    if (x->capacity > 0 && !x->places)
+        MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
+    if (x->capacity > 0)
+        return dispatch_fixed(run, &x->sides[number % 2], error);
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
     MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
