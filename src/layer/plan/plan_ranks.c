@@ -139,8 +139,9 @@ static bool has_batch_scale(const moxie_layer_config *c)
             (mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2)));
 }
 
-/* Whether the device places rows without a capacity; with one, where no rank can be lost. Not where the host needs the choices: to send rows itself, to
- * leave out lost ranks, to count what tensor parallel ranks gather, and to find the rows of all ranks' tokens. */
+/* Whether the device places rows without a capacity; with one it does where no rank can be lost. Not where the host
+ * needs the choices: to send rows itself, to leave out lost ranks, to count what tensor parallel ranks gather, and to
+ * find the rows of all ranks' tokens. */
 static bool can_place(const mox_ranks *x)
 {
     return !x->staged && x->degraded == MOXIE_DEGRADED_NONE && x->tp_size == 1 && x->layout == MOXIE_TOKENS_SHARDED;

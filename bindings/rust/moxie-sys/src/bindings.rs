@@ -1755,6 +1755,7 @@ pub struct moxie_lint_options {
     pub only: *const ::std::os::raw::c_char,
     pub progress: moxie_progress_fn,
     pub progress_user: *mut ::std::os::raw::c_void,
+    pub model: *const ::std::os::raw::c_char,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
