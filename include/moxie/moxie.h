@@ -163,7 +163,7 @@ typedef struct moxie_options {
     /* With a comm: the most tokens that one rank owns in a run (of SHARDED tokens its own, else its part of them). Then
      * ranks exchange no counts: every message has room for so many, and there is one exchange each way. For few tokens.
      * A rank with more fails with MOXIE_ERR_ARGUMENT, the others with MOXIE_ERR_MISMATCH. The same on all ranks.
-     * 0: counts, and batches of any size. MOXIE_ERR_UNSUPPORTED with `degraded`. */
+     * 0: counts, and batches of any size. With `degraded` the host takes part, and no graph can hold the run. */
     int64_t exchange_capacity;
     /* moxie_degraded; read with a comm. MOXIE_ERR_UNSUPPORTED with tp_size > 1, where a group of ranks cannot compute
      * without one of them, and RENORMALIZE with weights on the input (routing.on_input). */

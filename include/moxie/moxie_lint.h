@@ -32,7 +32,8 @@ MOXIE_API const char *moxie_severity_name(int32_t severity);
 typedef struct moxie_lint_rule {
     uint32_t struct_size;
     const char *name;  /* "global-gate-up" */
-    const char *topic; /* "files", "config", "tensors", "scales", "calibration", "experts", "order", "layouts" */
+    const char *topic; /* "files", "config", "tensors", "scales", "calibration", "experts", "order", "layouts",
+                        * "adapters" */
     int32_t severity;  /* moxie_severity */
     int32_t deep;      /* 1: only `deep` finds it */
     const char *meaning;
@@ -51,6 +52,8 @@ typedef struct moxie_lint_options {
     const char *only;           /* report findings of this rule alone; NULL: all */
     moxie_progress_fn progress; /* NULL: none. Called with experts or layers done; non-zero ends the call */
     void *progress_user;
+    const char
+        *model; /* of an adapter: the directory or GGUF file of its model, whose sizes it must have; NULL: none */
 } moxie_lint_options;
 #define MOXIE_LINT_OPTIONS_INIT MOXIE_INIT(moxie_lint_options)
 
@@ -83,7 +86,8 @@ typedef struct moxie_finding {
 } moxie_finding;
 #define MOXIE_FINDING_INIT MOXIE_INIT(moxie_finding)
 
-/* Checks the checkpoint in `dir`, a directory or a GGUF file. `options` may be NULL. MOXIE_OK whatever was found, also
+/* Checks the checkpoint in `dir`, a directory or a GGUF file; or the LoRA adapter in a directory that has an
+ * adapter_config.json and no config.json (moxie_adapters.h). `options` may be NULL. MOXIE_OK whatever was found, also
  * when files of the directory could not be read: info.input says so. MOXIE_ERR_IO when there is no such directory,
  * MOXIE_ERR_ARGUMENT for an unknown `only`, MOXIE_ERR_TIMEOUT when progress() ended it, MOXIE_ERR_MEMORY. Files are
  * mapped: see moxie_model_open(). The report is the caller's: moxie_lint_free(). Thread-safe. */

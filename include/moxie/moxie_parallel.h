@@ -314,6 +314,14 @@ MOXIE_API moxie_status moxie_tp_slice_in_mode(const moxie_layer_config *config, 
                                               int32_t tp_rank, int64_t w13[2], int64_t w2[2], int32_t *columns,
                                               moxie_error *error);
 
+/* The same of the shared expert, of ranks that exchange rows (options.comm): in both modes some rows of its matrices;
+ * or all, where each rank computes it for its own tokens: because tp_size is 1, because one activation scale covers
+ * the whole batch, or on a GPU (`on_device`) because there are fewer units of gate rows than ranks. bytes[0]: what this
+ * rank has of it, bytes[1]: all of it, as records in layout rowmajor. Without a shared expert all are 0. Immutable. */
+MOXIE_API moxie_status moxie_tp_slice_shared(const moxie_layer_config *config, int32_t on_device, int32_t tp_size,
+                                             int32_t tp_rank, int64_t w13[2], int64_t w2[2], uint64_t bytes[2],
+                                             moxie_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -40,14 +40,14 @@ static PyObject *run_lint(const char *dir, const moxie_lint_options *options)
 
 static PyObject *lint(PyObject *module, PyObject *args, PyObject *named)
 {
-    static char *names[] = { "path", "deep", "first_layer", "last_layer", "only", "progress", NULL };
+    static char *names[] = { "path", "deep", "first_layer", "last_layer", "only", "progress", "model", NULL };
     moxie_lint_options options = MOXIE_LINT_OPTIONS_INIT;
-    PyObject *path = NULL, *progress = Py_None;
+    PyObject *path = NULL, *of_model = Py_None, *model = NULL, *progress = Py_None, *report = NULL;
     int deep = 0;
     long long first = -1, last = -1;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O&|$pLLzO", names, PyUnicode_FSConverter, &path, &deep, &first,
-                                     &last, &options.only, &progress))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O&|$pLLzOO", names, PyUnicode_FSConverter, &path, &deep, &first,
+                                     &last, &options.only, &progress, &of_model))
         return NULL;
     options.deep = deep;
     options.some_layers = first >= 0;
@@ -57,8 +57,12 @@ static PyObject *lint(PyObject *module, PyObject *args, PyObject *named)
         options.progress = mpy_progress;
         options.progress_user = progress;
     }
-    PyObject *report = run_lint(PyBytes_AsString(path), &options);
+    if (of_model == Py_None || PyUnicode_FSConverter(of_model, &model)) {
+        options.model = model != NULL ? PyBytes_AsString(model) : NULL;
+        report = run_lint(PyBytes_AsString(path), &options);
+    }
     Py_DECREF(path);
+    Py_XDECREF(model);
     return report;
 }
 

@@ -29,3 +29,14 @@ moxie_status moxie_tp_slice_in_mode(const moxie_layer_config *config, moxie_mode
     *columns = cut == MOX_TP_SUMS;
     return MOXIE_OK;
 }
+
+moxie_status moxie_tp_slice_shared(const moxie_layer_config *config, int32_t on_device, int32_t tp_size,
+                                   int32_t tp_rank, int64_t w13[2], int64_t w2[2], uint64_t bytes[2],
+                                   moxie_error *error)
+{
+    NEED(config);
+    NEED(w13);
+    NEED(w2);
+    NEED(bytes);
+    return mox_tp_slice_shared(config, on_device != 0, tp_size, tp_rank, w13, w2, bytes, error);
+}

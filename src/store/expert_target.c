@@ -72,7 +72,8 @@ static moxie_status select_layouts(const target *t, const moxie_layer_config *co
     options.device = t->how == CUDA ? t->device : NULL;
     MOX_TRY(mox_options_read(&options, &read, error));
     MOX_TRY(mox_device_find(&read, true, &device, error));
-    const moxie_status status = mox_select(config, &read, &device, MOX_TP_WHOLE, NULL, &kernels, &steps, error);
+    const moxie_status status =
+        mox_select(config, &read, &device, MOX_TP_WHOLE, MOX_TP_WHOLE, NULL, &kernels, &steps, error);
     mox_steps_free(&steps);
     MOX_TRY(status);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)

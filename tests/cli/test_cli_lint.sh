@@ -59,6 +59,22 @@ if command -v python3 >/dev/null; then
 fi
 expect 0 '"rules"' "$moxie" lint --list --json
 
+# An adapter, beside its model: one expert of the layer has another rank than the configuration, and its B has no A.
+mkdir "$tmp/adapter"
+printf '{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["down_proj", "q_proj"]}' >"$tmp/adapter/adapter_config.json"
+python3 - "$tmp/adapter/adapter_model.safetensors" <<'END' || fail "no adapter"
+import json, struct, sys
+name = "base_model.model.model.layers.0.mlp.experts.1.down_proj.lora_B.weight"
+header = json.dumps({name: {"dtype": "F32", "shape": [64, 8], "data_offsets": [0, 2048]}}).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(header)) + header + bytes(2048))
+END
+expect 1 "error +adapter-half" "$moxie" lint "$tmp/adapter" --deep --model "$tmp/good"
+for line in 'error +adapter-rank .*tensor has rank 8' 'warning +adapter-target .*q_proj' 'note +adapter-zero'; do
+    grep -qE "$line" "$tmp/out" || fail "lint of an adapter without $line: $(cat "$tmp/out")"
+done
+expect 3 "nowhere" "$moxie" lint "$tmp/adapter" --model "$tmp/nowhere"
+expect 2 "no adapter_config" "$moxie" lint "$tmp/good" --model "$tmp/good"
+
 # Usage.
 expect 2 "directory is needed" "$moxie" lint
 expect 2 "second one" "$moxie" lint a b

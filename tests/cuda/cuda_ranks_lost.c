@@ -168,7 +168,7 @@ static void lose(uint64_t seed, int32_t ranks, moxie_comm *(*over)(moxie_comm *,
     t.spec.runs = 1;
     t.spec.over = over;
     t.spec.absent = 1 + (int32_t)(seed % (uint64_t)ranks);
-    t.spec.options.exchange_capacity = 0;
+    t.spec.options.exchange_capacity = seed % 2 == 0 ? t.layer.args.tokens : 0;
     t.spec.options.degraded = seed / 2 % 2 == 0 ? MOXIE_DEGRADED_KEEP : MOXIE_DEGRADED_RENORMALIZE;
     t.spec.run = run_and_count;
     t.spec.change = mixed ? on_both : own_output;

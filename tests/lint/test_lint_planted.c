@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_lint_planted.c - every rule of findings.def has a defect here that is planted in a clean checkpoint. Lint must
- * name it, and nothing else.
+ * test_lint_planted.c - every rule of findings.def has a defect here that is planted in a clean checkpoint; those of
+ * adapters have theirs in test_lint_adapter.c. Lint must name it, and nothing else.
  */
 #include "lint_plant.h"
 
@@ -509,7 +509,7 @@ static void every_rule_has_a_defect(void **state)
     (void)state;
     moxie_lint_rule rule = MOXIE_LINT_RULE_INIT;
     for (int32_t r = 0; moxie_lint_rule_at(r, &rule); r++) {
-        bool planted = false;
+        bool planted = strcmp(rule.topic, "adapters") == 0;
         for (int i = 0; i < DEFECTS; i++)
             planted = planted || strcmp(defects[i].rule, rule.name) == 0;
         if (!planted)

@@ -30,8 +30,8 @@ static void move_slice(const mox_layout *layout, const moxie_layer_config *confi
     moxie_expert from, to;
     moxie_error error;
     uint64_t bytes;
-    assert_ok(mox_tp_slice_expert(config, cut, expert, &from, &error), &error);
-    assert_ok(mox_tp_slice_expert(config, cut, back, &to, &error), &error);
+    assert_ok(mox_tp_slice_expert(config, MOX_ROUTED, cut, expert, &from, &error), &error);
+    assert_ok(mox_tp_slice_expert(config, MOX_ROUTED, cut, back, &to, &error), &error);
     assert_int_equal(from.down.codes.rows, mox_shape_rows2(&shape));
     assert_true(layout->record_bytes(&shape, &bytes));
     assert_int_equal(bytes % MOX_RECORD_ALIGN, 0);

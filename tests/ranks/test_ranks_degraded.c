@@ -27,6 +27,7 @@ typedef struct trial {
     test_layer layer;
     moxie_token_layout layout;
     moxie_degraded degraded;
+    int64_t capacity; /* 0: counts are exchanged */
     fault_kind kind;
     int32_t lost;               /* the faulty rank */
     int64_t calls;              /* of its transport before the fault, from the run on */
@@ -153,6 +154,7 @@ static void *rank_main(void *user)
     options.comm = self->comm;
     options.token_layout = t->layout;
     options.degraded = t->degraded;
+    options.exchange_capacity = t->capacity;
     options.max_tokens = TOKENS;
     moxie_status status = test_ranks_layer(&config, &t->layer.weights, &options, &layer, &error);
     pthread_barrier_wait(&t->prepared);
@@ -389,6 +391,7 @@ static void an_absent_rank(void **state)
         trial t = { .layout = (moxie_token_layout)(i % 3),
                     .degraded = i % 2 == 0 ? MOXIE_DEGRADED_KEEP : MOXIE_DEGRADED_RENORMALIZE,
                     .kind = STOPS,
+                    .capacity = i % 4 < 2 || i == 6 ? TOKENS : 0,
                     .lost = (int32_t)(i % RANKS) };
         begin(&t, 500 + i);
         t.masks = i != 4 && i != 6;
@@ -414,6 +417,7 @@ static void a_rank_at_any_time(void **state)
                     .calls = (int64_t)test_below(&rng, 16) };
         begin(&t, first + (uint64_t)i);
         mox_plan_ranks_test_chunk = test_below(&rng, 2) == 0 ? 3 : 0;
+        t.capacity = test_below(&rng, 3) == 0 ? TOKENS : 0;
         try(&t);
         mox_plan_ranks_test_chunk = 0;
         end(&t);

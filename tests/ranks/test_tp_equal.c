@@ -148,6 +148,24 @@ static void run_group(const test_layer *layer, const moxie_options *options, int
 }
 
 static int64_t fused_ranks, staged_ranks; /* that ran fused experts, or stage by stage */
+static int64_t cut_shared[2];             /* ranks with a part of the shared expert, by whether it ran fused */
+static int64_t whole_shared;              /* ranks of layers whose activations have one scale for the batch */
+
+/* A shared expert is cut unless one scale covers the batch; then its record is no larger than the whole one. */
+static void count_shared(const test_layer *layer, const moxie_plan *plan)
+{
+    const moxie_quant *acts[] = { &layer->config.shared.a13, &layer->config.shared.a2 };
+    const mox_record_shape whole = mox_config_shared_shape(&layer->config);
+    const mox_layout *layout = plan->layer->layouts[MOX_SHARED_EXPERT];
+    const bool one_scale = mox_act_quant_needs_amax(acts[0]) || mox_act_quant_needs_amax(acts[1]);
+    uint64_t bytes = 0;
+    assert_int_equal(plan->shared_cut, one_scale ? MOX_TP_WHOLE : MOX_TP_ROWS);
+    assert_true(layout->record_bytes(&whole, &bytes) && plan->layer->shared_bytes <= bytes);
+    if (one_scale)
+        whole_shared++;
+    else
+        cut_shared[plan->experts[MOX_SHARED_EXPERT].fused]++;
+}
 
 /* Runs the layer on `size` ranks and compares the bytes of each with `want`. */
 static void compare(const test_layer *layer, const moxie_options *options, int32_t size, const rank *want)
@@ -158,6 +176,8 @@ static void compare(const test_layer *layer, const moxie_options *options, int32
         if (memcmp(ranks[r].output, want->output, test_layer_output_bytes(layer)) != 0)
             fail_msg("rank %d of %d differs from one rank: %s", (int)r, (int)size, layer->text);
         *(ranks[r].plan->experts[MOX_ROUTED].fused ? &fused_ranks : &staged_ranks) += 1;
+        if (layer->config.shared.intermediate > 0)
+            count_shared(layer, ranks[r].plan);
         free_rank(&ranks[r]);
     }
 }
@@ -249,7 +269,10 @@ static void test_large(void **state)
         limits.top_k = 1;
         try_layer(test_seed(26051000) + seed, &limits, sizes[seed % SIZES]);
     }
-    assert_true(staged_ranks > 0 && (fused_ranks > 0 || mox_cpu()->allowed == MOX_ISA_SCALAR));
+    const bool scalar = mox_cpu()->allowed == MOX_ISA_SCALAR;
+    assert_true(staged_ranks > 0 && (fused_ranks > 0 || scalar));
+    if (test_env("MOXIE_TEST_CONFIGS", 0) == 0)
+        assert_true(cut_shared[0] > 0 && (cut_shared[1] > 0 || scalar) && whole_shared > 0);
 }
 
 static moxie_layer_config config_of(int64_t hidden, int64_t intermediate, moxie_quant weight)
@@ -276,7 +299,7 @@ static void smaller_layer(const test_layer *whole, int32_t size, int32_t r, moxi
     out->config.intermediate = mox_tp_sums_part(&cut, r).count;
     out->config.bias2 = whole->config.bias2 && r == 0;
     for (int64_t e = 0; e < cut.experts; e++)
-        assert_ok(mox_tp_slice_expert(&cut, MOX_TP_SUMS, &whole->experts[e], &experts[e], &error), &error);
+        assert_ok(mox_tp_slice_expert(&cut, MOX_ROUTED, MOX_TP_SUMS, &whole->experts[e], &experts[e], &error), &error);
     out->experts = experts;
     out->weights.experts = experts;
 }

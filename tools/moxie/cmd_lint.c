@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cmd_lint.c - `moxie lint DIR`: what is wrong or suspicious in a checkpoint.
+ * cmd_lint.c - `moxie lint DIR`: what is wrong or suspicious in a checkpoint, or in a LoRA adapter.
  *
  * A table of findings, then what each kind means. Exit code 1 when a finding is an error, 3 when a file could not be
  * read (what could be checked is reported all the same), else 0.
@@ -17,7 +17,7 @@ typedef struct arguments {
     bool list, json;
 } arguments;
 
-enum { OPT_DEEP = 256, OPT_LAYERS, OPT_ONLY, OPT_LIST };
+enum { OPT_DEEP = 256, OPT_LAYERS, OPT_ONLY, OPT_LIST, OPT_MODEL };
 
 static const char *rule_name(int32_t i)
 {
@@ -47,6 +47,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_ONLY: args->lint.only = rule_name(cli_parse_name(state, &rule_names, arg)); return 0;
     case OPT_LIST: args->list = true; return 0;
+    case OPT_MODEL: args->lint.model = arg; return 0;
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG:
         if (args->dir)
@@ -207,6 +208,7 @@ int cmd_lint(int argc, char **argv)
         { "deep", OPT_DEEP, NULL, 0, "read the numbers, too, not only the headers", 0 },
         { "layers", OPT_LAYERS, "A-B", 0, "only these layers of the checkpoint (or one, A)", 0 },
         { "only", OPT_ONLY, "NAME", 0, "only findings of this name (--list lists them)", 0 },
+        { "model", OPT_MODEL, "DIR", 0, "of an adapter: the model whose layers and sizes it must have", 0 },
         { "list", OPT_LIST, NULL, 0, "every finding that there is, what it means, and its remedy", 1 },
         { "json", 'j', NULL, 0, "print one JSON object", 2 },
         { 0 },
@@ -216,7 +218,8 @@ int cmd_lint(int argc, char **argv)
         parse,
         "DIR\n--list",
         "What is wrong or suspicious in a checkpoint: missing, unread and misshapen tensors, scales, calibration, "
-        "experts unlike the rest. Exit code 1 when a finding is an error, 3 when a file could not be read.",
+        "experts unlike the rest; or in a LoRA adapter (a directory with adapter_config.json): targets, ranks, halves, "
+        "shapes. Exit code 1 when a finding is an error, 3 when a file could not be read.",
         0,
         0,
         0

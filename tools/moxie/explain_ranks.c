@@ -33,6 +33,11 @@ static moxie_status find_map(explain_ranks *r, moxie_error *error)
     return status;
 }
 
+static bool on_device(const explain_ranks *r)
+{
+    return r->backend == MOXIE_BACKEND_CUDA;
+}
+
 static moxie_status find_ranks(explain_ranks *r, moxie_mode mode, moxie_error *error)
 {
     const cli_placement *p = &r->placement;
@@ -49,6 +54,9 @@ static moxie_status find_ranks(explain_ranks *r, moxie_mode mode, moxie_error *e
             rank->count += rank->experts[s] >= 0;
         status =
             moxie_tp_slice_in_mode(&r->config, mode, p->tp, rank->tp_rank, rank->w13, rank->w2, &rank->columns, error);
+        if (status == MOXIE_OK)
+            status = moxie_tp_slice_shared(&r->config, on_device(r), p->tp, rank->tp_rank, rank->shared13,
+                                           rank->shared2, rank->shared_bytes, error);
     }
     return status;
 }
@@ -114,6 +122,29 @@ static moxie_status count_rows(const explain_ranks *r, double *copies, double *r
     return status;
 }
 
+static bool cuts_shared(const explain_ranks *r)
+{
+    for (int32_t i = 0; i < r->placement.ranks; i++)
+        if (r->rank[i].shared_bytes[0] != r->rank[i].shared_bytes[1])
+            return true;
+    return false;
+}
+
+/* Each token is known to its whole group, which shares the expert. */
+static void find_shared(explain_ranks *r)
+{
+    const moxie_layer_config *c = &r->config;
+    const int64_t others = cuts_shared(r) ? r->placement.tp - 1 : 0;
+    const uint64_t width = c->dtype == MOXIE_F32 ? 4 : 2, of_act = c->shared.a2.element ? 4 : width;
+    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
+    r->exchange[4] = (explain_exchange) { "shared_x", (uint64_t)c->hidden * width, sharded ? (double)others : 0,
+                                          sharded ? others : 0, true };
+    r->exchange[5] =
+        (explain_exchange) { "shared_act", (uint64_t)c->shared.intermediate * of_act, (double)others, others, true };
+    r->exchange[6] =
+        (explain_exchange) { "shared_y", (uint64_t)c->hidden * 4, (double)others / r->placement.tp, others > 0, true };
+}
+
 static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
 {
     const moxie_layer_config *c = &r->config;
@@ -136,11 +167,12 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     const bool sums = r->rank[0].columns != 0;
     r->exchange[1] =
         (explain_exchange) { sums ? "sum" : "act", sums ? (uint64_t)c->hidden * 4 : (uint64_t)c->intermediate * of_act,
-                             (double)(k * (tp - 1)), k * (tp - 1) };
+                             (double)(k * (tp - 1)), k * (tp - 1), true };
     r->exchange[2] = (explain_exchange) { "return", result, results, r->placement.ranks > 1 ? k : 0 };
     r->exchange[3] =
         (explain_exchange) { "gather", (uint64_t)c->hidden * width, replicated ? (double)(r->placement.ranks - 1) : 0,
                              replicated ? r->placement.ranks - 1 : 0 };
+    find_shared(r);
     return status;
 }
 
@@ -193,6 +225,35 @@ static void add_rows(cli_table *table, const int64_t rows[2])
         cli_table_add(table, "%lld-%lld", (long long)rows[0], (long long)rows[1] - 1);
     else
         cli_table_add(table, "none");
+}
+
+/* Ranks of one tp_rank have the same part. */
+static void print_shared(const explain_ranks *r)
+{
+    static const char *const headings[] = { ">tp rank", "shared gate and up rows", "shared down rows", ">bytes",
+                                            ">of a whole one" };
+    char bytes[2][16];
+    cli_table table;
+    if (r->config.shared.intermediate == 0 || r->placement.tp == 1)
+        return;
+    if (!cuts_shared(r)) {
+        printf("\nevery rank has the whole shared expert, %s (step tensor_parallel shared says why)\n",
+               cli_bytes(bytes[0], r->rank[0].shared_bytes[1]));
+        return;
+    }
+    printf("\nof the shared expert, %lld gate rows and %lld down rows; bytes as in layout rowmajor\n",
+           (long long)r->config.shared.intermediate, (long long)r->config.hidden);
+    cli_table_begin(&table, 5, headings);
+    for (int32_t i = 0; i < r->placement.tp; i++) {
+        const explain_rank *rank = &r->rank[i];
+        cli_table_add(&table, "%d", (int)i);
+        add_rows(&table, rank->shared13);
+        add_rows(&table, rank->shared2);
+        cli_table_add(&table, "%s", cli_bytes(bytes[0], rank->shared_bytes[0]));
+        cli_table_add(&table, "%s", cli_bytes(bytes[1], rank->shared_bytes[1]));
+    }
+    cli_table_print(&table);
+    cli_table_free(&table);
 }
 
 static void print_exchanges(const explain_ranks *r)
@@ -261,6 +322,7 @@ void explain_ranks_print(const explain_ranks *r)
     }
     cli_table_print(&table);
     cli_table_free(&table);
+    print_shared(r);
     print_exchanges(r);
     print_fixed(r);
 }
@@ -273,14 +335,18 @@ json_t *explain_ranks_json(const explain_ranks *r)
         json_t *experts = json_array();
         for (int32_t s = 0; s < rank->slots; s++)
             cli_json_append(experts, json_integer(rank->experts[s]));
-        cli_json_append(ranks,
-                        cli_pack("{s:i, s:i, s:i, s:i, s:o, s:[I,I], s:[I,I], s:[I,I]}", "rank", (int)i, "ep_rank",
-                                 (int)rank->ep_rank, "tp_rank", (int)rank->tp_rank, "experts", (int)rank->count,
-                                 "slots", experts, "w13_rows", (json_int_t)rank->w13[0], (json_int_t)rank->w13[1],
-                                 "w2_rows", rank->columns ? (json_int_t)0 : (json_int_t)rank->w2[0],
-                                 rank->columns ? (json_int_t)r->config.hidden : (json_int_t)rank->w2[1], "w2_columns",
-                                 rank->columns ? (json_int_t)rank->w2[0] : (json_int_t)0,
-                                 rank->columns ? (json_int_t)rank->w2[1] : (json_int_t)r->config.intermediate));
+        cli_json_append(
+            ranks,
+            cli_pack("{s:i, s:i, s:i, s:i, s:o, s:[I,I], s:[I,I], s:[I,I], s:[I,I], s:[I,I], s:I, s:I}", "rank", (int)i,
+                     "ep_rank", (int)rank->ep_rank, "tp_rank", (int)rank->tp_rank, "experts", (int)rank->count, "slots",
+                     experts, "w13_rows", (json_int_t)rank->w13[0], (json_int_t)rank->w13[1], "w2_rows",
+                     rank->columns ? (json_int_t)0 : (json_int_t)rank->w2[0],
+                     rank->columns ? (json_int_t)r->config.hidden : (json_int_t)rank->w2[1], "w2_columns",
+                     rank->columns ? (json_int_t)rank->w2[0] : (json_int_t)0,
+                     rank->columns ? (json_int_t)rank->w2[1] : (json_int_t)r->config.intermediate, "shared_w13_rows",
+                     (json_int_t)rank->shared13[0], (json_int_t)rank->shared13[1], "shared_w2_rows",
+                     (json_int_t)rank->shared2[0], (json_int_t)rank->shared2[1], "shared_bytes",
+                     (json_int_t)rank->shared_bytes[0], "shared_whole_bytes", (json_int_t)rank->shared_bytes[1]));
     }
     for (int i = 0; i < EXPLAIN_EXCHANGES; i++) {
         const explain_exchange *e = &r->exchange[i];

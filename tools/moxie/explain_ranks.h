@@ -16,7 +16,9 @@ typedef struct explain_rank {
     const int32_t *experts; /* [slots], -1: an empty slot */
     int32_t slots;
     int64_t w13[2], w2[2];
-    int32_t columns; /* w2: columns of down, all of its rows */
+    int32_t columns;                 /* w2: columns of down, all of its rows */
+    int64_t shared13[2], shared2[2]; /* rows of the shared expert */
+    uint64_t shared_bytes[2];        /* of it: this rank's, all */
 } explain_rank;
 
 /* What leaves the ranks for one token, in one step: the mean over choices that are spread evenly, and the most. */
@@ -25,9 +27,11 @@ typedef struct explain_exchange {
     uint64_t row_bytes;
     double rows;
     int64_t most;
+    bool of_group; /* between the tensor parallel ranks of a group */
 } explain_exchange;
 
-enum { EXPLAIN_EXCHANGES = 4 };
+/* Of the experts; of the shared expert: hidden states, activations, results. */
+enum { EXPLAIN_EXCHANGES = 7 };
 
 typedef struct explain_ranks {
     const cli_ranks_options *options;

@@ -107,9 +107,9 @@ static double exchange_seconds(const explain_times *times, int i, int64_t tokens
 {
     const explain_ranks *r = times->ranks;
     const explain_exchange *e = &r->exchange[i];
-    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED, of_group = i == 1;
+    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
     const bool first = strcmp(e->step, sharded ? "dispatch" : "return") == 0;
-    const double others = of_group ? r->placement.tp - 1 : r->placement.ranks - 1;
+    const double others = e->of_group ? r->placement.tp - 1 : r->placement.ranks - 1;
     if (e->most == 0 || tokens == 0)
         return 0;
     return link_seconds(times, e->rows * (double)e->row_bytes * (double)tokens / r->placement.ranks,
@@ -127,7 +127,9 @@ static double product_seconds(const explain_times *times, int64_t tokens)
     double held = 0;
     for (int32_t i = 0; i < r->placement.ranks; i++)
         held = fmax(held, r->rank[i].count);
-    const double bytes = held * (1 - unread) * times->expert_bytes / tp + (tokens > 0 ? times->shared_bytes : 0);
+    const uint64_t *shared = r->rank[0].shared_bytes;
+    const double part = shared[1] > 0 ? (double)shared[0] / (double)shared[1] : 0;
+    const double bytes = held * (1 - unread) * times->expert_bytes / tp + (tokens > 0 ? part * times->shared_bytes : 0);
     const double flop = 2 * matrices * (double)c->hidden * t / ranks *
                         ((double)c->top_k * (double)c->intermediate + (double)c->shared.intermediate);
     return fmax(bytes / (limits->read_gb_s * 1e9), flop / (limits->bf16_tflop_s * 1e12));

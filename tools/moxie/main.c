@@ -19,7 +19,7 @@ static const command commands[] = {
     { "info", cmd_info, "what this machine and this build can run" },
     { "synth", cmd_synth, "write a synthetic checkpoint with a real model's names, shapes and formats" },
     { "inspect", cmd_inspect, "what a checkpoint holds: layers, experts, formats, bytes, routing" },
-    { "lint", cmd_lint, "what is wrong or suspicious in a checkpoint" },
+    { "lint", cmd_lint, "what is wrong or suspicious in a checkpoint or an adapter" },
     { "explain", cmd_explain, "the plan a layer gets, and why every better kernel was rejected" },
     { "run", cmd_run, "run one layer on random or given hidden states" },
     { "bench", cmd_bench, "time one layer for several batch sizes, against the floor that this machine sets" },

@@ -32,10 +32,5 @@ moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie
     MOX_FAIL_IF(options->exchange_capacity < 0, MOXIE_ERR_ARGUMENT, error,
                 "options.exchange_capacity is %lld tokens; it must be 0 or more",
                 (long long)options->exchange_capacity);
-    MOX_FAIL_IF(
-        options->exchange_capacity > 0 && options->degraded != MOXIE_DEGRADED_NONE, MOXIE_ERR_UNSUPPORTED, error,
-        "options.degraded is %d with an exchange_capacity of %lld tokens, and an exchange without counts cannot "
-        "go on without a rank yet: set one of them to 0",
-        (int)options->degraded, (long long)options->exchange_capacity);
     return MOXIE_OK;
 }

@@ -23,14 +23,55 @@ mox_tp_rows mox_tp_rows_of(const moxie_quant *quant, int64_t rows, int32_t ranks
     return (mox_tp_rows) { first, end - first };
 }
 
+static const moxie_quant *quant_of(const moxie_layer_config *c, mox_expert_kind kind, mox_projection projection)
+{
+    if (kind == MOX_ROUTED)
+        return projection == MOX_W13 ? &c->w13 : &c->w2;
+    return projection == MOX_W13 ? &c->shared.w13 : &c->shared.w2;
+}
+
+mox_tp_rows mox_tp_part(const moxie_layer_config *config, mox_expert_kind kind, mox_projection projection, int32_t rank)
+{
+    const int64_t intermediate = kind == MOX_ROUTED ? config->intermediate : config->shared.intermediate;
+    return mox_tp_rows_of(quant_of(config, kind, projection), projection == MOX_W13 ? intermediate : config->hidden,
+                          mox_config_tp_ranks(config), rank);
+}
+
 mox_tp_rows mox_tp_rows13(const moxie_layer_config *config, int32_t rank)
 {
-    return mox_tp_rows_of(&config->w13, config->intermediate, mox_config_tp_ranks(config), rank);
+    return mox_tp_part(config, MOX_ROUTED, MOX_W13, rank);
 }
 
 mox_tp_rows mox_tp_rows2(const moxie_layer_config *config, int32_t rank)
 {
-    return mox_tp_rows_of(&config->w2, config->hidden, mox_config_tp_ranks(config), rank);
+    return mox_tp_part(config, MOX_ROUTED, MOX_W2, rank);
+}
+
+/* ---- the shared expert ---- */
+
+static bool all_have_rows13(const moxie_layer_config *c)
+{
+    for (int32_t r = 0; r < mox_config_tp_ranks(c); r++)
+        if (mox_tp_part(c, MOX_SHARED_EXPERT, MOX_W13, r).count == 0)
+            return false;
+    return true;
+}
+
+mox_tp_cut mox_tp_shared_cut(const moxie_layer_config *config, bool has_comm, bool on_device, const char **why)
+{
+    const moxie_shared_config *s = &config->shared;
+    const char *reason = "";
+    if (s->intermediate == 0 || mox_config_tp_ranks(config) == 1 || !has_comm)
+        reason = "";
+    else if (mox_act_quant_needs_amax(&s->a13) || mox_act_quant_needs_amax(&s->a2))
+        reason = "one scale covers its activations of the whole batch, of which each rank then sees its own tokens";
+    else if (on_device && !all_have_rows13(config))
+        reason = "gate has too few rows for all ranks, and on a GPU the kernel of down reads what gate's has gathered";
+    else
+        return MOX_TP_ROWS;
+    if (why != NULL)
+        *why = reason;
+    return MOX_TP_WHOLE;
 }
 
 /* ---- sums over ranks ---- */
@@ -123,6 +164,17 @@ mox_record_shape mox_tp_shape(const moxie_layer_config *config, mox_tp_cut cut)
     return shape;
 }
 
+mox_record_shape mox_tp_shared_shape(const moxie_layer_config *config, mox_tp_cut cut)
+{
+    mox_record_shape shape = mox_config_shared_shape(config);
+    shape.cut = cut == MOX_TP_ROWS;
+    if (shape.cut) {
+        shape.rows13 = mox_tp_part(config, MOX_SHARED_EXPERT, MOX_W13, config->tp_rank).count;
+        shape.rows2 = mox_tp_part(config, MOX_SHARED_EXPERT, MOX_W2, config->tp_rank).count;
+    }
+    return shape;
+}
+
 static moxie_status slice(const moxie_matrix *from, const moxie_quant *quant, mox_tp_rows rows, const char *what,
                           moxie_matrix *out, moxie_error *error)
 {
@@ -130,11 +182,12 @@ static moxie_status slice(const moxie_matrix *from, const moxie_quant *quant, mo
     return mox_matrix_slice(from, quant, &at, what, out, error);
 }
 
-static moxie_status slice_down(const moxie_layer_config *c, mox_tp_cut cut, const moxie_expert *expert,
-                               moxie_matrix *out, moxie_error *error)
+static moxie_status slice_down(const moxie_layer_config *c, mox_expert_kind kind, mox_tp_cut cut,
+                               const moxie_expert *expert, moxie_matrix *out, moxie_error *error)
 {
     if (cut == MOX_TP_ROWS)
-        return slice(&expert->down, &c->w2, mox_tp_rows2(c, c->tp_rank), "down", out, error);
+        return slice(&expert->down, quant_of(c, kind, MOX_W2), mox_tp_part(c, kind, MOX_W2, c->tp_rank), "down", out,
+                     error);
     const mox_tp_rows cols = mox_tp_sums_part(c, c->tp_rank);
     const mox_rectangle at = { 0, expert->down.codes.rows, cols.first, cols.count };
     MOX_TRY(mox_matrix_slice(&expert->down, &c->w2, &at, "down", out, error));
@@ -143,38 +196,73 @@ static moxie_status slice_down(const moxie_layer_config *c, mox_tp_cut cut, cons
     return MOXIE_OK;
 }
 
-moxie_status mox_tp_slice_expert(const moxie_layer_config *config, mox_tp_cut cut, const moxie_expert *expert,
-                                 moxie_expert *out, moxie_error *error)
+moxie_status mox_tp_slice_expert(const moxie_layer_config *config, mox_expert_kind kind, mox_tp_cut cut,
+                                 const moxie_expert *expert, moxie_expert *out, moxie_error *error)
 {
+    const moxie_quant *w13 = quant_of(config, kind, MOX_W13);
     moxie_expert taken = *expert;
     if (cut != MOX_TP_WHOLE) {
-        const mox_tp_rows rows =
-            cut == MOX_TP_ROWS ? mox_tp_rows13(config, config->tp_rank) : mox_tp_sums_part(config, config->tp_rank);
+        const mox_tp_rows rows = cut == MOX_TP_ROWS ? mox_tp_part(config, kind, MOX_W13, config->tp_rank)
+                                                    : mox_tp_sums_part(config, config->tp_rank);
         if (expert->gate.codes.data != NULL)
-            MOX_TRY(slice(&expert->gate, &config->w13, rows, "gate", &taken.gate, error));
-        MOX_TRY(slice(&expert->up, &config->w13, rows, "up", &taken.up, error));
-        MOX_TRY(slice_down(config, cut, expert, &taken.down, error));
+            MOX_TRY(slice(&expert->gate, w13, rows, "gate", &taken.gate, error));
+        MOX_TRY(slice(&expert->up, w13, rows, "up", &taken.up, error));
+        MOX_TRY(slice_down(config, kind, cut, expert, &taken.down, error));
     }
     *out = taken;
     return MOXIE_OK;
 }
 
-moxie_status mox_tp_slice(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
-                          int64_t w13[2], int64_t w2[2], mox_tp_cut *cut, moxie_error *error)
+/* The checked configuration, of rank tp_rank of tp_size. */
+static moxie_status read_rank(const moxie_layer_config *config, int32_t tp_size, int32_t tp_rank,
+                              moxie_layer_config *out, moxie_error *error)
 {
-    moxie_layer_config checked;
-    MOX_TRY(mox_config_read(config, &checked, error));
-    MOX_FAIL_IF(mode != MOXIE_MODE_EXACT && mode != MOXIE_MODE_FAST, MOXIE_ERR_ARGUMENT, error,
-                "mode is %d; it must be MOXIE_MODE_EXACT or MOXIE_MODE_FAST", (int)mode);
+    MOX_TRY(mox_config_read(config, out, error));
     MOX_FAIL_IF(tp_size < 1 || tp_rank < 0 || tp_rank >= tp_size, MOXIE_ERR_ARGUMENT, error,
                 "tp_rank is %d of tp_size %d; the size must be 1 or more, the rank from 0 to the size less one",
                 (int)tp_rank, (int)tp_size);
-    checked.tp_size = tp_size;
-    *cut = mox_tp_cut_of(&checked, mode, NULL);
+    out->tp_size = tp_size;
+    out->tp_rank = tp_rank;
+    return MOXIE_OK;
+}
+
+static void set_range(int64_t range[2], mox_tp_rows rows)
+{
+    range[0] = rows.first;
+    range[1] = rows.first + rows.count;
+}
+
+moxie_status mox_tp_slice(const moxie_layer_config *config, moxie_mode mode, int32_t tp_size, int32_t tp_rank,
+                          int64_t w13[2], int64_t w2[2], mox_tp_cut *cut, moxie_error *error)
+{
+    moxie_layer_config c;
+    MOX_FAIL_IF(mode != MOXIE_MODE_EXACT && mode != MOXIE_MODE_FAST, MOXIE_ERR_ARGUMENT, error,
+                "mode is %d; it must be MOXIE_MODE_EXACT or MOXIE_MODE_FAST", (int)mode);
+    MOX_TRY(read_rank(config, tp_size, tp_rank, &c, error));
+    *cut = mox_tp_cut_of(&c, mode, NULL);
     const bool sums = *cut == MOX_TP_SUMS;
-    const mox_tp_rows of13 = sums ? mox_tp_sums_part(&checked, tp_rank) : mox_tp_rows13(&checked, tp_rank);
-    const mox_tp_rows of2 = sums ? of13 : mox_tp_rows2(&checked, tp_rank);
-    w13[0] = of13.first, w13[1] = of13.first + of13.count;
-    w2[0] = of2.first, w2[1] = of2.first + of2.count;
+    set_range(w13, sums ? mox_tp_sums_part(&c, tp_rank) : mox_tp_rows13(&c, tp_rank));
+    set_range(w2, sums ? mox_tp_sums_part(&c, tp_rank) : mox_tp_rows2(&c, tp_rank));
+    return MOXIE_OK;
+}
+
+moxie_status mox_tp_slice_shared(const moxie_layer_config *config, bool on_device, int32_t tp_size, int32_t tp_rank,
+                                 int64_t w13[2], int64_t w2[2], uint64_t bytes[2], moxie_error *error)
+{
+    moxie_layer_config c;
+    uint64_t found[2] = { 0, 0 };
+    MOX_TRY(read_rank(config, tp_size, tp_rank, &c, error));
+    const int64_t intermediate = c.shared.intermediate;
+    const mox_tp_cut cut = mox_tp_shared_cut(&c, true, on_device, NULL);
+    const mox_record_shape mine = mox_tp_shared_shape(&c, cut), whole = mox_config_shared_shape(&c);
+    MOX_FAIL_IF(intermediate > 0 && (!mox_layout_rowmajor.record_bytes(&mine, &found[0]) ||
+                                     !mox_layout_rowmajor.record_bytes(&whole, &found[1])),
+                MOXIE_ERR_UNSUPPORTED, error, "the shared expert's bytes do not fit in 64 bits");
+    set_range(w13, cut == MOX_TP_ROWS ? mox_tp_part(&c, MOX_SHARED_EXPERT, MOX_W13, tp_rank)
+                                      : (mox_tp_rows) { 0, intermediate });
+    set_range(w2, cut == MOX_TP_ROWS ? mox_tp_part(&c, MOX_SHARED_EXPERT, MOX_W2, tp_rank)
+                                     : (mox_tp_rows) { 0, intermediate > 0 ? c.hidden : 0 });
+    bytes[0] = found[0];
+    bytes[1] = found[1];
     return MOXIE_OK;
 }

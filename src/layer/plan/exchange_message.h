@@ -20,6 +20,7 @@ enum {
     MOX_MESSAGE_CHUNKS,     /* that this rank's own tokens need */
     MOX_MESSAGE_ROWS,       /* rows that go from the sender to the receiver */
     MOX_MESSAGE_PAIRS,      /* choices in them: rows that the sender expects back */
+    MOX_MESSAGE_OWN,        /* of the sender's own tokens, those of this chunk */
     MOX_MESSAGE_FIELDS
 };
 

@@ -69,7 +69,7 @@ typedef struct mox_workspace {
     uint64_t adapter_of, lora_u13, lora_u2, lora_scratch;
     /* records from a source (run_fetch.h): its session; experts of a pass; slots of its experts, and what lies by slot */
     uint64_t fetch_session, fetch_experts, fetch_slot_of, fetch_expert_of, fetch_records, fetch_scale[2];
-    /* tensor parallel: this rank's columns of act and of y, what travels, and numbers of rows (run_tp.c) */
+    /* tensor parallel: this rank's columns of act and of y, of either kind of expert, and what travels (run_tp.c) */
     uint64_t tp_act, tp_y, tp_send, tp_recv, tp_send_bytes, tp_recv_bytes;
 } mox_workspace;
 
@@ -96,7 +96,7 @@ struct moxie_plan {
     moxie_executor executor;
     mox_device device; /* all zero for back ends on the host */
     moxie_mode mode;
-    mox_tp_cut tp_cut; /* of routed experts */
+    mox_tp_cut tp_cut, shared_cut; /* of routed experts, of the shared one */
     int64_t max_tokens, pass_tokens;
     int32_t max_adapter_rank; /* 0: runs have no adapters */
     int64_t pass_limit;       /* what pass_tokens may be by the kernels' buffers alone */
@@ -113,6 +113,13 @@ static inline int64_t mox_plan_pass(const moxie_plan *plan, int64_t tokens)
 {
     const int64_t passes = mox_ceil_div(tokens, plan->pass_tokens);
     return passes > 0 ? mox_ceil_div(tokens, passes) : 0;
+}
+
+/* Tokens of a chunk that a group's ranks own together, whose shared expert they compute; 0: each computes it whole. */
+static inline int64_t mox_plan_shared_tokens(const moxie_plan *plan)
+{
+    const mox_ranks *x = plan->ranks;
+    return x != NULL && plan->shared_cut == MOX_TP_ROWS ? x->tp_size * x->chunk_tokens : 0;
 }
 
 /* This rank computes the shared expert. */

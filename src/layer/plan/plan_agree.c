@@ -18,7 +18,7 @@ typedef struct field {
 /* A rank that no value disturbs. */
 #define ANY INT64_MIN
 
-enum { MAX_FIELDS = 48 };
+enum { MAX_FIELDS = 56 };
 
 typedef struct field_list {
     field items[MAX_FIELDS];
@@ -105,6 +105,14 @@ static int64_t sum_of(const moxie_plan *plan, mox_projection p)
     return (int64_t)plan->backend->sum(plan->kernels.experts[MOX_ROUTED].product[p]);
 }
 
+/* Tensor parallel ranks are all on the host or all on GPUs. A whole shared expert has the order of the token's rank. */
+static int64_t shared_sum_of(const moxie_plan *plan, mox_projection p)
+{
+    if (plan->shared_cut == MOX_TP_WHOLE)
+        return ANY;
+    return (int64_t)plan->backend->sum(plan->kernels.experts[MOX_SHARED_EXPERT].product[p]);
+}
+
 static float float_of(int64_t number)
 {
     const uint32_t bits = (uint32_t)number;
@@ -172,6 +180,7 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "mode", plan->mode);
     add(list, "tp_size", plan->ranks->tp_size);
     add(list, "how tensor parallel ranks cut W2", plan->tp_cut);
+    add(list, "how tensor parallel ranks cut the shared expert", plan->shared_cut);
     /* The host knows how many pairs a group gathers, a device does not. */
     add(list, "where tensor parallel ranks compute (0: the host, 1: a GPU)", plan->ranks->tp_size > 1 ? on_device : 0);
     /* Other memory means other messages. */
@@ -185,6 +194,8 @@ static void list_fields(const moxie_plan *plan, field_list *list)
     add(list, "the order of summation of w2's kernel on the host", on_device ? ANY : sum_of(plan, MOX_W2));
     add(list, "the order of summation of w13's kernel on a device", on_device ? sum_of(plan, MOX_W13) : ANY);
     add(list, "the order of summation of w2's kernel on a device", on_device ? sum_of(plan, MOX_W2) : ANY);
+    add(list, "the order of summation of the shared expert's w13 kernel", shared_sum_of(plan, MOX_W13));
+    add(list, "the order of summation of the shared expert's w2 kernel", shared_sum_of(plan, MOX_W2));
     list->same = list->count;
     for (int p = MOX_W13; p <= MOX_W2; p++)
         add_static_scale(plan, (mox_projection)p, list);

@@ -25,7 +25,7 @@ static void set_experts(moxie_plan *plan)
     const moxie_layer_config *c = &plan->config;
     plan->experts[MOX_ROUTED] = (mox_expert_plan) { .shape = mox_tp_shape(c, plan->tp_cut), .act = { c->a13, c->a2 } };
     plan->experts[MOX_SHARED_EXPERT] =
-        (mox_expert_plan) { .shape = mox_config_shared_shape(c), .act = { c->shared.a13, c->shared.a2 } };
+        (mox_expert_plan) { .shape = mox_tp_shared_shape(c, plan->shared_cut), .act = { c->shared.a13, c->shared.a2 } };
     for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
         mox_expert_plan *experts = &plan->experts[k];
         experts->kernels = plan->kernels.experts[k];
@@ -100,7 +100,7 @@ static void set_pass(moxie_plan *plan)
     const bool by_pair =
         plan->config.routing.on_input || (!mox_quant_is_none(a13) && mox_act_quant_needs_static_scale(a13));
     routed->max_rows = by_pair ? routed->max_pairs : plan->pass_tokens;
-    shared->max_pairs = shared->max_rows = plan->pass_tokens;
+    shared->max_pairs = shared->max_rows = mox_max_i64(plan->pass_tokens, mox_plan_shared_tokens(plan));
 }
 
 /* The order of both products' activations in memory, and their F32 copies in a trace. Fused experts trace a row a pair.
@@ -187,6 +187,8 @@ static moxie_status find_cut(moxie_plan *plan, moxie_error *error)
     const bool host = mox_device_is_host(&plan->device);
     plan->tp_cut = plan->layer != NULL ? plan->layer->tp_cut
                                        : mox_tp_cut_of(&plan->config, host ? plan->mode : MOXIE_MODE_EXACT, NULL);
+    plan->shared_cut =
+        plan->layer != NULL ? plan->layer->shared_cut : mox_tp_shared_cut(&plan->config, true, !host, NULL);
     MOX_FAIL_IF(plan->tp_cut == MOX_TP_SUMS && plan->mode != MOXIE_MODE_FAST, MOXIE_ERR_MISMATCH, error,
                 "the layer was created in fast mode and has columns of W2, whose results are summed over ranks; the "
                 "plan is to be exact: create the layer with the options of the plan");
@@ -240,7 +242,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = check_source(plan, &read, error);
     if (status == MOXIE_OK)
-        status = mox_select(config, &read, &plan->device, plan->tp_cut, layouts, &plan->kernels, &plan->steps, error);
+        status = mox_select(config, &read, &plan->device, plan->tp_cut, plan->shared_cut, layouts, &plan->kernels,
+                            &plan->steps, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_create(plan, &read, error);
     if (status == MOXIE_OK)
@@ -250,7 +253,7 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = mox_plan_ranks_pin(plan, error);
     if (status == MOXIE_OK)
-        status = mox_tp_add_step(plan, error);
+        status = mox_tp_add_steps(plan, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_allocate_refusal(plan, error);
     if (read.comm != NULL && layer != NULL) {

@@ -100,9 +100,11 @@ static bool allocate(const moxie_layer_config *c, mox_ranks *x)
     x->first_replica = mox_arena_calloc(&x->arena, (uint64_t)c->experts + 1, sizeof *x->first_replica);
     x->col = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size + 1, sizeof *x->col);
     x->tp_numbers = mox_arena_calloc(&x->arena, 4 * (uint64_t)x->count, sizeof *x->tp_numbers);
+    x->share = mox_arena_calloc(&x->arena, (uint64_t)x->tp_size, sizeof *x->share);
     const bool counts = allocate_counts(x, &x->sides[0].counts) && allocate_counts(x, &x->sides[1].counts);
     mox_ranks_use(x, 0);
-    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL && x->tp_numbers != NULL;
+    return counts && x->first_replica != NULL && x->replica != NULL && x->col != NULL && x->tp_numbers != NULL &&
+           x->share != NULL;
 }
 
 static moxie_status check_degraded(const moxie_layer_config *c, int32_t degraded, moxie_error *error)
@@ -137,8 +139,9 @@ static bool has_batch_scale(const moxie_layer_config *c)
             (mox_act_quant_needs_amax(&c->shared.a13) || mox_act_quant_needs_amax(&c->shared.a2)));
 }
 
-/* Whether the device places rows without a capacity. Not where the host needs the choices: to send rows itself, to
- * leave out lost ranks, to count what tensor parallel ranks gather, and to find the rows of all ranks' tokens. */
+/* Whether the device places rows without a capacity; with one it does where no rank can be lost. Not where the host
+ * needs the choices: to send rows itself, to leave out lost ranks, to count what tensor parallel ranks gather, and to
+ * find the rows of all ranks' tokens. */
 static bool can_place(const mox_ranks *x)
 {
     return !x->staged && x->degraded == MOXIE_DEGRADED_NONE && x->tp_size == 1 && x->layout == MOXIE_TOKENS_SHARDED;
@@ -160,7 +163,7 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
                 "the plan",
                 (int)plan->device.ordinal, (int)device);
     x->staged = device < 0;
-    x->places = x->capacity > 0 || can_place(x);
+    x->places = (x->capacity > 0 && x->degraded == MOXIE_DEGRADED_NONE) || can_place(x);
     return MOXIE_OK;
 }
 
@@ -225,6 +228,8 @@ void mox_plan_ranks_destroy(const moxie_plan *plan)
         mox_device_release(&plan->device, x->tables);
     if (x->places && !x->staged && x->refusal != NULL)
         mox_device_release(&plan->device, x->refusal);
+    if (x->refusal_x != NULL)
+        mox_device_release(&plan->device, x->refusal_x);
     mox_arena_free(&x->arena);
     mox_free(x);
 }
@@ -317,6 +322,8 @@ moxie_status mox_plan_ranks_allocate_refusal(moxie_plan *plan, moxie_error *erro
     const uint64_t row = present > plain ? present : plain, rows = (uint64_t)(x->capacity * (1 + x->count));
     if (x->places && !x->staged)
         return mox_device_allocate(&plan->device, rows * row, "the rows of a refused run", &x->refusal, error);
+    if (plan->backend->on_device && !x->staged)
+        MOX_TRY(mox_device_allocate(&plan->device, rows * row, "the rows of a refused run", &x->refusal_x, error));
     x->refusal = mox_arena_calloc(&x->arena, rows, row);
     MOX_FAIL_IF(x->refusal == NULL, MOXIE_ERR_MEMORY, error,
                 "no memory for an exchange of %lld tokens of each rank: lower options.exchange_capacity",
@@ -468,7 +475,7 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
     x->pinned_amax = carve(&c, 1, 1, sizeof(uint32_t));
     if (x->staged && x->layout == MOXIE_TOKENS_REPLICATED)
         x->pinned_outputs = carve(&c, x->max_rows, plan->config.hidden, mox_dtype_bytes(plan->config.dtype));
-    if (x->staged && plan->tp_cut != MOX_TP_WHOLE) {
+    if (x->staged && plan->space.tp_recv_bytes > 0) {
         x->pinned_sent = mox_carve_offset(&c, plan->space.tp_send_bytes, 1);
         x->pinned_came = mox_carve_offset(&c, plan->space.tp_recv_bytes, 1);
     }
@@ -549,7 +556,8 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
         MOX_TRY(add_step(plan, "sum", text, error));
     } else if (x->tp_size > 1) {
         snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
-                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_W13)), (int)x->tp_size);
+                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_ROUTED, MOX_W13)),
+                 (int)x->tp_size);
         MOX_TRY(add_step(plan, "act", text, error));
     }
     const long long choice = (long long)mox_exchange_result_bytes(&plan->config),

@@ -93,10 +93,12 @@ typedef struct mox_ranks {
     int32_t *replica;       /* groups that hold expert e: replica[first_replica[e] ..], rising */
     int64_t *col;           /* [tp_size + 1] first column of y on each rank of a group */
     int64_t *tp_numbers;    /* [4 count] of an exchange in a tensor parallel group */
+    int64_t *share;         /* [tp_size] tokens that each rank brings to the shared expert */
     int64_t unit;           /* columns that divide the widths of all ranks */
     int64_t chunk_tokens;   /* of one rank */
     int64_t capacity;       /* 0, or chunk_tokens: no counts are exchanged */
     void *refusal;          /* with a capacity: rows to send and receive for a run whose arguments are wrong */
+    void *refusal_x;        /* the same of x where it alone is on the device */
     bool coded;             /* rows are codes and scales */
     bool adapted;           /* rows have an adapter's number */
     float static_scale;     /* of W13's activations, the same for all experts of all ranks, where codes need one */

@@ -21,7 +21,7 @@ typedef struct selector {
     mox_target target;
     bool has_comm; /* ranks exchange rows: each has the shared expert */
     bool has_adapters;
-    mox_tp_cut cut; /* of routed experts */
+    mox_tp_cut cut, shared_cut; /* of routed experts, of the shared one */
     mox_steps *steps;
     moxie_error *error;
 } selector;
@@ -296,14 +296,10 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
         mox_tp_shape(c, cut), c->a13, c->a2, { "w13", "w2" }, "", c->routing.on_input != 0, s->has_adapters,
         s->cut == MOX_TP_ROWS
     };
-    const expert_request shared_request = { mox_config_shared_shape(c),
-                                            c->shared.a13,
-                                            c->shared.a2,
-                                            { "shared w13", "shared w2" },
-                                            "shared",
-                                            false,
-                                            false,
-                                            false };
+    const expert_request shared_request = {
+        mox_config_shared_shape(c),  c->shared.a13, c->shared.a2, { "shared w13", "shared w2" }, "shared", false, false,
+        s->shared_cut == MOX_TP_ROWS
+    };
     if (c->router_norm.kind != MOXIE_ROW_NORM_NONE)
         MOX_TRY(choose(s, MOX_FAMILY_row_norm, "router", NULL, "", &out->router_norm));
     if (c->router_width > 0)
@@ -324,8 +320,8 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
 }
 
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
-                        mox_tp_cut cut, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out,
-                        mox_steps *steps, moxie_error *error)
+                        mox_tp_cut cut, mox_tp_cut shared_cut, const mox_layout *const layouts[MOX_EXPERT_KINDS],
+                        mox_kernels *out, mox_steps *steps, moxie_error *error)
 {
     selector s = { .config = config,
                    .backend = mox_backend_of((moxie_backend)options->backend),
@@ -334,6 +330,7 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                    .has_comm = options->comm != NULL,
                    .has_adapters = options->max_adapter_rank > 0,
                    .cut = cut,
+                   .shared_cut = shared_cut,
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };

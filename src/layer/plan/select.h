@@ -39,11 +39,12 @@ typedef struct mox_kernels {
     const mox_kernel *combine;
 } mox_kernels;
 
-/* Chooses kernels for a checked configuration and read options, and appends steps. `cut`: of routed experts.
+/* Chooses kernels for a checked configuration and read options, and appends steps. `cut`: of routed experts,
+ * `shared_cut`: of the shared one.
  * `layouts`, by mox_expert_kind, are those of existing records; NULL, or an entry that is NULL, leaves the layout open.
  * MOXIE_ERR_UNSUPPORTED names the family that has no kernel. */
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
-                        mox_tp_cut cut, const mox_layout *const layouts[MOX_EXPERT_KINDS], mox_kernels *out,
-                        mox_steps *steps, moxie_error *error);
+                        mox_tp_cut cut, mox_tp_cut shared_cut, const mox_layout *const layouts[MOX_EXPERT_KINDS],
+                        mox_kernels *out, mox_steps *steps, moxie_error *error);
 
 #endif

@@ -233,7 +233,7 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
         plan->experts[k].space.y = carve(c, plan->experts[k].max_pairs, plan->config.hidden, sizeof(float));
     if (plan->kernels.expert_norm != NULL)
         plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
-    if (plan->tp_cut != MOX_TP_WHOLE)
+    if (plan->tp_cut != MOX_TP_WHOLE || plan->shared_cut != MOX_TP_WHOLE)
         mox_tp_carve(c, plan);
     carve_fetch(c, plan);
     carve_adapters(c, plan);

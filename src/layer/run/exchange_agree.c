@@ -17,14 +17,19 @@ static int64_t *message(int64_t *messages, int32_t rank)
 }
 
 /* A rank that is lost has sent nothing. */
+static void forget_lost(const mox_ranks *x)
+{
+    for (int32_t r = 0; r < x->count; r++)
+        if (mox_comm_is_lost(x->comm, r))
+            memset(message(x->counts.recv, r), 0, MOX_MESSAGE_FIELDS * sizeof(int64_t));
+}
+
 static moxie_status exchange(const mox_ranks *x, moxie_error *error)
 {
     mox_comm_request request;
     MOX_TRY(mox_comm_start_counts(x->comm, x->counts.send, x->counts.recv, MOX_MESSAGE_FIELDS, &request, error));
     MOX_TRY(mox_comm_wait(x->comm, request, error));
-    for (int32_t r = 0; r < x->count; r++)
-        if (mox_comm_is_lost(x->comm, r))
-            memset(message(x->counts.recv, r), 0, MOX_MESSAGE_FIELDS * sizeof(int64_t));
+    forget_lost(x);
     return MOXIE_OK;
 }
 
@@ -80,6 +85,7 @@ static void fill(const mox_run *run, int64_t chunk)
         m[MOX_MESSAGE_CHOICES] = choices;
         m[MOX_MESSAGE_ADAPTERS] = adapters;
         m[MOX_MESSAGE_CHUNKS] = mox_exchange_chunks(run);
+        m[MOX_MESSAGE_OWN] = mox_exchange_chunk(run, x->rank, chunk).tokens;
         m[MOX_MESSAGE_ROWS] = x->counts.rows[r];
         m[MOX_MESSAGE_PAIRS] = x->counts.pairs[r];
     }
@@ -134,11 +140,13 @@ static moxie_status accept(const mox_ranks *x, int64_t top_k, moxie_error *error
         n->from_pairs[r] = m[MOX_MESSAGE_PAIRS];
         MOX_FAIL_IF(
             n->from_rows[r] < 0 || n->from_rows[r] > x->chunk_tokens || n->from_pairs[r] < n->from_rows[r] ||
-                n->from_pairs[r] > n->from_rows[r] * top_k,
+                n->from_pairs[r] > n->from_rows[r] * top_k || m[MOX_MESSAGE_OWN] < n->from_rows[r] ||
+                m[MOX_MESSAGE_OWN] > x->chunk_tokens,
             MOXIE_ERR_MISMATCH, error,
-            "rank %d announces %lld rows with %lld choices; a chunk has at most %lld rows with %lld choices each",
-            (int)r, (long long)n->from_rows[r], (long long)n->from_pairs[r], (long long)x->chunk_tokens,
-            (long long)top_k);
+            "rank %d announces %lld rows with %lld choices of %lld tokens; a chunk has at most %lld rows with %lld "
+            "choices each",
+            (int)r, (long long)n->from_rows[r], (long long)n->from_pairs[r], (long long)m[MOX_MESSAGE_OWN],
+            (long long)x->chunk_tokens, (long long)top_k);
         rows += n->from_rows[r];
     }
     return MOXIE_OK;
@@ -170,6 +178,17 @@ moxie_status mox_exchange_agree(const mox_run *run, int64_t chunk, int64_t *chun
     return status == MOXIE_OK ? MOXIE_OK : break_off(x, status, error);
 }
 
+void mox_exchange_share(const mox_run *run, int64_t number, int64_t *share)
+{
+    const mox_ranks *x = run->plan->ranks;
+    for (int32_t r = 0; r < x->tp_size; r++) {
+        const int32_t rank = x->group * x->tp_size + r;
+        share[r] = x->layout != MOXIE_TOKENS_SHARDED ? mox_exchange_chunk(run, rank, number).tokens
+                   : x->capacity > 0                 ? x->capacity
+                                                     : message(x->counts.recv, rank)[MOX_MESSAGE_OWN];
+    }
+}
+
 void mox_exchange_expect_fixed(const mox_run *run)
 {
     const mox_ranks *x = run->plan->ranks;
@@ -189,6 +208,7 @@ moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request
 
 moxie_status mox_exchange_compare(const mox_run *run, moxie_error *error)
 {
+    forget_lost(run->plan->ranks);
     return compare(run->plan->ranks, error);
 }
 

@@ -23,4 +23,8 @@ moxie_status mox_exchange_announce(const mox_run *run, mox_comm_request *request
 /* The message has come: MOXIE_ERR_MISMATCH as above. */
 moxie_status mox_exchange_compare(const mox_run *run, moxie_error *error);
 
+/* After a chunk was agreed on: how many rows each rank of the group brings to the shared expert, [tp_size]. Its tokens
+ * of chunk `number`; with a fixed capacity, where ranks do not tell each other, the capacity. */
+void mox_exchange_share(const mox_run *run, int64_t number, int64_t *share);
+
 #endif

@@ -360,6 +360,24 @@ moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxi
     return values != offsets ? copy(run, offsets, values, 2 * sizeof *values, error) : MOXIE_OK;
 }
 
+/* Byte by byte, the lowest first: fills need no memory of the host that a later run may have changed. */
+moxie_status mox_ranks_group_offsets(const mox_run *run, int64_t *offsets, moxie_error *error)
+{
+    const uint64_t tokens = (uint64_t)run->tokens;
+    if (!on_device(run)) {
+        offsets[0] = 0;
+        offsets[1] = run->tokens;
+        return MOXIE_OK;
+    }
+    MOX_TRY(run->queue.table->fill(offsets, 0, 2 * sizeof *offsets, run->queue.stream, error));
+    for (uint64_t i = 0; i < sizeof tokens; i++) {
+        const int32_t byte = (int32_t)(tokens >> (8 * i) & 255);
+        if (byte != 0)
+            MOX_TRY(run->queue.table->fill((char *)(offsets + 1) + i, byte, 1, run->queue.stream, error));
+    }
+    return MOXIE_OK;
+}
+
 /* ---- what a degraded run changes ----------------------------------------------------------------------- */
 
 moxie_status mox_ranks_settle(const mox_run *run, moxie_error *error)

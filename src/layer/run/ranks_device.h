@@ -55,6 +55,8 @@ moxie_status mox_ranks_upload_received(const mox_run *run, moxie_error *error);
 moxie_status mox_ranks_order(const mox_run *run, int64_t done, int64_t *count, moxie_error *error);
 /* Sets the offsets of the shared expert's only slot. */
 moxie_status mox_ranks_shared_offsets(const mox_run *run, int64_t *offsets, moxie_error *error);
+/* The same for the tokens of a tensor parallel group, whose number the host knows. A graph holds the number itself. */
+moxie_status mox_ranks_group_offsets(const mox_run *run, int64_t *offsets, moxie_error *error);
 
 /* Bring rows of the ranks' buffer at `offset` to the host before they are sent, and waits; or to the device after they
  * came. */

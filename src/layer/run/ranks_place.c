@@ -18,8 +18,8 @@ moxie_status mox_ranks_look_at_stream(mox_run *run, moxie_error *error)
     run->captured = captured != 0;
     MOX_FAIL_IF(run->captured && !mox_ranks_fit_graph(x), MOXIE_ERR_UNSUPPORTED, error,
                 "the stream is being captured, and the host takes part in this run over ranks, so no graph can hold "
-                "it: set options.exchange_capacity, and use a comm whose rows travel from device to device "
-                "(moxie_comm_nccl_create)");
+                "it: set options.exchange_capacity without options.degraded, and use a comm whose rows travel from "
+                "device to device (moxie_comm_nccl_create)");
     MOX_FAIL_IF(run->captured && x->tables_generation != x->generation, MOXIE_ERR_UNSUPPORTED, error,
                 "the stream is being captured, and experts have moved since the last run: run the plan once on all "
                 "ranks before the capture");

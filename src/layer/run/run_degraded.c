@@ -45,7 +45,8 @@ void mox_run_drop_rows(const mox_run *host)
         if (has_rows)
             memset(host->space + x->space.recv_x + (size_t)x->counts.from[r] * row, 0,
                    (size_t)x->counts.from_rows[r] * row);
-        x->counts.from_pairs[r] = 0;
+        if (x->capacity == 0) /* else each result has its place */
+            x->counts.from_pairs[r] = 0;
     }
 }
 

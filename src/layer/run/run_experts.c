@@ -312,19 +312,21 @@ static moxie_status adapt(const mox_run *run, const mox_expert_pass *pass, mox_p
 static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_error *error)
 {
     float *const act = pass->act, *const y = pass->y;
-    const int64_t pairs = mox_ranks_pairs(run);
+    const int64_t pairs = pass->kind == MOX_ROUTED ? mox_ranks_pairs(run) : pass->pairs;
     pass->act = MOX_RUN_AT(run, float, tp_act);
     pass->y = MOX_RUN_AT(run, float, tp_y);
     MOX_TRY(quantize13(run, pass, error));
     MOX_TRY(multiply(run, pass, MOX_W13, error));
     MOX_TRY(adapt(run, pass, MOX_W13, error));
     MOX_TRY(activate(run, pass, error));
-    MOX_TRY(mox_run_tp_gather(run, MOX_W13, pairs, pass->act, act, error));
+    MOX_TRY(mox_run_tp_gather(run, pass->kind, MOX_W13, pairs, pass->act, act, error));
     pass->act = act;
     MOX_TRY(quantize2(run, pass, error));
     MOX_TRY(multiply(run, pass, MOX_W2, error));
     MOX_TRY(adapt(run, pass, MOX_W2, error));
-    return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error) : MOXIE_OK;
+    if (pass->kind == MOX_SHARED_EXPERT || !mox_run_tp_gathers_y(run))
+        return MOXIE_OK;
+    return mox_run_tp_gather(run, MOX_ROUTED, MOX_W2, pairs, pass->y, y, error);
 }
 
 /* From W13's activations to act. */

@@ -186,21 +186,22 @@ static moxie_status run_phase(const mox_run *run, const mox_fused_part *part, mo
     return mox_run_back(run, before, run->plan->backend->experts(&run->queue, &args, error));
 }
 
-moxie_status mox_run_fused_rows(mox_run *run, moxie_error *error)
+moxie_status mox_run_fused_rows(mox_run *run, mox_expert_kind kind, moxie_error *error)
 {
-    const mox_expert_plan *e = &run->plan->experts[MOX_ROUTED];
-    mox_fused_part part = routed_part(run);
+    const mox_expert_plan *e = &run->plan->experts[kind];
+    mox_fused_part part = kind == MOX_ROUTED ? routed_part(run) : shared_part(run);
     part.act = at(run, e->space.act);
     mox_lora_args lora[2];
-    add_adapters(run, lora, &part);
+    if (kind == MOX_ROUTED)
+        add_adapters(run, lora, &part);
     part.own_act = MOX_RUN_AT(run, float, tp_act);
     part.y = MOX_RUN_AT(run, float, tp_y);
     MOX_TRY(run_phase(run, &part, MOX_FUSED_FIRST, error));
-    MOX_TRY(mox_run_tp_gather(run, MOX_W13, part.pairs, part.own_act, part.act, error));
+    MOX_TRY(mox_run_tp_gather(run, kind, MOX_W13, part.pairs, part.own_act, part.act, error));
     MOX_TRY(run_phase(run, &part, MOX_FUSED_SECOND, error));
-    if (!mox_run_tp_gathers_y(run))
+    if (kind == MOX_SHARED_EXPERT || !mox_run_tp_gathers_y(run))
         return MOXIE_OK;
-    return mox_run_tp_gather(run, MOX_W2, part.pairs, part.y, at(run, e->space.y), error);
+    return mox_run_tp_gather(run, kind, MOX_W2, part.pairs, part.y, at(run, e->space.y), error);
 }
 
 moxie_status mox_run_fused(mox_run *run, bool routed, bool shared, const mox_combine_args *combine, moxie_error *error)

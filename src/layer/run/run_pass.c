@@ -134,7 +134,7 @@ static moxie_status run_to_y(mox_run *run, bool shared, const mox_combine_args *
     const bool any = fused[MOX_ROUTED] || fused[MOX_SHARED_EXPERT];
     *combined = false;
     if (fused[MOX_ROUTED] && plan->experts[MOX_ROUTED].shape.cut) /* of a rank, so neither shared nor span */
-        return mox_run_fused_rows(run, error);
+        return mox_run_fused_rows(run, MOX_ROUTED, error);
     if (!fused[MOX_ROUTED])
         MOX_TRY(mox_run_experts(run, MOX_ROUTED, MOX_EXPERTS_ALL, error));
     if (shared && !fused[MOX_SHARED_EXPERT])
@@ -233,17 +233,4 @@ moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_
                                     .out = rows,
                                     .out_dtype = dtype };
     return plan->backend->combine(&run->queue, plan->kernels.combine, &args, error);
-}
-
-moxie_status mox_run_shared(mox_run *run, moxie_error *error)
-{
-    const moxie_plan *plan = run->plan;
-    int64_t *offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
-    MOX_TRY(mox_ranks_shared_offsets(run, offsets, error));
-    run->shared_y = space_of_y(run, MOX_SHARED_EXPERT);
-    if (plan->kernels.shared_gate != NULL)
-        run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + run->first;
-    if (!plan->experts[MOX_SHARED_EXPERT].fused)
-        return mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error);
-    return run->tokens > 0 ? mox_run_fused(run, false, true, NULL, error) : MOXIE_OK;
 }

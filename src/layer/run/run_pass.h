@@ -5,7 +5,6 @@
  *     begin_pass    permute: sorts the pairs of tokens [first, first + tokens) by slot
  *     pass          routed and shared experts, norm, combine;  or the routed experts up to y
  *     scatter       y -> rows in another order
- *     shared        the shared expert alone
  *     combine       from y, or from rows that came from elsewhere, to the output
  *
  * In the flow: run.c (this rank alone), run_ranks.c (rows come from and go to other ranks).
@@ -19,8 +18,6 @@
 moxie_status mox_run_begin_pass(mox_run *run, int64_t first, int64_t each, moxie_error *error);
 /* Runs the experts of a pass. `whole`: routed and shared experts, and combine; else the routed experts up to y. */
 moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error);
-/* The shared expert of tokens [first, first + tokens) up to shared_y; no pass need have begun. */
-moxie_status mox_run_shared(mox_run *run, moxie_error *error);
 /* rows[i] = y[position[i]], or zeros where that is -1, for i < count, rows of `cols` numbers of type `dtype`: a combine
  * with one expert a token and no weights. Results that the layer rounds are rounded. */
 moxie_status mox_run_scatter(const mox_run *run, const int64_t *position, int64_t count, int64_t cols,

@@ -13,6 +13,7 @@
 #include "layer/run/run_degraded.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
+#include "layer/run/run_shared.h"
 #include "layer/run/run_tp.h"
 
 static void *at(const mox_run *run, uint64_t offset)
@@ -107,6 +108,7 @@ static moxie_status dispatch_fixed(const mox_run *run, mox_ranks_side *side, mox
     MOX_TRY(wait_for_arrays(run->plan, side, error));
     if (!run->captured)
         MOX_TRY(mox_exchange_compare(run, error));
+    mox_run_drop_rows(run->host);
     return sharded && on_host ? mox_exchange_check_rows(run->host, error) : MOXIE_OK;
 }
 
@@ -123,7 +125,8 @@ static void dispatch_refusal(const moxie_plan *plan)
     mox_ranks_use(x, 0);
     for (int i = 0; i < MOX_DISPATCHED; i++) {
         const uint64_t bytes = row_bytes(plan, i), block = bytes * (uint64_t)x->capacity;
-        arrays[i] = (dispatched) { next, next + block, bytes, &any };
+        char *at_x = i == 0 && x->refusal_x != NULL ? x->refusal_x : next;
+        arrays[i] = (dispatched) { at_x, at_x + block, bytes, i == 0 || x->places ? &any : NULL };
         next += block * (1 + (uint64_t)x->count);
     }
     for (int32_t r = 0; r < x->count; r++) {
@@ -315,19 +318,21 @@ static moxie_status begin_chunk(const mox_run *run, int64_t number, int64_t *chu
         mox_exchange_send(run->host, &chunk);
     if (!sharded && !x->places)
         mox_exchange_take(run->host, number);
-    if (x->capacity > 0)
-        return dispatch_fixed(run, &x->sides[number % 2], error);
     if (!x->places)
         MOX_TRY(or_break(run, mox_ranks_gather_hidden(run, sharded, chunk.tokens, error), error));
+    if (x->capacity > 0 && !x->places)
+        MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
+    if (x->capacity > 0)
+        return dispatch_fixed(run, &x->sides[number % 2], error);
     MOX_TRY(mox_exchange_agree(run->host, number, chunks, error));
     MOX_TRY(or_break(run, mox_ranks_wait(run, error), error));
     return sharded ? start_dispatch(run, &x->sides[number % 2], error) : MOXIE_OK;
 }
 
-/* The shared expert of own tokens, if there is one. A failed capture breaks nothing, so it leaves no request open. */
-static moxie_status compute_shared(mox_run *run, mox_comm_request request, moxie_error *error)
+/* The shared expert, if there is one. A failed capture breaks nothing, so it leaves no request open. */
+static moxie_status compute_shared(mox_run *run, int64_t number, mox_comm_request request, moxie_error *error)
 {
-    const moxie_status status = mox_plan_has_shared(run->plan) ? mox_run_shared(run, error) : MOXIE_OK;
+    const moxie_status status = mox_run_shared(run, number, error);
     if (status != MOXIE_OK && run->captured)
         (void)mox_comm_wait(run->plan->ranks->comm, request, NULL);
     return status;
@@ -348,7 +353,7 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     MOX_TRY(start_return(run, &rows, &request, error));
     run->first = chunk.first;
     run->tokens = chunk.tokens;
-    MOX_TRY(compute_shared(run, request, error));
+    MOX_TRY(compute_shared(run, number, request, error));
     MOX_TRY(finish_return(run, request, error));
     MOX_TRY(combine(run, error));
     return x->layout == MOXIE_TOKENS_REPLICATED ? gather(run, number, error) : MOXIE_OK;

@@ -20,8 +20,17 @@
 
 /* Puts the columns of all ranks of the group beside each other in `out`, [pairs, I] for MOX_W13, [pairs, H] for MOX_W2.
  * All ranks of the group have the same pairs, in one order. Collective over the plan's comm. */
-moxie_status mox_run_tp_gather(const mox_run *run, mox_projection projection, int64_t pairs, const float *mine,
-                               float *out, moxie_error *error);
+moxie_status mox_run_tp_gather(const mox_run *run, mox_expert_kind kind, mox_projection projection, int64_t pairs,
+                               const float *mine, float *out, moxie_error *error);
+
+/* From the shared expert's y of the group's tokens, this rank's columns [tokens of the group, H_r], to all columns of
+ * own tokens in `out`, [share[tp_rank], H]. share[r]: the tokens of rank r of the group. Collective. */
+moxie_status mox_run_tp_return_shared(const mox_run *run, const int64_t *share, const float *mine, float *out,
+                                      moxie_error *error);
+/* The hidden states of chunk `number` of the group's tokens, of rank 0 first: *out. share[r] rows of rank r, of which
+ * those without a token are zeros. Collective where tokens are sharded. */
+moxie_status mox_run_tp_gather_hidden(const mox_run *run, const int64_t *share, int64_t number, const void **out,
+                                      moxie_error *error);
 
 /* Whether y must be gathered. */
 bool mox_run_tp_gathers_y(const mox_run *run);

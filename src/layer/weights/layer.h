@@ -63,7 +63,8 @@ struct moxie_layer {
     mox_arena config_arrays;
     mox_record_shape routed_shape, shared_shape;
     mox_record_shape whole_shape;                /* of a routed expert with the parts of all tensor parallel ranks */
-    mox_tp_cut tp_cut;                           /* how routed experts are cut */
+    mox_record_shape whole_shared_shape;         /* the same of the shared one */
+    mox_tp_cut tp_cut, shared_cut;               /* how routed experts are cut, and the shared one */
     const mox_layout *layouts[MOX_EXPERT_KINDS]; /* shared: NULL when this rank has no shared expert */
     int32_t slots;                               /* that hold experts */
     int32_t max_slots;  /* with spare ones for a mover (mover.h), which are the last; 0: there are none */

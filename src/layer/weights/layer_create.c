@@ -83,7 +83,7 @@ static moxie_status choose_layouts(moxie_layer *layer, const moxie_options *opti
 {
     mox_kernels kernels;
     mox_steps steps = { 0 };
-    const moxie_status status = mox_select(&layer->config, options, &layer->device, layer->tp_cut,
+    const moxie_status status = mox_select(&layer->config, options, &layer->device, layer->tp_cut, layer->shared_cut,
                                            given != NULL ? given->layouts : NULL, &kernels, &steps, error);
     mox_steps_free(&steps);
     MOX_TRY(status);
@@ -107,12 +107,14 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     layer->has_comm = read.comm != NULL;
     moxie_status status = mox_config_own_arrays(&layer->config, &layer->config_arrays, error);
     layer->whole_shape = mox_config_routed_shape(&checked);
-    layer->shared_shape = mox_config_shared_shape(&checked);
+    layer->whole_shared_shape = mox_config_shared_shape(&checked);
     if (status == MOXIE_OK)
         status = mox_device_find(&read, false, &layer->device, error);
     layer->tp_cut = mox_device_is_host(&layer->device) ? mox_tp_cut_of(&checked, (moxie_mode)read.mode, NULL)
                                                        : mox_tp_cut_of(&checked, MOXIE_MODE_EXACT, NULL);
     layer->routed_shape = mox_tp_shape(&checked, layer->tp_cut);
+    layer->shared_cut = mox_tp_shared_cut(&checked, layer->has_comm, !mox_device_is_host(&layer->device), NULL);
+    layer->shared_shape = mox_tp_shared_shape(&checked, layer->shared_cut);
     if (status == MOXIE_OK)
         status = choose_layouts(layer, &read, given, error);
     if (status == MOXIE_OK)

@@ -44,8 +44,9 @@ static moxie_status pack_shared(moxie_layer *layer, const moxie_weights *weights
     silent.progress = NULL;
     const mox_pack_job job = { .layout = layer->layouts[MOX_SHARED_EXPERT],
                                .shape = &layer->shared_shape,
-                               .whole = &layer->shared_shape,
+                               .whole = &layer->whole_shared_shape,
                                .config = &layer->config,
+                               .cut = layer->shared_cut,
                                .weights = weights,
                                .experts = &shared,
                                .records = &layer->shared_record,
@@ -177,7 +178,7 @@ moxie_status mox_layer_pack_alone(const moxie_layer *layer, int64_t expert, cons
     const mox_layout *layout = layer->layouts[MOX_ROUTED];
     moxie_expert mine;
     MOX_TRY(mox_record_check(layout, &layer->whole_shape, expert, weights, error));
-    MOX_TRY(mox_tp_slice_expert(&layer->config, layer->tp_cut, weights, &mine, error));
+    MOX_TRY(mox_tp_slice_expert(&layer->config, MOX_ROUTED, layer->tp_cut, weights, &mine, error));
     return mox_record_pack(layout, &layer->routed_shape, expert, &mine, record, error);
 }
 

@@ -198,7 +198,7 @@ moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *we
     while (!accepts_all(layer, routed, weights, executor))
         routed = mox_layer_fallback(routed);
     while (shared != NULL && weights->shared != NULL &&
-           !mox_layer_accepts(shared, &layer->shared_shape, -1, weights->shared))
+           !mox_layer_accepts(shared, &layer->whole_shared_shape, -1, weights->shared))
         shared = mox_layer_fallback(shared);
     if (layer->slab != NULL && routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
         return MOXIE_OK;

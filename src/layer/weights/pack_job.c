@@ -17,7 +17,8 @@ const moxie_expert *mox_pack_view(const mox_pack_job *job, int64_t i)
 
 moxie_status mox_pack_slice(const mox_pack_job *job, int64_t i, moxie_expert *out, moxie_error *error)
 {
-    return mox_tp_slice_expert(job->config, job->cut, mox_pack_view(job, i), out, error);
+    const mox_expert_kind kind = job->experts[i] < 0 ? MOX_SHARED_EXPERT : MOX_ROUTED;
+    return mox_tp_slice_expert(job->config, kind, job->cut, mox_pack_view(job, i), out, error);
 }
 
 moxie_status mox_pack_done(const mox_pack_job *job, int64_t first, int64_t count, moxie_error *error)

@@ -1755,6 +1755,7 @@ pub struct moxie_lint_options {
     pub only: *const ::std::os::raw::c_char,
     pub progress: moxie_progress_fn,
     pub progress_user: *mut ::std::os::raw::c_void,
+    pub model: *const ::std::os::raw::c_char,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2153,6 +2154,18 @@ extern "C" {
         w13: *mut i64,
         w2: *mut i64,
         columns: *mut i32,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_tp_slice_shared(
+        config: *const moxie_layer_config,
+        on_device: i32,
+        tp_size: i32,
+        tp_rank: i32,
+        w13: *mut i64,
+        w2: *mut i64,
+        bytes: *mut u64,
         error: *mut moxie_error,
     ) -> moxie_status;
 }
