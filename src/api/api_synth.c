@@ -8,6 +8,7 @@
 
 #include "activation/activation.h"
 #include "ckpt/synth/synth.h"
+#include "ckpt/synth/synth_gguf.h"
 #include "ckpt/synth/synth_model.h"
 #include "format/block.h"
 #include "layer/config/struct_size.h"
@@ -66,20 +67,36 @@ int32_t moxie_dtype_block(moxie_dtype dtype, int32_t *bytes)
     return block->weights;
 }
 
+/* Formats of directories, then those of GGUF files. */
+static const mox_hf_quant *format_at(int32_t i, const mox_gguf_recipe **recipe)
+{
+    int32_t n = 0;
+    if (mox_hf_quant_at(i) || i < 0)
+        return mox_hf_quant_at(i);
+    while (mox_hf_quant_at(n))
+        n++;
+    *recipe = mox_gguf_recipe_at(i - n);
+    return NULL;
+}
+
 int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out)
 {
-    const mox_hf_quant *f = mox_hf_quant_at(i);
-    if (!f || !out || mox_struct_check(out, MOX_STRUCT(moxie_checkpoint_format_info), NULL) != MOXIE_OK)
+    const mox_gguf_recipe *recipe = NULL;
+    const mox_hf_quant *f = format_at(i, &recipe);
+    if ((!f && !recipe) || !out || mox_struct_check(out, MOX_STRUCT(moxie_checkpoint_format_info), NULL) != MOXIE_OK)
         return 0;
-    const moxie_checkpoint_format_info info = { .name = f->id, .quant_method = f->method, .summary = f->summary };
+    const moxie_checkpoint_format_info info = { .name = f ? f->id : recipe->id,
+                                                .quant_method = f ? f->method : "gguf",
+                                                .summary = f ? f->summary : recipe->summary };
     mox_struct_write(&info, out, MOX_STRUCT(moxie_checkpoint_format_info));
     return 1;
 }
 
 const char *moxie_checkpoint_format_at(int32_t i)
 {
-    const mox_hf_quant *row = mox_hf_quant_at(i);
-    return row ? row->id : NULL;
+    const mox_gguf_recipe *recipe = NULL;
+    const mox_hf_quant *row = format_at(i, &recipe);
+    return row ? row->id : recipe ? recipe->id : NULL;
 }
 
 moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_synth_options *options,
@@ -96,6 +113,19 @@ moxie_status moxie_synth_write(const char *preset, const char *dir, const moxie_
     return status;
 }
 
+static moxie_status gguf_config(const mox_synth_model *m, int64_t layer, moxie_layer_config *out, moxie_error *error)
+{
+    mox_gguf_target target;
+    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    moxie_status status = mox_synth_gguf_target(m, &target, error);
+    if (status == MOXIE_OK)
+        status = mox_gguf_target_config(&target, layer, &config, error);
+    mox_gguf_target_close(&target);
+    if (status == MOXIE_OK)
+        mox_struct_write(&config, out, MOX_STRUCT(moxie_layer_config));
+    return status;
+}
+
 /* The configuration of the last layer. Models with hash routing have it in their first layers; the last one routes as
  * most layers do. */
 moxie_status moxie_preset_config(const char *preset, const char *format, moxie_layer_config *out, moxie_error *error)
@@ -107,6 +137,8 @@ moxie_status moxie_preset_config(const char *preset, const char *format, moxie_l
     mox_synth_model m;
     MOX_TRY(mox_synth_resolve(preset, &options, &m, error));
     const int64_t last = mox_preset_layer(m.preset, m.layers - 1);
+    if (m.recipe)
+        return gguf_config(&m, last, out, error);
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
     MOX_TRY(mox_family_layer_config(m.family, &m.dims, m.routed, m.shared, last, &config, error));
     mox_struct_write(&config, out, MOX_STRUCT(moxie_layer_config));

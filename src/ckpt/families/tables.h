@@ -225,7 +225,9 @@ typedef enum mox_tensor_kind {
     MOX_TENSOR_SHARED_DOWN, /* .. to here */
     MOX_TENSOR_SHARED_EXPERT_GATE,
     MOX_TENSOR_CORRECTION_BIAS_ALT,
-    MOX_TENSOR_OTHER /* other plain tensors: weights of norms, latent projections */
+    MOX_TENSOR_OTHER,     /* other plain tensors: weights of norms, latent projections */
+    MOX_TENSOR_GATE_BIAS, /* [E, I], beside stacks of gate and up; GGUF */
+    MOX_TENSOR_UP_BIAS
 } mox_tensor_kind;
 
 /* One tensor of a layer of `family` in `format`. */

@@ -93,6 +93,14 @@ const mox_hf_quant *mox_gguf_format(moxie_dtype dtype, bool has_scale)
     return NULL;
 }
 
+const mox_hf_quant *mox_gguf_block_format(moxie_dtype dtype)
+{
+    for (size_t i = 0; i < FORMATS; i++)
+        if (formats[i].format[0].parts[0].file[0] == dtype)
+            return &formats[i].format[0];
+    return NULL;
+}
+
 const mox_hf_quant *mox_gguf_format_by_id(const char *id)
 {
     for (size_t i = 0; i < FORMATS; i++)

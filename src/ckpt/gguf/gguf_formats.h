@@ -12,6 +12,8 @@
 
 /* The format of a tensor of a block type; NULL for other dtypes. Immutable. */
 const mox_hf_quant *mox_gguf_format(moxie_dtype dtype, bool has_scale);
+/* A matrix of whole blocks, in one part: how it is written. NULL for other dtypes. */
+const mox_hf_quant *mox_gguf_block_format(moxie_dtype dtype);
 /* By the format's id, which is the block type's name; NULL: there is none. */
 const mox_hf_quant *mox_gguf_format_by_id(const char *id);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * synth.c - writes a synthetic checkpoint as a directory.
+ * synth.c - writes a synthetic checkpoint as a directory; formats of GGUF files are synth_gguf.c's.
  *
  *     resolve -> count: bytes of every tensor, cuts between shards -> staged directory
  *             -> config.json -> shard 1, shard 2, ... with one line of the index per tensor -> rename
@@ -18,6 +18,7 @@
 #include "ckpt/safetensors/tensor_writer.h"
 #include "ckpt/staging.h"
 #include "ckpt/synth/synth_config.h"
+#include "ckpt/synth/synth_gguf.h"
 #include "ckpt/synth/synth_tensor.h"
 
 static const uint64_t default_shard_bytes = UINT64_C(5000000000);
@@ -251,6 +252,8 @@ moxie_status mox_synth_write(const char *preset, const char *dir, const moxie_sy
                   .index = MOX_WHOLE_FILE_NONE };
     w.shard_bytes = w.options.shard_bytes > 0 ? w.options.shard_bytes : default_shard_bytes;
     MOX_TRY(mox_synth_resolve(preset, &w.options, &w.model, error));
+    if (w.model.recipe)
+        return mox_synth_gguf_write(&w.model, dir, &w.options, executor, error);
     MOX_TRY(for_each_tensor(&w, count_tensor, error));
     w.open.bytes = 0;
     moxie_status status = mox_synth_filler_create(&w.model, executor, &w.filler, error);

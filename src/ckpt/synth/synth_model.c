@@ -24,7 +24,8 @@ static moxie_status no_such_format(const char *id, const mox_preset *preset, mox
 static moxie_status choose_formats(const char *format, mox_synth_model *m, moxie_error *error)
 {
     const char *id = format ? format : m->preset->formats[0];
-    m->routed = mox_hf_quant_by_id(id);
+    m->recipe = mox_gguf_recipe_by_id(id);
+    m->routed = mox_hf_quant_by_id(m->recipe ? "bf16" : id);
     if (!m->routed)
         return no_such_format(id, m->preset, error);
     m->shared = m->routed;

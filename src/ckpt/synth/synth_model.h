@@ -15,6 +15,7 @@
 #include <moxie/moxie_ckpt.h>
 
 #include "ckpt/families/tables.h"
+#include "ckpt/gguf/gguf_recipe.h"
 #include "ckpt/synth/random.h"
 
 /* Standard deviation of every weight. */
@@ -45,6 +46,7 @@ typedef struct mox_synth_model {
     const mox_preset *preset;
     const mox_family *family;
     const mox_hf_quant *routed, *shared;
+    const mox_gguf_recipe *recipe; /* not NULL: a GGUF file; routed and shared are bf16 */
     mox_dims dims;  /* .layers counts as config.json does: all layers up to the last one written, dense ones too */
     int64_t layers; /* MoE layers written */
     uint64_t seed;

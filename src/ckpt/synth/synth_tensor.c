@@ -19,7 +19,9 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file_dtype.h"
+#include "ckpt/synth/synth_gguf.h"
 #include "ckpt/synth/synth_matrix.h"
+#include "format/block.h"
 
 enum { PLAIN_RUN = 4096 };
 
@@ -38,6 +40,8 @@ static plain_rule rule_of(const mox_synth_model *model, const mox_tensor_spec *s
         return (plain_rule) { 0, model->family->route.score == MOXIE_SCORE_SOFTMAX ? 1.0 / 256 : 0.1 };
     case MOX_TENSOR_PER_EXPERT_SCALE: return (plain_rule) { 1, 0.1 };
     case MOX_TENSOR_GATE_UP_BIAS:
+    case MOX_TENSOR_GATE_BIAS:
+    case MOX_TENSOR_UP_BIAS:
     case MOX_TENSOR_DOWN_BIAS: return (plain_rule) { 0, 0.05 };
     default: return spec->rank == 1 ? (plain_rule) { 1, 0.1 } : (plain_rule) { 0, MOX_SYNTH_SIGMA };
     }
@@ -53,6 +57,8 @@ static int64_t experts_of(const mox_synth_model *model, const mox_tensor_spec *s
     case MOX_TENSOR_CORRECTION_BIAS_ALT: return model->dims.experts + model->dims.zero_experts;
     case MOX_TENSOR_PER_EXPERT_SCALE:
     case MOX_TENSOR_GATE_UP_BIAS:
+    case MOX_TENSOR_GATE_BIAS:
+    case MOX_TENSOR_UP_BIAS:
     case MOX_TENSOR_DOWN_BIAS: return model->dims.experts;
     default: return 1;
     }
@@ -68,6 +74,8 @@ static double plain_deviate(const mox_synth_filler *filler, int64_t layer, const
         source = up ? MOX_SOURCE_UP_BIAS : MOX_SOURCE_GATE_BIAS;
         i = spec->interleaved ? i / 2 : i - (up ? count / 2 : 0);
     }
+    if (spec->kind == MOX_TENSOR_GATE_BIAS || spec->kind == MOX_TENSOR_UP_BIAS)
+        source = spec->kind == MOX_TENSOR_UP_BIAS ? MOX_SOURCE_UP_BIAS : MOX_SOURCE_GATE_BIAS;
     const mox_stream stream = mox_synth_stream(filler->model->seed, layer, expert, source);
     int32_t z;
     mox_deviates(&stream, (uint64_t)i, 1, &z);
@@ -147,6 +155,8 @@ moxie_status mox_synth_fill(mox_synth_filler *filler, int64_t layer, const mox_t
                             void *user, moxie_error *error)
 {
     const mox_fill_sink to = { sink, user };
+    if (spec->part && mox_is_block(spec->dtype))
+        return mox_fill_blocks(filler, layer, spec, to, error);
     if (spec->part)
         return mox_fill_matrix(filler, layer, spec, to, error);
     if (spec->kind == MOX_TENSOR_TABLE)

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_block_encode.c - encoding to block types. tests/python/test_gguf_write.py compares plain blocks with gguf-py's
+ * byte for byte; here, for every type:
+ *     each code is the nearest under the scale that the block holds: no other code of a field has a smaller error
+ *     the search is not worse than the plain scale, and weighted it is not worse by the weights than without them
+ *     blocks that decode to numbers of the type are kept; zeros, one weight alone and tiny and huge ones are
+ *     the loops of every instruction set give the same bits
+ */
+#include <math.h>
+
+#include "format/block_parts.h"
+#include "quant/block_encode.h"
+#include "quant/block_fit.h"
+#include "test_support.h"
+
+enum { COUNT = 4 * MOX_BLOCK_MAX, MAX_BYTES = 4 * 512 };
+
+static void decode(const mox_block *type, const uint8_t *bytes, float *out)
+{
+    mox_block_decode_run(type, bytes, 0, COUNT, out);
+}
+
+static double error_of(const float *w, const float *q, const float *p)
+{
+    double sum = 0;
+    for (int i = 0; i < COUNT; i++)
+        sum += (p ? (double)p[i] : 1) * ((double)q[i] - (double)w[i]) * ((double)q[i] - (double)w[i]);
+    return sum;
+}
+
+static void random_weights(test_rng *rng, float *w, float *p)
+{
+    const float shift = test_below(rng, 2) ? 0.02f : 0;
+    for (int i = 0; i < COUNT; i++) {
+        const float z = test_normal(rng);
+        w[i] = 0.02f * z * (test_below(rng, 50) == 0 ? 4 : 1) + shift;
+        p[i] = expf(test_normal(rng));
+    }
+}
+
+/* Encodes and decodes. The bytes behind the row must stay. */
+static void through(const mox_block *type, const float *w, const float *p, bool search, uint8_t *bytes, float *out)
+{
+    const uint64_t size = mox_block_row_bytes(type->format.dtype, COUNT);
+    assert_true(size + 1 < MAX_BYTES);
+    memset(bytes, 0xa5, MAX_BYTES);
+    mox_block_encode_row(type->format.dtype, w, p, COUNT, search, bytes);
+    assert_int_equal(bytes[size], 0xa5);
+    decode(type, bytes, out);
+}
+
+/* No weight of a block gets nearer when its code changes. Of plain blocks with one scale codes follow from the scale
+ * before it is rounded, so those are left out. */
+static void check_nearest(const mox_block *type, const float *w, uint8_t *bytes)
+{
+    const mox_block_fields *f = mox_block_fields_of(type->format.dtype);
+    for (int b = 0; f && b < COUNT / type->weights; b++) {
+        uint8_t *block = bytes + b * type->bytes;
+        mox_block_parts parts;
+        mox_block_split(f, block, &parts);
+        float best[MOX_BLOCK_MAX], other[MOX_BLOCK_MAX];
+        uint8_t changed[256];
+        type->decode(block, best);
+        for (int code = 0; code < 1 << (f->low.bits + f->high.bits); code++) {
+            mox_block_parts all = parts;
+            memset(all.code, code, sizeof all.code);
+            mox_block_join(f, &all, changed);
+            type->decode(changed, other);
+            for (int i = 0; i < type->weights; i++) {
+                const float at = fabsf(best[i] - w[b * type->weights + i]);
+                const float there = fabsf(other[i] - w[b * type->weights + i]);
+                if (there < at * (1 - 1e-5f) - 1e-9f)
+                    fail_msg("%s, weight %d: code %d is %g away, %d only %g", type->format.name, i, parts.code[i],
+                             (double)at, code, (double)there);
+            }
+        }
+    }
+}
+
+static void each_type(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed(77);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    test_rng rng = { seed };
+    int types = 0;
+    for (int32_t t = 0; mox_block_at(t); t++) {
+        const mox_block *type = mox_block_at(t);
+        static float w[COUNT], p[COUNT], plain[COUNT], searched[COUNT], weighted[COUNT];
+        static uint8_t bytes[MAX_BYTES];
+        if (!mox_block_can_encode(type->format.dtype))
+            continue;
+        types++;
+        double sums[4] = { 0 };
+        for (int round = 0; round < 8; round++) {
+            random_weights(&rng, w, p);
+            through(type, w, p, true, bytes, weighted);
+            through(type, w, NULL, false, bytes, plain);
+            through(type, w, NULL, true, bytes, searched);
+            check_nearest(type, w, bytes);
+            sums[0] += error_of(w, plain, NULL), sums[1] += error_of(w, searched, NULL);
+            sums[2] += error_of(w, searched, p), sums[3] += error_of(w, weighted, p);
+        }
+        if (sums[1] > sums[0] || sums[3] > sums[2])
+            fail_msg("%s: plain %g, searched %g; by importance %g, weighted %g", type->format.name, sums[0], sums[1],
+                     sums[2], sums[3]);
+    }
+    assert_int_equal(types, 13);
+}
+
+/* Weights that a block holds exactly come back: multiples of a power of two, the lowest as low as codes go. */
+static void representable(void **state)
+{
+    (void)state;
+    static const int32_t types[] = { 2, 6, 39 }; /* q4_0, q5_0, mxfp4 */
+    test_rng rng = { test_seed(78) };
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        const mox_block *type = mox_block_of(MOX_BLOCK_DTYPE + types[t]);
+        float w[COUNT], q[COUNT];
+        uint8_t bytes[MAX_BYTES];
+        for (int i = 0; i < COUNT; i++)
+            w[i] = i % 32 == 0 ? -0.25f : 0.0625f * (float)test_range(&rng, -4, 3);
+        for (int search = 0; search < 2; search++) {
+            through(type, w, NULL, search, bytes, q);
+            for (int i = 0; i < COUNT; i++)
+                if (q[i] != w[i])
+                    fail_msg("%s: %g became %g", type->format.name, (double)w[i], (double)q[i]);
+        }
+    }
+}
+
+static void extremes(void **state)
+{
+    (void)state;
+    static const float scales[] = { 0, 1e-40f, 1e-30f, 1e-7f, 60000.0f };
+    test_rng rng = { test_seed(79) };
+    for (int32_t t = 0; mox_block_at(t); t++) {
+        const mox_block *type = mox_block_at(t);
+        for (size_t s = 0; s < sizeof scales / sizeof scales[0] && mox_block_can_encode(type->format.dtype); s++)
+            for (int alone = 0; alone < 3; alone++) {
+                float w[COUNT] = { 0 }, q[COUNT];
+                uint8_t bytes[MAX_BYTES];
+                for (int i = alone ? 5 : 0; i < (alone ? 6 : COUNT); i++)
+                    w[i] = scales[s] *
+                           (alone ? (float)(2 * alone - 3) : 0.0009765625f * (float)test_below(&rng, 2048) - 1);
+                for (int search = 0; search < 2; search++) {
+                    through(type, w, NULL, search, bytes, q);
+                    for (int i = 0; i < COUNT; i++)
+                        if (!(fabsf(q[i] - w[i]) <= scales[s] * 0.7f + 1e-6f))
+                            fail_msg("%s: %g became %g", type->format.name, (double)w[i], (double)q[i]);
+                }
+            }
+    }
+}
+
+static void compare_loops(const mox_fit_loops *a, const mox_fit_loops *b, test_rng *rng)
+{
+    float x[32], p[32], inverse[MOX_FIT_TRIES], d[MOX_FIT_TRIES], m[MOX_FIT_TRIES];
+    uint8_t code[2][32];
+    for (int i = 0; i < 32; i++)
+        x[i] = test_normal(rng), p[i] = expf(test_normal(rng));
+    for (int t = 0; t < MOX_FIT_TRIES; t++)
+        inverse[t] = 3 + 0.001f * (float)test_below(rng, 2048),
+        d[t] = t ? 0.0003f * (float)(1 + test_below(rng, 1000)) : 0, m[t] = -0.001f * (float)test_below(rng, 1000);
+    const mox_fit_run run = { x, p, test_below(rng, 2) ? 16 : 32, -8, 7 }, whole = { x, p, 32, -8, 7 };
+    mox_fit one = a->symmetric(&run, inverse), two = b->symmetric(&run, inverse);
+    assert_memory_equal(&one, &two, sizeof one);
+    one = a->minimum(&run, inverse, -3, true), two = b->minimum(&run, inverse, -3, true);
+    assert_memory_equal(&one, &two, sizeof one);
+    one = a->minimum(&run, inverse, -3, false), two = b->minimum(&run, inverse, -3, false);
+    assert_memory_equal(&one, &two, sizeof one);
+    one = a->levels(&whole, inverse), two = b->levels(&whole, inverse);
+    assert_memory_equal(&one, &two, sizeof one);
+    assert_int_equal(a->choose(&run, d, m), b->choose(&run, d, m));
+    a->codes(&whole, 4, 0.125f, code[0]), b->codes(&whole, 4, 0.125f, code[1]);
+    assert_memory_equal(code[0], code[1], 32);
+    a->level_codes(&whole, 60, code[0]), b->level_codes(&whole, 60, code[1]);
+    assert_memory_equal(code[0], code[1], 32);
+    const float errors[] = { a->f4(&whole, 0.2f, 5, code[0]), b->f4(&whole, 0.2f, 5, code[1]) };
+    assert_true(errors[0] == errors[1]);
+    assert_memory_equal(code[0], code[1], 32);
+}
+
+static void same_bits(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(80) };
+    const mox_fit_loops *best = mox_fit_loops_best();
+    if (best == &mox_fit_loops_any)
+        skip();
+    for (int i = 0; i < 2000; i++) {
+        compare_loops(best, &mox_fit_loops_any, &rng);
+        if (mox_fit_loops_avx2.codes)
+            compare_loops(&mox_fit_loops_avx2, &mox_fit_loops_any, &rng);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_type),
+        cmocka_unit_test(representable),
+        cmocka_unit_test(extremes),
+        cmocka_unit_test(same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
