@@ -7,6 +7,8 @@
  *     avx2_fma    decodes any format to fp32 and multiplies by fused multiply-adds (panel_fma_avx2.h); 4-bit weights as
  *                 integers where that is exact (int_dot_avx2.h)
  *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers
+ *     avx2_block_bytes, avx2_block_int8   the same for block types, and for activations that are int8 already
+ *                 (panel_block_bytes_avx2.h)
  *
  * Here are one variant per decode class, and what a call does first; avx2_plan.c has the choice and the scratch. With
  * one row of activations decoding dominates: 4-bit codes take 19 instructions on the three vector ports for 8
@@ -18,7 +20,7 @@
 
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
-#include "cpu/expert_gemm/avx2/panel_block_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_block_bytes_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- variants ------------------------------------------------------------------------------------ */
@@ -175,6 +177,15 @@ static void halves_to_floats(const uint8_t *from, bool negate, float *out)
     }
 }
 
+/* Infinities become NaN: infinity times a level of 0 is NaN, and a sum of levels does not show it. */
+static void mark_infinities(float *values)
+{
+    for (int i = 0; i < MOX_PANEL_ROWS; i += 8) {
+        const __m256 x = _mm256_load_ps(values + i);
+        _mm256_store_ps(values + i, _mm256_add_ps(x, _mm256_sub_ps(x, x)));
+    }
+}
+
 /* What codes of 4 bits or fewer stand for, by code. */
 static void block_tables_init(const mox_block_fields *f, mox_half_tables *tables)
 {
@@ -202,6 +213,11 @@ static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtyp
             halves_to_floats(from, false, scale);
             if (f->m_at >= 0)
                 halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, zero);
+            if (j->bytes) {
+                mark_infinities(scale);
+                if (f->m_at >= 0)
+                    mark_infinities(zero);
+            }
         }
     }
 }
@@ -248,19 +264,31 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
         memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
 }
 
-static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+/* Block types times activations of 8 bits. */
+static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_ymm_acts acts,
+                                 mox_ymm_int_dot_head *head)
+{
+    if (!j->a->again)
+        head->floats = mox_ymm_block_bytes_prepare(j, mox_block_fields_of(element), acts == MOX_YMM_ACTS_CODES);
+    mox_ymm_block_bytes_of(element)(j, head->floats > 0);
+}
+
+static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                          const mox_panel_rows *a, float *c, void *base)
 {
-    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .bytes = bytes, .c = c, .mxcsr = _mm_getcsr() };
+    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, 
+                      .bytes = acts != MOX_YMM_ACTS_EXACT, .c = c, .mxcsr = _mm_getcsr() };
     mox_carver carver = mox_carver_of(base);
     mox_ymm_scratch sc;
-    mox_ymm_lay_out(&carver, bytes, weight->element, m->cols, m->groups, &sc);
+    mox_ymm_lay_out(&carver, acts, weight->element, m->cols, m->groups, &sc);
     prepare(&j, m, weight, panel, &sc);
     /* Block types are decoded by row, as PAIRS are. */
     const mox_decode_class decode =
         j.blocks != NULL ? MOX_DECODE_PAIRS : (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
-    if (!multiply_int_dot(&j, weight->element, sc.head)) {
+    if (j.blocks != NULL && j.bytes) {
+        multiply_block_bytes(&j, weight->element, acts, sc.head);
+    } else if (!multiply_int_dot(&j, weight->element, sc.head)) {
         if (a->rows <= MOX_YMM_NARROW && variants[decode]->one != NULL)
             all_narrow(&j, decode);
         else
@@ -269,22 +297,23 @@ static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quan
     _mm_setcsr(j.mxcsr);
 }
 
-static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                     const mox_panel_rows *a, float *c, void *base)
-{
-    multiply_any(false, m, weight, panel, panels, a, c, base);
-}
+#define MULTIPLY(name, acts)                                                                                           \
+    static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
+                     const mox_panel_rows *a, float *c, void *base)                                                    \
+    {                                                                                                                  \
+        multiply_any(acts, m, weight, panel, panels, a, c, base);                                                      \
+    }
+MULTIPLY(multiply, MOX_YMM_ACTS_EXACT)
+MULTIPLY(multiply_bytes, MOX_YMM_ACTS_ROUNDED)
+MULTIPLY(multiply_codes, MOX_YMM_ACTS_CODES)
 
-static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                           const mox_panel_rows *a, float *c, void *base)
-{
-    multiply_any(true, m, weight, panel, panels, a, c, base);
-}
-
-const mox_panel_multiply_fn mox_avx2_fma_multiply = multiply, mox_avx2_bytes_multiply = multiply_bytes;
+const mox_panel_multiply_fn mox_avx2_fma_multiply = multiply, mox_avx2_bytes_multiply = multiply_bytes,
+                            mox_avx2_block_int8_multiply = multiply_codes,
+                            mox_avx2_block_bytes_multiply = multiply_bytes;
 
 #else
 
-const mox_panel_multiply_fn mox_avx2_fma_multiply = NULL, mox_avx2_bytes_multiply = NULL;
+const mox_panel_multiply_fn mox_avx2_fma_multiply = NULL, mox_avx2_bytes_multiply = NULL,
+                            mox_avx2_block_int8_multiply = NULL, mox_avx2_block_bytes_multiply = NULL;
 
 #endif
