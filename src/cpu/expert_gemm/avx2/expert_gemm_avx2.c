@@ -20,7 +20,7 @@
 
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
-#include "cpu/expert_gemm/avx2/panel_block_bytes_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- variants ------------------------------------------------------------------------------------ */
@@ -122,6 +122,11 @@ static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
     }
 }
 
+static bool has_narrow(const mox_ymm_job *j, mox_decode_class decode)
+{
+    return j->blocks != NULL ? j->blocks->one != NULL : variants[decode]->one != NULL;
+}
+
 static void all_narrow(const mox_ymm_job *j, mox_decode_class decode)
 {
     if (j->blocks != NULL) {
@@ -196,28 +201,46 @@ static void block_tables_init(const mox_block_fields *f, mox_half_tables *tables
     tables->t[1] = mox_half_bytes(values, 1);
 }
 
-/* Scales of 1 for the only group, then d and m of each block, from the f16 of the panel. What is added is kept
- * negative. */
-static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
+/* d of 16 blocks that lie as in the file. */
+static void levels_to_floats(const mox_block_levels *row, int32_t bytes, const uint8_t *from, float *out)
+{
+    uint16_t halves[MOX_PANEL_ROWS] __attribute__((aligned(32)));
+    for (int n = 0; n < MOX_PANEL_ROWS; n++, from += bytes)
+        halves[n] = (uint16_t)mox_block_levels_d(from, row->d_at);
+    halves_to_floats((const uint8_t *)halves, false, out);
+}
+
+/* d and m of 16 blocks. What is added is kept negative. */
+static void prepare_block(const mox_ymm_job *j, moxie_dtype element, const uint8_t *from, float *d, float *m)
 {
     const mox_block_fields *f = mox_block_fields_of(element);
+    const bool minimums = f != NULL && f->m_at >= 0;
+    if (f != NULL)
+        halves_to_floats(from, false, d);
+    else
+        levels_to_floats(mox_block_levels_of(element), mox_block_of(element)->bytes, from, d);
+    if (minimums)
+        halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, m);
+    if (j->bytes)
+        mark_infinities(d);
+    if (j->bytes && minimums)
+        mark_infinities(m);
+}
+
+/* Scales of 1 for the only group, then d and m of each block. */
+static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
+{
     const int64_t bytes = mox_block_panel_bytes(element), blocks = m->cols / mox_block_panel_cols(element);
     j->panel_floats = (1 + blocks) * MOX_PANEL_ROWS;
-    block_tables_init(f, &j->tables);
+    if (mox_block_fields_of(element) != NULL)
+        block_tables_init(mox_block_fields_of(element), &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *from = j->codes + (uint64_t)p * m->panel_bytes;
-        float *scale = sc->scale + p * j->panel_floats, *zero = sc->zero + p * j->panel_floats;
-        mox_scales_fill(scale, MOX_PANEL_ROWS, 1.0f);
+        float *d = sc->scale + p * j->panel_floats, *minimum = sc->zero + p * j->panel_floats;
+        mox_scales_fill(d, MOX_PANEL_ROWS, 1.0f);
         for (int64_t b = 0; b < blocks; b++, from += bytes) {
-            scale += MOX_PANEL_ROWS, zero += MOX_PANEL_ROWS;
-            halves_to_floats(from, false, scale);
-            if (f->m_at >= 0)
-                halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, zero);
-            if (j->bytes) {
-                mark_infinities(scale);
-                if (f->m_at >= 0)
-                    mark_infinities(zero);
-            }
+            d += MOX_PANEL_ROWS, minimum += MOX_PANEL_ROWS;
+            prepare_block(j, element, from, d, minimum);
         }
     }
 }
@@ -269,7 +292,7 @@ static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_
                                  mox_ymm_int_dot_head *head)
 {
     if (!j->a->again)
-        head->floats = mox_ymm_block_bytes_prepare(j, mox_block_fields_of(element), acts == MOX_YMM_ACTS_CODES);
+        head->floats = mox_ymm_block_bytes_prepare(j, element, acts == MOX_YMM_ACTS_CODES);
     mox_ymm_block_bytes_of(element)(j, head->floats > 0);
 }
 
@@ -289,7 +312,7 @@ static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const mox
     if (j.blocks != NULL && j.bytes) {
         multiply_block_bytes(&j, weight->element, acts, sc.head);
     } else if (!multiply_int_dot(&j, weight->element, sc.head)) {
-        if (a->rows <= MOX_YMM_NARROW && variants[decode]->one != NULL)
+        if (a->rows <= MOX_YMM_NARROW && has_narrow(&j, decode))
             all_narrow(&j, decode);
         else
             all_wide(&j, decode);

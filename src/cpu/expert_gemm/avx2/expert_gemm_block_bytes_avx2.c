@@ -7,7 +7,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include "cpu/expert_gemm/avx2/panel_block_bytes_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
 
 /* ---- activations ---------------------------------------------------------------------------------- */
 
@@ -61,14 +61,16 @@ static void put_line(const mox_block_fields *f, bool codes, const float *a, mox_
     }
 }
 
-int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, const mox_block_fields *f, bool codes)
+int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, moxie_dtype element, bool codes)
 {
+    const mox_block_fields *f = mox_block_fields_of(element);
+    static const mox_block_fields levels = { .m_at = -1, .run = 32 };
     const int64_t rows = job->a->rows;
     mox_bytes_line *line = (mox_bytes_line *)(void *)job->limbs;
     int64_t floats = 0;
     for (int64_t s = 0; s < job->steps; s++)
         for (int64_t row = 0; row < rows; row++, line++) {
-            put_line(f, codes, (const float *)job->a->data + row * job->stride + s * MOX_PANEL_STEP, line);
+            put_line(f != NULL ? f : &levels, codes, (const float *)job->a->data + row * job->stride + s * MOX_PANEL_STEP, line);
             floats += line->floats;
         }
     return floats;
@@ -89,9 +91,21 @@ enum {
 #define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
     static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
                                                   MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
+    static void expand_##id(const mox_ymm_job *job, int p, int64_t first, int64_t count)                               \
+    {                                                                                                                  \
+        mox_bytes_expand(&fields_##id, WEIGHTS_##id, job, p, first, count);                                            \
+    }                                                                                                                  \
+    static void float_step_##id(const mox_ymm_job *job, const mox_ymm_pos *pos, int p, int64_t row)                    \
+    {                                                                                                                  \
+        mox_bytes_float_step(&fields_##id, WEIGHTS_##id, job, pos, p, row);                                            \
+    }                                                                                                                  \
     static void all_##id(const mox_ymm_job *job, bool floats)                                                          \
     {                                                                                                                  \
-        mox_bytes_all(&fields_##id, WEIGHTS_##id, job, floats);                                                        \
+        static const mox_bytes_type ways = { expand_##id, float_step_##id };                                           \
+        if (job->a->rows == 1)                                                                                         \
+            mox_bytes_narrow(&fields_##id, WEIGHTS_##id, job);                                                         \
+        else                                                                                                           \
+            mox_bytes_wide(&fields_##id, &ways, job, floats);                                                          \
     }
 #include "format/block_fields.def"
 #undef MOX_BLOCK_FIELDS
@@ -109,7 +123,7 @@ mox_ymm_block_bytes_fn mox_ymm_block_bytes_of(moxie_dtype element)
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
         if (variants[i].element == element)
             return variants[i].all;
-    return NULL;
+    return mox_ymm_levels_bytes_of(element);
 }
 
 #endif

@@ -23,7 +23,7 @@
 #include "cpu/expert_gemm/avx2/panel_fma_avx2.h"
 #include "pack/panel/block_panel.h"
 
-/* One block type: functions of one row and of two, and the decoder to the slab. */
+/* One block type: functions of one row and of two (NULL: those of more rows), and the decoder to the slab. */
 typedef struct mox_ymm_block_variant {
     moxie_dtype element;
     void (*one)(const mox_ymm_job *j);

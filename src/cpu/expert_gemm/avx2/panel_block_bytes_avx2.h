@@ -12,7 +12,7 @@
  *     codes      load, VPSHUFB: the four columns of a row become neighbours; shift, mask; the upper bits likewise
  *     product    VPMADDUBSW by four d; 16-bit sums while they cannot overflow, then VPMADDWD
  *
- * Levels of iq4_nl have a sign: their magnitudes are multiplied by d with that sign.
+ * Levels have a sign: their magnitudes are multiplied by d with that sign.
  *
  *     bytes     [step][row] lines of 64:  | d [32] | unit | first [2] | second [2] | kind | ..
  *                   first    of each run of the step: D as a float where there is a minimum, else offset D, an integer
@@ -31,6 +31,8 @@
 #include "cpu/expert_gemm/avx2/panel_block_avx2.h"
 
 enum { MOX_BYTES_ROWS = 4, MOX_BYTES_GROUPS = MOX_PANEL_STEP / 4 };
+/* mox_block_fields.levels: those of iq4_nl; the integers of block_levels.def. Both have a sign. */
+enum { MOX_BYTES_TABLE = 1, MOX_BYTES_LEVELS = 2 };
 
 /* The activations of one row and step. */
 typedef struct mox_bytes_line {
@@ -47,7 +49,7 @@ _Static_assert(sizeof(mox_bytes_line) == MOX_YMM_BYTES_LINE, "scratch has room f
 
 /* Stores the lines of all rows of `job`, and returns how many must be multiplied as floats. `codes`: the activations
  * are int8 codes already. */
-int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, const mox_block_fields *f, bool codes);
+int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, moxie_dtype element, bool codes);
 
 /* The product of a call; `floats`: some lines must be multiplied as floats. NULL: not this type. */
 typedef void (*mox_ymm_block_bytes_fn)(const mox_ymm_job *job, bool floats);
@@ -63,7 +65,7 @@ MOX_KERNEL_INLINE int mox_bytes_runs(const mox_block_fields *f)
 /* Groups of four columns whose products may be added in 16 bits. */
 MOX_KERNEL_INLINE int mox_bytes_groups(const mox_block_fields *f)
 {
-    const int largest = f->levels ? 127 : (1 << (f->low.bits + f->high.bits)) - 1;
+    const int largest = f->levels == MOX_BYTES_TABLE ? 127 : (1 << (f->low.bits + f->high.bits)) - 1;
     const int groups = 32767 / (2 * 127 * largest), of_run = MOX_BYTES_GROUPS / mox_bytes_runs(f);
     return groups >= of_run ? of_run : groups >= 4 ? 4 : groups >= 2 ? 2 : 1;
 }
@@ -264,34 +266,47 @@ MOX_KERNEL_INLINE void mox_bytes_rows(const mox_block_fields *f, int R, const mo
     }
 }
 
-/* The same for one row, some of whose steps may need floats. */
-MOX_KERNEL_INLINE void mox_bytes_mixed_row(const mox_block_fields *f, int weights, const mox_ymm_job *j, int p,
-                                           const mox_ymm_pos *start, int64_t count, int64_t row)
+/* One row of step `at`, as floats. */
+MOX_KERNEL_INLINE void mox_bytes_float_step(const mox_block_fields *f, int weights, const mox_ymm_job *j,
+                                            const mox_ymm_pos *at, int p, int64_t row)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
+    const int64_t block = at->step / form.steps;
+    const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, block, 0), mox_ymm_block_d(j, f, p, block, 1) };
+    const uint8_t *blocks = j->codes + p * (int64_t)j->matrix->panel_bytes + block * form.bytes;
+    mox_ymm_block_step(f, weights, 1, j, at, p, row, blocks, d, at->step % form.steps);
+}
+
+/* What a type decodes by: its `count` steps from `first` on to the slab; one row of a step as floats. */
+typedef struct mox_bytes_type {
+    void (*expand)(const mox_ymm_job *j, int p, int64_t first, int64_t count);
+    void (*float_step)(const mox_ymm_job *j, const mox_ymm_pos *at, int p, int64_t row);
+} mox_bytes_type;
+
+/* All steps of the slab times one row, some of whose steps may need floats. */
+MOX_KERNEL_INLINE void mox_bytes_mixed_row(const mox_block_fields *f, const mox_bytes_type *type, const mox_ymm_job *j,
+                                           int p, const mox_ymm_pos *start, int64_t count, int64_t row)
+{
     const mox_bytes_line *line = (const mox_bytes_line *)(const void *)j->limbs + start->step * j->a->rows + row;
     mox_ymm_pos at = *start;
     for (int64_t i = 0; i < count; i++, line += j->a->rows, mox_ymm_next(j, &at)) {
-        const int64_t block = at.step / form.steps;
-        const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, block, 0), mox_ymm_block_d(j, f, p, block, 1) };
-        const uint8_t *blocks = j->codes + p * (int64_t)j->matrix->panel_bytes + block * form.bytes;
         const mox_ymm_sink sink = mox_ymm_sink_of(j, &at, row);
         if (line->floats)
-            mox_ymm_block_step(f, weights, 1, j, &at, p, row, blocks, d, at.step % form.steps);
+            type->float_step(j, &at, p, row);
         else
             mox_bytes_step(f, 1, j, i, p, line, &sink);
     }
 }
 
-MOX_KERNEL_INLINE void mox_bytes_slab(const mox_block_fields *f, int weights, const mox_ymm_job *j, bool floats, int p,
-                                      const mox_ymm_pos *at, int64_t count)
+MOX_KERNEL_INLINE void mox_bytes_slab(const mox_block_fields *f, const mox_bytes_type *type, const mox_ymm_job *j,
+                                      bool floats, int p, const mox_ymm_pos *at, int64_t count)
 {
     const int64_t rows = j->a->rows;
     int64_t row = 0;
     for (; floats && row < rows; row++)
-        mox_bytes_mixed_row(f, weights, j, p, at, count, row);
-    for (; row + 4 <= rows; row += 4)
-        mox_bytes_rows(f, 4, j, p, at, count, row);
+        mox_bytes_mixed_row(f, type, j, p, at, count, row);
+    for (; row + MOX_BYTES_ROWS <= rows; row += MOX_BYTES_ROWS)
+        mox_bytes_rows(f, MOX_BYTES_ROWS, j, p, at, count, row);
     if (rows - row >= 2) {
         mox_bytes_rows(f, 2, j, p, at, count, row);
         row += 2;
@@ -300,26 +315,19 @@ MOX_KERNEL_INLINE void mox_bytes_slab(const mox_block_fields *f, int weights, co
         mox_bytes_rows(f, 1, j, p, at, count, row);
 }
 
-MOX_KERNEL_INLINE void mox_bytes_wide(const mox_block_fields *f, int weights, const mox_ymm_job *j, bool floats)
+MOX_KERNEL_INLINE void mox_bytes_wide(const mox_block_fields *f, const mox_bytes_type *type, const mox_ymm_job *j,
+                                      bool floats)
 {
     for (int p = 0; p < j->panels; p++) {
         mox_ymm_pos at = { 0 };
         while (at.step < j->steps) {
             const int64_t count = mox_min_i64(MOX_YMM_SLAB, j->steps - at.step);
-            mox_bytes_expand(f, weights, j, p, at.step, count);
-            mox_bytes_slab(f, weights, j, floats, p, &at, count);
+            type->expand(j, p, at.step, count);
+            mox_bytes_slab(f, type, j, floats, p, &at, count);
             for (int64_t i = 0; i < count; i++)
                 mox_ymm_next(j, &at);
         }
     }
-}
-
-MOX_KERNEL_INLINE void mox_bytes_all(const mox_block_fields *f, int weights, const mox_ymm_job *j, bool floats)
-{
-    if (j->a->rows == 1)
-        mox_bytes_narrow(f, weights, j);
-    else
-        mox_bytes_wide(f, weights, j, floats);
 }
 
 #endif
