@@ -2,7 +2,7 @@
  *
  * block_grids.h - the code books of ggml's IQ1, IQ2 and IQ3 blocks. An entry stands for 8 weights (IQ1, IQ2: 2 bits
  * each) or 4 weights (IQ3: 3 bits each), the first in the lowest bits. A field numbers a magnitude: 8, 25, 43 in IQ2;
- * -1, 0, 1 in IQ1; mox_iq3xxs_levels and mox_iq3s_levels in IQ3.
+ * -1, 0, 1 in IQ1; 4, 12, .. 52, 62 in IQ3_XXS; 1, 3, .. 15 in IQ3_S.
  *
  * Source: constants of the GGUF format, from gguf-py 0.19 (gguf.quants), packed anew.
  */
@@ -336,8 +336,6 @@ static const uint16_t mox_grid_iq1[2048] = {
     0xa969, 0xa990, 0xa996, 0xaa00, 0xaa02, 0xaa08, 0xaa0a, 0xaa20, 0xaa22, 0xaa28, 0xaa2a, 0xaa51, 0xaa54, 0xaa56, 0xaa80,
     0xaa82, 0xaa88, 0xaa8a, 0xaa95, 0xaaa0, 0xaaa2, 0xaaa8, 0xaaaa,
 };
-static const uint8_t mox_iq3xxs_levels[8] = { 4, 12, 20, 28, 36, 44, 52, 62 };
-static const uint8_t mox_iq3s_levels[8] = { 1, 3, 5, 7, 9, 11, 13, 15 };
 /* clang-format on */
 
 #endif

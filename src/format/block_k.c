@@ -10,7 +10,6 @@
  *     q5_k     as q4_k | 32 fifth bits | 128 nibbles                                       d s q - dmin m
  *     q6_k     128 low nibbles | 64 high pairs of bits | 16 i8 scales | d f16              d s (q - 32)
  *     iq4_xs   d f16 | u16 high pairs of scales | 4 low nibbles of scales | 128 nibbles    d (s - 32) table[q]
- *     tq1_0    48 + 4 bytes of 5 and 4 digits to base 3 | d f16                            d (digit - 1)
  *     tq2_0    64 of 2 bits | d f16                                                        d (q - 1)
  *
  * Codes of 2 bits lie in two halves of 128 weights: 32 bytes, of which each holds weights l, l + 32, l + 64, l + 96.
@@ -131,24 +130,6 @@ void mox_block_iq4_xs_decode(const uint8_t *block, float *out)
         mox_block_nibbles(block + 8 + 16 * j, 16, q);
         for (int32_t l = 0; l < 32; l++)
             out[32 * j + l] = run_scale * mox_block_iq4(q[l]);
-    }
-}
-
-/* Digit n, from the highest, of a fraction to base 3 in 8 bits. */
-static int32_t ternary_digit(uint8_t byte, int32_t n)
-{
-    static const uint8_t power[5] = { 1, 3, 9, 27, 81 };
-    return (uint8_t)(byte * power[n]) * 3 >> 8;
-}
-
-void mox_block_tq1_0_decode(const uint8_t *block, float *out)
-{
-    const float d = mox_block_f16(block + 52);
-    for (int32_t i = 0; i < 256; i++) {
-        const int32_t digit = i < 160   ? ternary_digit(block[i % 32], i / 32)
-                              : i < 240 ? ternary_digit(block[32 + (i - 160) % 16], (i - 160) / 16)
-                                        : ternary_digit(block[48 + (i - 240) % 4], (i - 240) / 4);
-        out[i] = d * (float)(digit - 1);
     }
 }
 

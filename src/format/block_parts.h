@@ -28,6 +28,13 @@ const mox_block_fields *mox_block_fields_of(moxie_dtype dtype);
 /* Row i of the list; NULL past the last. */
 const mox_block_fields *mox_block_fields_at(int32_t i);
 
+/* True when the weights of the type have a minimum, which is subtracted. False for other dtypes, too. */
+static inline bool mox_block_has_minimums(moxie_dtype dtype)
+{
+    const mox_block_fields *fields = mox_block_fields_of(dtype);
+    return fields != NULL && fields->m_at >= 0;
+}
+
 /* `block` is of the type with these fields; the second writes every byte of it. */
 void mox_block_split(const mox_block_fields *fields, const uint8_t *block, mox_block_parts *out);
 void mox_block_join(const mox_block_fields *fields, const mox_block_parts *parts, uint8_t *block);

@@ -11,7 +11,6 @@
  *     iq4_nl          d f16 | 16 nibbles, which number 16 integers               d table[q]
  *     mxfp4           exponent | 16 nibbles of e2m1                              2^(e - 128) (2 e2m1)
  *     nvfp4           4 scales of unsigned e4m3 | for each 8 nibbles             s/2 (2 e2m1)
- *     q1_0            d f16 | 16 bytes, a bit a weight                           bit ? d : -d
  *     q2_0            d f16 | 16 bytes, four weights a byte                      d (q - 1)
  *
  * Exponent 255 of mxfp4 and scale 0x7f of nvfp4 are NaN by their standards; ggml takes 2^127 and 0, and so does this.
@@ -116,13 +115,6 @@ void mox_block_nvfp4_decode(const uint8_t *block, float *out)
         for (int32_t i = 0; i < 16; i++)
             out[16 * s + i] = d * (float)doubled_e2m1[q[i]];
     }
-}
-
-void mox_block_q1_0_decode(const uint8_t *block, float *out)
-{
-    const float d = mox_block_f16(block);
-    for (int32_t i = 0; i < 128; i++)
-        out[i] = block[2 + i / 8] >> i % 8 & 1 ? d : -d;
 }
 
 void mox_block_q2_0_decode(const uint8_t *block, float *out)

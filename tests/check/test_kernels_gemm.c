@@ -113,7 +113,7 @@ static void compare_element(const mox_expert_gemm_kernel *row, const gemm_proble
     double bound = mox_bound_dot(p->cols, depth, magnitude);
     if (mox_sum_traits_of(row->sum)->flushes)
         bound += mox_bound_flush(p->cols, weights, view->sum[r], globals_of(p, matrix, n, r));
-    if (referee_sum_of(row) == REFEREE_BYTES32)
+    if (mox_sum_traits_of(row->sum)->bytes)
         bound += bytes_bound(p, view, r);
     if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
         return;

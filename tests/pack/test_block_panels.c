@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_block_panels.c - block types in layout panel16: every weight found in the record where block_panel.h says, for
- * each row of block_fields.def; unpack(pack(w)) == w, byte by byte; at most 5 % more bytes than the file; rows that are
+ * each row of block_fields.def and block_levels.def; unpack(pack(w)) == w, byte by byte; at most 5 % more bytes than the file; rows that are
  * no whole blocks are rejected.
  */
 #include <math.h>
 
+#include "format/block_levels.h"
 #include "format/block_parts.h"
 #include "packed_record.h"
 #include "pack/panel/panel.h"
@@ -46,13 +47,23 @@ static float weight_at(const mox_block_fields *f, const uint8_t *panel, int n, i
     return (float)(f->m_at < 0 ? product : product + f->m_sign * (double)half_at(blocks + 32 + 2 * n) * t);
 }
 
+/* The same for blocks that lie as in the file. */
+static float weight_in_block(const mox_block *type, const uint8_t *panel, int n, int64_t k)
+{
+    float values[MOX_BLOCK_MAX];
+    type->decode(panel + (k / type->weights * 16 + n) * type->bytes, values);
+    return values[k % type->weights];
+}
+
 static void check_matrix(const mox_panel_matrix *m, const moxie_matrix *from, int64_t panel, int64_t row)
 {
     const mox_block_fields *f = mox_block_fields_of(from->codes.dtype);
     for (int64_t n = 0; n < 16 && row + n < from->codes.rows; n++)
         for (int64_t k = 0; k < from->codes.cols; k++) {
             const float want = (float)mox_grid_value(&from->codes, row + n, k);
-            const float got = weight_at(f, m->panels + (uint64_t)panel * m->panel_bytes, (int)n, k);
+            const uint8_t *at = m->panels + (uint64_t)panel * m->panel_bytes;
+            const float got = f != NULL ? weight_at(f, at, (int)n, k)
+                                        : weight_in_block(mox_block_of(from->codes.dtype), at, (int)n, k);
             if (memcmp(&got, &want, sizeof got) != 0 && !(isnan(got) && isnan(want)))
                 fail_msg("%s row %d column %d is %a, not %a", moxie_dtype_name(from->codes.dtype), (int)(row + n),
                          (int)k, (double)got, (double)want);

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "base/sizes.h"
+#include "format/block_levels.h"
 #include "format/block_parts.h"
 
 const char *const test_fill_names[TEST_FILLS] = { "random", "zero", "extreme", "nan" };
@@ -90,6 +91,9 @@ const int test_weight_quant_count = sizeof test_weight_quants / sizeof test_weig
 #define MOX_BLOCK_FIELDS(id, type, ...) { #id, { .element = MOX_BLOCK_DTYPE + type }, .packing = TEST_DENSE },
 const test_weight_quant test_block_quants[] = {
 #include "format/block_fields.def"
+#define MOX_BLOCK_LEVELS MOX_BLOCK_FIELDS
+#include "format/block_levels.def"
+#undef MOX_BLOCK_LEVELS
 };
 #undef MOX_BLOCK_FIELDS
 const int test_block_quant_count = sizeof test_block_quants / sizeof test_block_quants[0];
@@ -370,22 +374,36 @@ static uint32_t block_scale(const filler *f)
     return mox_f16_encode((float)f->size * test_normal(f->rng) / 128.0f);
 }
 
+enum { NO_PART = -2, SPREAD_PART = -1 };
+
+/* Where d (part 0) or m is; SPREAD_PART: in four nibbles, as iq1_m has it. */
+static int32_t block_scale_at(moxie_dtype dtype, int part)
+{
+    const mox_block_fields *fields = mox_block_fields_of(dtype);
+    if (fields == NULL)
+        return part == 0 ? mox_block_levels_of(dtype)->d_at : NO_PART;
+    return part == 0 ? fields->d_at : fields->m_at >= 0 ? fields->m_at : NO_PART;
+}
+
+static void put_block_scale(uint8_t *block, int32_t at, uint32_t scale)
+{
+    for (int w = 0; at == SPREAD_PART && w < 4; w++)
+        block[49 + 2 * w] = (uint8_t)((block[49 + 2 * w] & 15) | (scale >> 4 * w & 15) << 4);
+    if (at >= 0)
+        block[at] = (uint8_t)scale, block[at + 1] = (uint8_t)(scale >> 8);
+}
+
 /* Random bytes, and numbers where d and m are; or zeros. */
 static void fill_blocks(const moxie_grid *grid, const filler *f)
 {
-    const mox_block_fields *fields = mox_block_fields_of(grid->dtype);
     const mox_block *type = mox_block_of(grid->dtype);
     for (int64_t r = 0; r < grid->rows; r++)
         for (int64_t b = 0; b < grid->cols / type->weights; b++) {
             uint8_t *block = (uint8_t *)(uintptr_t)grid->data + r * grid->row_stride + b * grid->col_stride;
             for (int32_t i = 0; i < type->bytes; i++)
                 block[i] = f->fill == TEST_FILL_ZERO ? 0 : (uint8_t)test_below(f->rng, 256);
-            for (int part = 0; part < 2 && f->fill != TEST_FILL_ZERO; part++) {
-                const int32_t at = part == 0 ? fields->d_at : fields->m_at;
-                const uint32_t scale = block_scale(f);
-                if (at >= 0)
-                    block[at] = (uint8_t)scale, block[at + 1] = (uint8_t)(scale >> 8);
-            }
+            for (int part = 0; part < 2 && f->fill != TEST_FILL_ZERO; part++)
+                put_block_scale(block, block_scale_at(grid->dtype, part), block_scale(f));
         }
 }
 

@@ -99,18 +99,23 @@ int64_t mox_panel_step_cols(const moxie_quant *weight, int64_t cols)
     return by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
 }
 
+bool mox_panel_admit_rounding(const moxie_quant *act, mox_rejection *why)
+{
+    if (mox_quant_is_none(act) || (!is_integer(act->element) && mox_dtype_bits(act->element) >= 8))
+        return true;
+    return mox_reject(why, "leave the activations in 16 bits, or quantize them to FP8",
+                      "rounds activations to bytes, which would lose what %s keeps exactly",
+                      mox_quant_dtype_name(act->element));
+}
+
 bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const moxie_quant *act = problem->act, *weight = problem->weight;
+    const moxie_quant *weight = problem->weight;
     mox_panel_counts unused;
     if (!mox_panel_count(weight->element, weight->has_zero != 0, &unused))
         return mox_reject(why, "quantize the weights to 4 bits", "multiplies weights of 4 bits, these are %s",
                           mox_quant_dtype_name(weight->element));
-    if (!mox_quant_is_none(act) && (is_integer(act->element) || mox_dtype_bits(act->element) < 8))
-        return mox_reject(why, "leave the activations in 16 bits, or quantize them to FP8",
-                          "rounds activations to bytes, which would lose what %s keeps exactly",
-                          mox_quant_dtype_name(act->element));
-    return true;
+    return mox_panel_admit_rounding(problem->act, why);
 }
 
 /* ---- the end of a sum ----------------------------------------------------------------------------- */

@@ -31,6 +31,12 @@
  * which is exact) * (m * (1/127)). The t of a step of zeros is +0. Steps with m below 2^-60 or above 2^60, and steps
  * that hold NaN, are as in FMA_STEPS.
  *
+ * BYTE_RUNS, of class TOL, is for block types (pack/panel/block_panel.h), whose weight is S (level - offset) - M with S
+ * and M of a run of 16 columns or more. d[k], m and the steps as in FMA_STEPS are those of BYTE_ACTIVATIONS. In each run
+ * of the step I = sum of d[k] (level - offset) and D = sum of d[k] are exact. From t = S I of the first run, each adds:
+ * t = fma(I, S, t), then t = fma(-D, M, t) where there are minimums. Then t is multiplied by m * (1/127). Activations that
+ * are int8 codes already are d[k], and t is not multiplied. INT32_RUNS is that, without minimums.
+ *
  * In the flow: [activations] x [panel] -> c -> global scales, bias -> glu or y, by the caller (panel_run.c, fused.c).
  */
 #ifndef MOX_CPU_PANEL_KERNEL_H
@@ -114,6 +120,9 @@ typedef struct mox_panel_counts {
 } mox_panel_counts;
 /* False for formats whose values are not such multiples. */
 bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
+
+/* True when activations may be rounded to bytes: those of 16 bits and FP8. */
+bool mox_panel_admit_rounding(const moxie_quant *act, mox_rejection *why);
 
 /* For order BYTE_ACTIVATIONS: true when the weights are such a format, and the activations are of 16 bits or FP8. */
 bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why);

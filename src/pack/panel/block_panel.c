@@ -5,6 +5,7 @@
 #include "pack/panel/block_panel.h"
 
 #include "base/sizes.h"
+#include "format/block_levels.h"
 
 #define ROWS MOX_PANEL_ROWS
 
@@ -12,7 +13,7 @@ enum { VECTOR = 32, QUAD = 4 };
 
 bool mox_block_panel_holds(moxie_dtype element)
 {
-    return mox_is_block(element) && mox_block_fields_of(element) != NULL;
+    return mox_is_block(element) && (mox_block_fields_of(element) != NULL || mox_block_levels_of(element) != NULL);
 }
 
 static mox_block_panel form_of(moxie_dtype element)
@@ -22,6 +23,8 @@ static mox_block_panel form_of(moxie_dtype element)
 
 int64_t mox_block_panel_bytes(moxie_dtype element)
 {
+    if (mox_block_levels_of(element) != NULL)
+        return ROWS * (int64_t)mox_block_of(element)->bytes;
     return form_of(element).bytes;
 }
 
@@ -117,9 +120,36 @@ static void pack_codes(const mox_block_fields *f, const mox_block_panel *form, c
     }
 }
 
+/* Blocks that stay as they are, row by row. */
+static void pack_whole(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, uint8_t *panel)
+{
+    const mox_block *type = mox_block_of(from->dtype);
+    const int64_t count = mox_min_i64(ROWS, m->rows - row);
+    memset(panel, 0, m->panel_bytes);
+    for (int64_t b = 0; b < m->cols / type->weights; b++, panel += ROWS * type->bytes)
+        for (int64_t n = 0; n < count; n++)
+            memcpy(panel + n * type->bytes,
+                   (const uint8_t *)from->data + (row + n) * from->row_stride + b * from->col_stride,
+                   (size_t)type->bytes);
+}
+
+static void unpack_whole(const mox_panel_matrix *m, const uint8_t *panel, const moxie_grid *to, int64_t row)
+{
+    const mox_block *type = mox_block_of(to->dtype);
+    const int64_t count = mox_min_i64(ROWS, m->rows - row);
+    for (int64_t b = 0; b < m->cols / type->weights; b++, panel += ROWS * type->bytes)
+        for (int64_t n = 0; n < count; n++)
+            memcpy((uint8_t *)(uintptr_t)to->data + (row + n) * to->row_stride + b * to->col_stride,
+                   panel + n * type->bytes, (size_t)type->bytes);
+}
+
 void mox_block_panel_pack(const mox_panel_matrix *m, const moxie_grid *from, int64_t row, uint8_t *panel)
 {
     const mox_block_fields *f = mox_block_fields_of(from->dtype);
+    if (f == NULL) {
+        pack_whole(m, from, row, panel);
+        return;
+    }
     const mox_block_panel form = form_of(from->dtype);
     const int64_t count = mox_min_i64(ROWS, m->rows - row);
     block_rows rows = { .codes = { { 0 } } };
@@ -138,6 +168,10 @@ void mox_block_panel_pack(const mox_panel_matrix *m, const moxie_grid *from, int
 void mox_block_panel_unpack(const mox_panel_matrix *m, const uint8_t *panel, const moxie_grid *to, int64_t row)
 {
     const mox_block_fields *f = mox_block_fields_of(to->dtype);
+    if (f == NULL) {
+        unpack_whole(m, panel, to, row);
+        return;
+    }
     const mox_block_panel form = form_of(to->dtype);
     const int64_t count = mox_min_i64(ROWS, m->rows - row);
     for (int64_t b = 0; b < m->cols / form.weights; b++, panel += form.bytes) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * block_panel.h - panels of layout panel16 (panel.h) whose weights are a block type of block_fields.def.
+ * block_panel.h - panels of layout panel16 (panel.h) whose weights are a block type of block_fields.def or
+ * block_levels.def.
  *
  *     panel   | 16 blocks: columns 0 .. W-1 | 16 blocks: columns W .. 2W-1 | ...     filled up to 64 bytes
  *     blocks  | d [16] | m [16] | s [runs][16] | t [runs][16] | codes: step 0, step 1, ... |
@@ -16,6 +17,8 @@
  *
  * So one shift and one mask give four columns of eight rows, and unpacking them gives a vector of floats a column. The
  * bytes of a file are kept to within 4 %: integers of 6 bits take 8.
+ *
+ * Types of block_levels.def lie as in the file: 16 blocks are the block of row 0, of row 1, ... to row 15.
  */
 #ifndef MOX_PACK_BLOCK_PANEL_H
 #define MOX_PACK_BLOCK_PANEL_H

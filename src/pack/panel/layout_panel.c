@@ -160,8 +160,8 @@ static const char *reject(const mox_record_shape *shape, char *buffer, size_t si
         if (mox_panel_order_of(p.quant->element) == MOX_PANEL_NONE) {
             snprintf(
                 buffer, size,
-                "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits, and block types with one level of "
-                "codes",
+                "%s has elements of %s, panels hold those of 4, 6, 8 and 16 bits, and block types of block_fields.def "
+                "and block_levels.def",
                 names[i], name);
             return buffer;
         }

@@ -30,16 +30,26 @@ static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
     return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
 }
 
-void mox_ymm_lay_out(mox_carver *carver, bool bytes, moxie_dtype element, int64_t cols, int64_t groups,
+/* Bytes of the lines of bytes or limbs. */
+static uint64_t limb_bytes(mox_ymm_acts acts, bool blocks, int64_t cols, int64_t steps)
+{
+    if (blocks)
+        return acts == MOX_YMM_ACTS_EXACT
+                   ? 0
+                   : (uint64_t)(MOX_PANEL_BLOCK * (cols / MOX_PANEL_STEP)) * MOX_YMM_BYTES_LINE;
+    return (uint64_t)(mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT) * steps) * 2 * MOX_YMM_INT_DOT_LINE;
+}
+
+void mox_ymm_lay_out(mox_carver *carver, mox_ymm_acts acts, moxie_dtype element, int64_t cols, int64_t groups,
                      mox_ymm_scratch *out)
 {
     const bool blocks = mox_panel_order_of(element) == MOX_PANEL_BLOCKS;
     const int64_t scales = blocks ? 1 + cols / mox_block_panel_cols(element) : groups;
     const uint64_t floats = 2 * (uint64_t)scales * MOX_PANEL_ROWS;
     const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
-    const int64_t rows = mox_ymm_int_dot_max_rows(bytes);
+    const int64_t rows = mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT);
     out->head = mox_carve(carver, 1, sizeof *out->head);
-    out->limbs = mox_carve(carver, (uint64_t)(rows * steps), 2 * MOX_YMM_INT_DOT_LINE);
+    out->limbs = mox_carve(carver, limb_bytes(acts, blocks, cols, steps), 1);
     out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(rows));
     out->slab = mox_carve(carver, MOX_YMM_SLAB * 2 * MOX_YMM_HALF, sizeof *out->slab);
     out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_YMM_WIDTH, sizeof *out->part);
@@ -66,23 +76,75 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_prob
     return mox_panel_admit_bytes(problem, why) ? mox_avx2_bytes_multiply : NULL;
 }
 
-static uint64_t bytes_of_scratch(bool bytes, const mox_expert_gemm_problem *problem)
+/* ---- avx2_block_int8, avx2_block_bytes ------------------------------------------------------------- */
+
+static bool admit_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return mox_block_panel_holds(problem->weight->element) ||
+           mox_reject(why, "take weights of a block type, such as q4_k", "multiplies blocks of GGUF, the weights are %s",
+                      mox_quant_dtype_name(problem->weight->element));
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_block_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    const moxie_quant *act = problem->act;
+    if (mox_avx2_block_int8_multiply == NULL)
+        return mox_panel_absent(why, TARGET);
+    if (!admit_blocks(problem, why))
+        return NULL;
+    if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
+        mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
+        return NULL;
+    }
+    if (mox_block_has_minimums(problem->weight->element)) {
+        mox_reject(why, "fast mode takes avx2_block_bytes", "would subtract %s's minimums after the sum, which rounds more",
+                   mox_quant_dtype_name(problem->weight->element));
+        return NULL;
+    }
+    return mox_avx2_block_int8_multiply;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx2_block_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    if (mox_avx2_block_bytes_multiply == NULL)
+        return mox_panel_absent(why, TARGET);
+    if (!admit_blocks(problem, why))
+        return NULL;
+    if (problem->act->element == MOXIE_I8)
+        return mox_avx2_block_int8_multiply;
+    return mox_panel_admit_rounding(problem->act, why) ? mox_avx2_block_bytes_multiply : NULL;
+}
+
+/* ---- scratch --------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of_scratch(mox_ymm_acts acts, const mox_expert_gemm_problem *problem)
 {
     const int64_t cols = mox_expert_gemm_cols(problem);
     mox_carver carver = mox_carver_of(NULL);
     mox_ymm_scratch unused;
-    mox_ymm_lay_out(&carver, bytes, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), &unused);
+    mox_ymm_lay_out(&carver, acts, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), &unused);
     return carver.used;
 }
 
 uint64_t mox_expert_gemm_avx2_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return bytes_of_scratch(false, problem);
+    return bytes_of_scratch(MOX_YMM_ACTS_EXACT, problem);
 }
 
 uint64_t mox_expert_gemm_avx2_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return bytes_of_scratch(true, problem);
+    return bytes_of_scratch(MOX_YMM_ACTS_ROUNDED, problem);
+}
+
+uint64_t mox_expert_gemm_avx2_block_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return bytes_of_scratch(MOX_YMM_ACTS_CODES, problem);
+}
+
+uint64_t mox_expert_gemm_avx2_block_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return bytes_of_scratch(MOX_YMM_ACTS_ROUNDED, problem);
 }
 
 /* ---- avx2_int8 ----------------------------------------------------------------------------------- */

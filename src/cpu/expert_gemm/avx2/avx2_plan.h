@@ -13,7 +13,8 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 
 /* The kernels' functions. NULL: not in this build. */
-extern const mox_panel_multiply_fn mox_avx2_fma_multiply, mox_avx2_bytes_multiply, mox_avx2_int8_multiply;
+extern const mox_panel_multiply_fn mox_avx2_fma_multiply, mox_avx2_bytes_multiply, mox_avx2_int8_multiply,
+    mox_avx2_block_int8_multiply, mox_avx2_block_bytes_multiply;
 
 /* ---- avx2_fma, avx2_bytes ------------------------------------------------------------------------ */
 
@@ -26,7 +27,7 @@ enum {
     MOX_YMM_PREFETCH_BYTES = 2048       /* bytes from the codes in use to those that are prefetched */
 };
 
-enum { MOX_YMM_INT_DOT_LINE = 32, MOX_COUNTS_LINE = 256 };
+enum { MOX_YMM_INT_DOT_LINE = 32, MOX_COUNTS_LINE = 256, MOX_YMM_BYTES_LINE = 64 };
 
 /* Bytes of a step in `order` (int_dot_avx2.h). */
 static inline int64_t mox_ymm_int_dot_order_bytes(int64_t rows)
@@ -43,6 +44,13 @@ bool mox_ymm_has_vnni(void);
 /* Up to how many rows integers are faster than floats. */
 int64_t mox_ymm_int_dot_max_rows(bool bytes);
 
+/* What a kernel does with activations. */
+typedef enum mox_ymm_acts {
+    MOX_YMM_ACTS_EXACT,   /* avx2_fma */
+    MOX_YMM_ACTS_ROUNDED, /* to bytes: avx2_bytes, avx2_block_bytes */
+    MOX_YMM_ACTS_CODES    /* they are int8 codes: avx2_block_int8 */
+} mox_ymm_acts;
+
 /* At the start of scratch. */
 typedef struct mox_ymm_int_dot_head {
     int64_t floats; /* number of (row, step) that are multiplied as floats */
@@ -51,13 +59,13 @@ typedef struct mox_ymm_int_dot_head {
 /* int_dot_avx2.h and panel_fma_avx2.h describe the arrays. */
 typedef struct mox_ymm_scratch {
     mox_ymm_int_dot_head *head;
-    int8_t *limbs;
+    int8_t *limbs; /* of block types: lines of panel_block_bytes_avx2.h */
     uint8_t *order;
     float *slab, *part;  /* part: [MOX_PANEL_BLOCK][32] */
     float *scale, *zero; /* [2][groups][16] */
 } mox_ymm_scratch;
-/* bytes: of kernel avx2_bytes. element: of the weights, whose matrix has `cols` columns in `groups` groups. */
-void mox_ymm_lay_out(mox_carver *carver, bool bytes, moxie_dtype element, int64_t cols, int64_t groups,
+/* element: of the weights, whose matrix has `cols` columns in `groups` groups. */
+void mox_ymm_lay_out(mox_carver *carver, mox_ymm_acts acts, moxie_dtype element, int64_t cols, int64_t groups,
                      mox_ymm_scratch *out);
 
 /* ---- avx2_int8 ----------------------------------------------------------------------------------- */

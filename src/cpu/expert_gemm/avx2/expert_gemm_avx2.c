@@ -7,6 +7,8 @@
  *     avx2_fma    decodes any format to fp32 and multiplies by fused multiply-adds (panel_fma_avx2.h); 4-bit weights as
  *                 integers where that is exact (int_dot_avx2.h)
  *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers
+ *     avx2_block_bytes, avx2_block_int8   the same for block types, and for activations that are int8 already
+ *                 (panel_block_bytes_avx2.h)
  *
  * Here are one variant per decode class, and what a call does first; avx2_plan.c has the choice and the scratch. With
  * one row of activations decoding dominates: 4-bit codes take 19 instructions on the three vector ports for 8
@@ -18,7 +20,7 @@
 
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
-#include "cpu/expert_gemm/avx2/panel_block_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- variants ------------------------------------------------------------------------------------ */
@@ -120,6 +122,11 @@ static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
     }
 }
 
+static bool has_narrow(const mox_ymm_job *j, mox_decode_class decode)
+{
+    return j->blocks != NULL ? j->blocks->one != NULL : variants[decode]->one != NULL;
+}
+
 static void all_narrow(const mox_ymm_job *j, mox_decode_class decode)
 {
     if (j->blocks != NULL) {
@@ -175,6 +182,15 @@ static void halves_to_floats(const uint8_t *from, bool negate, float *out)
     }
 }
 
+/* Infinities become NaN: infinity times a level of 0 is NaN, and a sum of levels does not show it. */
+static void mark_infinities(float *values)
+{
+    for (int i = 0; i < MOX_PANEL_ROWS; i += 8) {
+        const __m256 x = _mm256_load_ps(values + i);
+        _mm256_store_ps(values + i, _mm256_add_ps(x, _mm256_sub_ps(x, x)));
+    }
+}
+
 /* What codes of 4 bits or fewer stand for, by code. */
 static void block_tables_init(const mox_block_fields *f, mox_half_tables *tables)
 {
@@ -185,23 +201,46 @@ static void block_tables_init(const mox_block_fields *f, mox_half_tables *tables
     tables->t[1] = mox_half_bytes(values, 1);
 }
 
-/* Scales of 1 for the only group, then d and m of each block, from the f16 of the panel. What is added is kept
- * negative. */
-static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
+/* d of 16 blocks that lie as in the file. */
+static void levels_to_floats(const mox_block_levels *row, int32_t bytes, const uint8_t *from, float *out)
+{
+    uint16_t halves[MOX_PANEL_ROWS] __attribute__((aligned(32)));
+    for (int n = 0; n < MOX_PANEL_ROWS; n++, from += bytes)
+        halves[n] = (uint16_t)mox_block_levels_d(from, row->d_at);
+    halves_to_floats((const uint8_t *)halves, false, out);
+}
+
+/* d and m of 16 blocks. What is added is kept negative. */
+static void prepare_block(const mox_ymm_job *j, moxie_dtype element, const uint8_t *from, float *d, float *m)
 {
     const mox_block_fields *f = mox_block_fields_of(element);
+    const bool minimums = f != NULL && f->m_at >= 0;
+    if (f != NULL)
+        halves_to_floats(from, false, d);
+    else
+        levels_to_floats(mox_block_levels_of(element), mox_block_of(element)->bytes, from, d);
+    if (minimums)
+        halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, m);
+    if (j->bytes)
+        mark_infinities(d);
+    if (j->bytes && minimums)
+        mark_infinities(m);
+}
+
+/* Scales of 1 for the only group, then d and m of each block. */
+static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
+{
     const int64_t bytes = mox_block_panel_bytes(element), blocks = m->cols / mox_block_panel_cols(element);
     j->panel_floats = (1 + blocks) * MOX_PANEL_ROWS;
-    block_tables_init(f, &j->tables);
+    if (mox_block_fields_of(element) != NULL)
+        block_tables_init(mox_block_fields_of(element), &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *from = j->codes + (uint64_t)p * m->panel_bytes;
-        float *scale = sc->scale + p * j->panel_floats, *zero = sc->zero + p * j->panel_floats;
-        mox_scales_fill(scale, MOX_PANEL_ROWS, 1.0f);
+        float *d = sc->scale + p * j->panel_floats, *minimum = sc->zero + p * j->panel_floats;
+        mox_scales_fill(d, MOX_PANEL_ROWS, 1.0f);
         for (int64_t b = 0; b < blocks; b++, from += bytes) {
-            scale += MOX_PANEL_ROWS, zero += MOX_PANEL_ROWS;
-            halves_to_floats(from, false, scale);
-            if (f->m_at >= 0)
-                halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, zero);
+            d += MOX_PANEL_ROWS, minimum += MOX_PANEL_ROWS;
+            prepare_block(j, element, from, d, minimum);
         }
     }
 }
@@ -248,20 +287,32 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
         memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
 }
 
-static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+/* Block types times activations of 8 bits. */
+static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_ymm_acts acts,
+                                 mox_ymm_int_dot_head *head)
+{
+    if (!j->a->again)
+        head->floats = mox_ymm_block_bytes_prepare(j, element, acts == MOX_YMM_ACTS_CODES);
+    mox_ymm_block_bytes_of(element)(j, head->floats > 0);
+}
+
+static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                          const mox_panel_rows *a, float *c, void *base)
 {
-    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, .bytes = bytes, .c = c, .mxcsr = _mm_getcsr() };
+    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, 
+                      .bytes = acts != MOX_YMM_ACTS_EXACT, .c = c, .mxcsr = _mm_getcsr() };
     mox_carver carver = mox_carver_of(base);
     mox_ymm_scratch sc;
-    mox_ymm_lay_out(&carver, bytes, weight->element, m->cols, m->groups, &sc);
+    mox_ymm_lay_out(&carver, acts, weight->element, m->cols, m->groups, &sc);
     prepare(&j, m, weight, panel, &sc);
     /* Block types are decoded by row, as PAIRS are. */
     const mox_decode_class decode =
         j.blocks != NULL ? MOX_DECODE_PAIRS : (mox_decode_class)mox_decode_class_of(weight->element, j.zeros);
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
-    if (!multiply_int_dot(&j, weight->element, sc.head)) {
-        if (a->rows <= MOX_YMM_NARROW && variants[decode]->one != NULL)
+    if (j.blocks != NULL && j.bytes) {
+        multiply_block_bytes(&j, weight->element, acts, sc.head);
+    } else if (!multiply_int_dot(&j, weight->element, sc.head)) {
+        if (a->rows <= MOX_YMM_NARROW && has_narrow(&j, decode))
             all_narrow(&j, decode);
         else
             all_wide(&j, decode);
@@ -269,22 +320,23 @@ static void multiply_any(bool bytes, const mox_panel_matrix *m, const moxie_quan
     _mm_setcsr(j.mxcsr);
 }
 
-static void multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                     const mox_panel_rows *a, float *c, void *base)
-{
-    multiply_any(false, m, weight, panel, panels, a, c, base);
-}
+#define MULTIPLY(name, acts)                                                                                           \
+    static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
+                     const mox_panel_rows *a, float *c, void *base)                                                    \
+    {                                                                                                                  \
+        multiply_any(acts, m, weight, panel, panels, a, c, base);                                                      \
+    }
+MULTIPLY(multiply, MOX_YMM_ACTS_EXACT)
+MULTIPLY(multiply_bytes, MOX_YMM_ACTS_ROUNDED)
+MULTIPLY(multiply_codes, MOX_YMM_ACTS_CODES)
 
-static void multiply_bytes(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                           const mox_panel_rows *a, float *c, void *base)
-{
-    multiply_any(true, m, weight, panel, panels, a, c, base);
-}
-
-const mox_panel_multiply_fn mox_avx2_fma_multiply = multiply, mox_avx2_bytes_multiply = multiply_bytes;
+const mox_panel_multiply_fn mox_avx2_fma_multiply = multiply, mox_avx2_bytes_multiply = multiply_bytes,
+                            mox_avx2_block_int8_multiply = multiply_codes,
+                            mox_avx2_block_bytes_multiply = multiply_bytes;
 
 #else
 
-const mox_panel_multiply_fn mox_avx2_fma_multiply = NULL, mox_avx2_bytes_multiply = NULL;
+const mox_panel_multiply_fn mox_avx2_fma_multiply = NULL, mox_avx2_bytes_multiply = NULL,
+                            mox_avx2_block_int8_multiply = NULL, mox_avx2_block_bytes_multiply = NULL;
 
 #endif

@@ -7,7 +7,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include "cpu/expert_gemm/avx2/panel_block_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
 
 enum {
 #define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights,
@@ -48,7 +48,7 @@ const mox_ymm_block_variant *mox_ymm_block_variant_of(moxie_dtype element)
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
         if (variants[i].element == element)
             return &variants[i];
-    return NULL;
+    return mox_ymm_levels_variant_of(element);
 }
 
 #endif

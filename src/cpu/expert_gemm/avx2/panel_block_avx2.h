@@ -23,7 +23,7 @@
 #include "cpu/expert_gemm/avx2/panel_fma_avx2.h"
 #include "pack/panel/block_panel.h"
 
-/* One block type: functions of one row and of two, and the decoder to the slab. */
+/* One block type: functions of one row and of two (NULL: those of more rows), and the decoder to the slab. */
 typedef struct mox_ymm_block_variant {
     moxie_dtype element;
     void (*one)(const mox_ymm_job *j);
@@ -130,15 +130,15 @@ MOX_KERNEL_INLINE void mox_ymm_block_prefetch(const uint8_t *step, int64_t bytes
         _mm_prefetch((const char *)step + MOX_YMM_PREFETCH_BYTES + b, _MM_HINT_T0);
 }
 
-/* One step of panel p, both halves, times R rows. `s`: the step's number in its block. */
+/* One step of panel p, both halves, times R rows from `row` on. `s`: the step's number in its block. */
 MOX_KERNEL_INLINE void mox_ymm_block_step(const mox_block_fields *f, int weights, int R, const mox_ymm_job *j,
-                                          const mox_ymm_pos *at, int p, const uint8_t *blocks, const mox_ymm_run d[2],
-                                          int64_t s)
+                                          const mox_ymm_pos *at, int p, int64_t row, const uint8_t *blocks,
+                                          const mox_ymm_run d[2], int64_t s)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const uint8_t *step = blocks + form.codes_at + s * form.step_bytes;
-    const float *a = (const float *)j->a->data + at->step * MOX_PANEL_STEP;
-    const mox_ymm_sink sink = mox_ymm_sink_of(j, at, 0);
+    const float *a = (const float *)j->a->data + row * j->stride + at->step * MOX_PANEL_STEP;
+    const mox_ymm_sink sink = mox_ymm_sink_of(j, at, row);
     const int runs = f->run >= MOX_PANEL_STEP ? 1 : MOX_PANEL_STEP / f->run;
     const int64_t first_run = f->integers == MOX_BLOCK_NONE ? 0 : s * MOX_PANEL_STEP / f->run;
     __m256 chains[2][MOX_YMM_NARROW][2], sum[MOX_YMM_NARROW][4];
@@ -178,7 +178,7 @@ MOX_KERNEL_INLINE void mox_ymm_block_narrow(const mox_block_fields *f, int weigh
         for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
             const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
             for (int64_t s = 0; s < form.steps; s++, mox_ymm_next(j, &at))
-                mox_ymm_block_step(f, weights, R, j, &at, p, blocks, d, s);
+                mox_ymm_block_step(f, weights, R, j, &at, p, 0, blocks, d, s);
         }
     }
 }
