@@ -284,8 +284,10 @@ MOX_KERNEL_INLINE void mox_ymm_expand(mox_decode_class decode, const mox_ymm_job
                 mox_half_load(decode, tables, codes, half, quarter, loaded);
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    _mm256_store_ps(to + 16 * i, mox_half_column(decode, tables, loaded, zero, i, 0));
-                    _mm256_store_ps(to + 16 * i + 8, mox_half_column(decode, tables, loaded, zero, i, 1));
+                    __m256 w[2];
+                    mox_half_pair(decode, tables, loaded, zero, i, w);
+                    _mm256_store_ps(to + 16 * i, w[0]);
+                    _mm256_store_ps(to + 16 * i + 8, w[1]);
                 }
             }
         }
