@@ -26,6 +26,8 @@ expect 2 "sse9" "$moxie" bench $small --isa sse9
 expect 4 "libmoxie_cuda" "$moxie" bench $small --backend cuda
 expect 2 "adapter-rank goes with --adapters" "$moxie" bench $small --adapter-rank 4
 expect 2 "timed on one rank: leave --ranks out" "$moxie" bench $small --adapters 2 --ranks 2
+expect 2 "phases are of one rank: leave --ranks out" "$moxie" bench $small --phases --ranks 2
+expect 2 "a GPU has none" "$moxie" bench $small --phases --backend cuda
 expect 3 "uniform, zipf, one-hot, skewed, or a file" "$moxie" bench $small --routing "$tmp/none"
 
 # Limits: measured and written once, then read.
@@ -109,6 +111,17 @@ expect 0 '"flop": 69206016' bench $shared
 expect 0 '"flop": 62914560' bench $shared --no-shared
 expect 2 "no shared expert" bench $small --no-shared
 expect 2 "no-shared goes with --preset" "$moxie" bench "$tmp" --no-shared
+
+# Phases: one worker's add up to the time of its runs, within what is outside the runs; none without the option.
+! grep -q phases_ms "$tmp/out" || fail "phases that nobody asked for"
+expect 0 '"phases_ms": ' "$moxie" bench $small --tokens 64 --repeats 5 --isa scalar --threads 1 --limits "$limits" --phases --json
+for phase in route permute gather w13 activation w2 combine exchange wait idle dispatch return; do
+    grep -q "\"$phase\": {" "$tmp/out" || fail "no phase $phase"
+done
+awk -F'[:,]' '/"phases_ms"/ { on = 1 } on && /"median"/ { sum += $2 } on && /"(w13|w2)"/ { product = 1 }
+    /"min_ms"/ { low = $2 } /"max_ms"/ { high = $2 } /"exchange"/ { sent = 1 } sent && on && /"max"/ { if ($2 != 0) bad = 1; sent = 0 }
+    END { exit bad || !product || sum < 0.9 * low || sum > 1.1 * high }' "$tmp/out" || fail "phases do not add up: $(cat "$tmp/out")"
+expect 0 "64 +w13 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+" "$moxie" bench $small --tokens 64 --repeats 2 --limits "$limits" --phases
 
 # Options reach the plan; routing by name and from files.
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json

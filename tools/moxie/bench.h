@@ -11,6 +11,7 @@
  *     bench_on_cuda.c    memory and limits the machine has
  *     bench_plot.c       the lines under the machine's roof            -> picture
  *     bench_limits.c     the machine's limits around each line
+ *     bench_phases.c     where the time of a line's runs went
  *     bench_report.c     table or JSON
  *     bench_simulate.c   many ranks on paper (bench_simulate.h)
  *     bench_ranks.c      ranks beside one, and what it prints of
@@ -153,6 +154,28 @@ typedef struct bench_backend {
 } bench_backend;
 extern const bench_backend bench_on_cpu, bench_on_cuda;
 
+/* ---- phases (bench_phases.c) ---------------------------------------------------------------------- */
+
+#define BENCH_MAX_PHASES 32
+
+/* Seconds of a worker a run, over the workers. */
+typedef struct bench_phase {
+    const char *name;
+    double median, min, max;
+} bench_phase;
+
+typedef struct bench_phases {
+    int32_t count, workers; /* count 0: not asked for */
+    bench_phase phase[BENCH_MAX_PHASES];
+    double *before; /* [workers, BENCH_MAX_PHASES] the clocks when it began; NULL when it ended */
+} bench_phases;
+
+/* Begins and ends counting the phases of all runs of the model's plans; `runs`: how many there were in between. */
+void bench_phases_begin(const bench_model *model, bench_phases *phases);
+void bench_phases_end(const bench_model *model, double runs, bench_phases *phases);
+/* {name: {median, min, max}}, in milliseconds. */
+json_t *bench_phases_json(const bench_phases *phases);
+
 /* ---- one line (bench_line.c) --------------------------------------------------------------------- */
 
 typedef enum bench_by { BENCH_BY_MEMORY, BENCH_BY_BF16, BENCH_BY_FP8 } bench_by;
@@ -176,6 +199,7 @@ typedef struct bench_line {
     bool reused;                    /* false: no expert was read twice */
     double output_rms;              /* of the last run: not finite when an output was not */
     double cached;                  /* largest share of the weights that may have come from the caches */
+    bench_phases phases;            /* where the time of the runs went */
 } bench_line;
 
 /* Whether other work disturbed more than a tenth of the runs. BENCH_FEW_CACHED: the share of weights from the caches up
@@ -218,6 +242,7 @@ typedef struct bench_arguments {
     cli_ranks_options local;   /* that run here */
     cli_sizes tokens;          /* none: the usual ones */
     int32_t repeats;
+    bool phases;
     int32_t adapters, adapter_rank; /* 0: tokens have none */
     bool lookahead;                 /* of a store (bench_store.h) */
     uint64_t seed;
@@ -268,6 +293,7 @@ moxie_status bench_time_line(bench *b, int i, moxie_limits *before, moxie_error 
 /* Writes limits that a run has beaten to the file of limits. */
 moxie_status bench_keep_limits(bench *b, moxie_error *error);
 void bench_print_text(const bench *b);
+void bench_print_phases(const bench *b);
 void bench_print_json(const bench *b);
 /* What was timed, and where; each buffer of `size` bytes. */
 void bench_titles(const bench *b, char *title, char *subtitle, size_t size);

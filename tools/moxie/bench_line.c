@@ -159,9 +159,10 @@ static bool enough(const runs *r, int32_t repeats)
     return r->count >= MAX_REPEATS || (r->count >= MIN_REPEATS && r->total >= r->backend->line_seconds);
 }
 
-/* The first run on a processor does not count: code, workspace and hidden states are cold. */
+/* The first run on a processor does not count: code, workspace and hidden states are cold. `phases`: those of the runs
+ * that count. */
 static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_t tokens, int32_t repeats, runs *r,
-                              moxie_error *error)
+                              bench_phases *phases, moxie_error *error)
 {
     moxie_status status = MOXIE_OK;
     if (r->backend->on_host) {
@@ -171,10 +172,12 @@ static moxie_status time_runs(bench_model *model, bench_routing *routing, int64_
         r->reuse = 0;
         r->reused = false;
     }
+    bench_phases_begin(model, phases);
     while (status == MOXIE_OK && !enough(r, repeats)) {
         const int32_t left = repeats > 0 ? repeats - r->count : MAX_REPEATS, usual = r->backend->launches;
         status = time_batch(r, model, routing, tokens, left < usual ? left : usual, error);
     }
+    bench_phases_end(model, r->draws, phases);
     return status;
 }
 
@@ -265,7 +268,7 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
     if (status == MOXIE_OK)
         status = open_batch(&r, model, &args, error);
     if (status == MOXIE_OK)
-        status = time_runs(model, routing, tokens, repeats, &r, error);
+        status = time_runs(model, routing, tokens, repeats, &r, &out->phases, error);
     if (status == MOXIE_OK)
         summarize(model, &r, cache_bytes, out);
     if (status == MOXIE_OK)

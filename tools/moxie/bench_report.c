@@ -120,6 +120,8 @@ static void print_lines(const bench *b)
     }
     cli_table_print(&table);
     cli_table_free(&table);
+    if (b->args->phases)
+        bench_print_phases(b);
 }
 
 static const struct {
@@ -186,6 +188,8 @@ static json_t *json_line(const bench *b, const bench_line *l)
                             note_of(b, l, note, sizeof note)));
     cli_json_set(row, "adapters", json_integer(b->args->adapters));
     cli_json_set(row, "adapter_rank", json_integer(b->args->adapter_rank));
+    if (b->args->phases)
+        cli_json_set(row, "phases_ms", bench_phases_json(&l->phases));
     cli_json_set(row, "disturbed", json_boolean(bench_line_is_disturbed(l)));
     cli_json_set(row, "quiet_median_ms", l->quiet_median > 0 ? json_real(l->quiet_median * 1e3) : json_null());
     return row;

@@ -32,7 +32,8 @@ enum {
     OPT_TRACE,
     OPT_ADAPTERS,
     OPT_ADAPTER_RANK,
-    OPT_LOOKAHEAD
+    OPT_LOOKAHEAD,
+    OPT_PHASES
 };
 
 static const struct argp_option options[] = {
@@ -55,6 +56,7 @@ static const struct argp_option options[] = {
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
     { "plot", OPT_PLOT, "FILE", 0, "draw the lines under the machine's roof: FILE.svg or FILE.png (needs gnuplot)", 4 },
+    { "phases", OPT_PHASES, NULL, 0, "where the time went: gather, w13, w2, combine, idle, ... over the workers", 4 },
     { NULL, 0, NULL, 0, "Many ranks on paper, from products measured here (docs/bench.md):", 5 },
     { "simulate-ranks", OPT_RANKS, "LIST", 0,
       "a step on so many expert parallel ranks: 8,64 or 8..512, doubled; --tokens are each rank's (default 64)", 5 },
@@ -134,6 +136,17 @@ static void check_store(struct argp_state *state, const bench_arguments *args)
         argp_error(state, "--lookahead goes with --budget-ram");
 }
 
+static void check_phases(struct argp_state *state, const bench_arguments *args)
+{
+    if (args->phases && (args->ranks.count > 0 || cli_ranks_asked(&args->local)))
+        argp_error(state, "--phases are of one rank: leave %s out%s",
+                   args->ranks.count > 0 ? "--simulate-ranks" : "--ranks",
+                   args->ranks.count > 0 ? "" : " (its --json has the phases of the ranks)");
+    if (args->phases && args->layer.backend == MOXIE_BACKEND_CUDA)
+        argp_error(state,
+                   "--phases are read from the clocks of the workers, and a GPU has none: leave --backend cuda out");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_arguments *args = state->input;
@@ -161,6 +174,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LINK_GB_S: args->link_gb_s = cli_parse_real(state, "--link-gb-s", arg, false); return 0;
     case OPT_LINK_US: args->link_us = cli_parse_real(state, "--link-us", arg, true); return 0;
     case OPT_TRACE: args->trace = arg; return 0;
+    case OPT_PHASES: args->phases = true; return 0;
     case OPT_ADAPTERS:
         args->adapters = (int32_t)cli_parse_int(state, "--adapters", arg, 0, MOXIE_MAX_ADAPTERS);
         return 0;
@@ -176,6 +190,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         bench_ranks_check(state, args);
         check_adapters(state, args);
         check_store(state, args);
+        check_phases(state, args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

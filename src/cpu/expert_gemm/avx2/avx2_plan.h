@@ -24,7 +24,8 @@ enum {
     MOX_YMM_SLAB = 4,
     MOX_YMM_HALF = MOX_PANEL_STEP * 8,  /* floats of half a panel's step */
     MOX_YMM_WIDTH = 2 * MOX_PANEL_ROWS, /* of c */
-    MOX_YMM_PREFETCH_BYTES = 2048       /* bytes from the codes in use to those that are prefetched */
+    MOX_YMM_PREFETCH_BYTES = 2048,      /* bytes from the codes in use to those that are prefetched */
+    MOX_YMM_PREFETCH_L2_BYTES = 6144    /* likewise, to the second-level cache */
 };
 
 enum { MOX_YMM_INT_DOT_LINE = 32, MOX_COUNTS_LINE = 256, MOX_YMM_BYTES_LINE = 64 };

@@ -67,7 +67,7 @@ static const variant *const variants[] = {
     [MOX_DECODE_PLANES] = &variant_planes, [MOX_DECODE_NIBBLES_ZEROS] = &variant_nibbles_zeros,
 };
 
-/* In the slab only the order of the lanes matters: PAIRS stands for all classes by row, NIBBLES for all by pair. */
+/* In the slab only the order of the lanes matters: by pair (NIBBLES), of block types by row (PAIRS). */
 #define WIDE(name, decode, R)                                                                                          \
     static void name(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count, int64_t row)                \
     {                                                                                                                  \
@@ -79,13 +79,15 @@ WIDE(by_row_3, MOX_DECODE_PAIRS, 3)
 WIDE(by_row_4, MOX_DECODE_PAIRS, 4)
 WIDE(by_row_5, MOX_DECODE_PAIRS, 5)
 WIDE(by_row_6, MOX_DECODE_PAIRS, 6)
+WIDE(by_pair_1, MOX_DECODE_NIBBLES, 1)
+WIDE(by_pair_2, MOX_DECODE_NIBBLES, 2)
 WIDE(by_pair_3, MOX_DECODE_NIBBLES, 3)
 WIDE(by_pair_4, MOX_DECODE_NIBBLES, 4)
 WIDE(by_pair_5, MOX_DECODE_NIBBLES, 5)
 WIDE(by_pair_6, MOX_DECODE_NIBBLES, 6)
 static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
-/* By pair, wide starts at 3 rows; then every block has at least 3. */
-static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL, NULL, NULL, by_pair_3, by_pair_4, by_pair_5, by_pair_6 };
+static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL,      by_pair_1, by_pair_2, by_pair_3,
+                                                    by_pair_4, by_pair_5, by_pair_6 };
 
 /* VCVTPH2PS keeps subnormals whatever MXCSR says, but some emulators flush them. So f16 is decoded under the caller's
  * MXCSR. */
@@ -104,7 +106,7 @@ static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, co
 
 static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
 {
-    const wide_fn *const times = mox_half_by_pair(decode) ? by_pair : by_row;
+    const wide_fn *const times = j->blocks != NULL ? by_row : by_pair;
     const int64_t rows = j->a->rows, blocks = mox_ceil_div(rows, MOX_YMM_BLOCK);
     for (int p = 0; p < j->panels; p++) {
         mox_ymm_pos at = { 0 };

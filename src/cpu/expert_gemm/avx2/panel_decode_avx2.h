@@ -9,8 +9,9 @@
  *     by row    vector 0 = column 2i of rows 0..7         vector 1 = column 2i + 1 of rows 0..7
  *     by pair   vector 0 = rows 0, 1, 4, 5, each row (column 2i, column 2i + 1)      vector 1 = rows 2, 3, 6, 7
  *
- * By pair costs one horizontal add per sum and saves shuffling the codes. Activations are broadcast, one at a time or
- * as a pair. Codes become bf16 like this, where a table has 16 bytes:
+ * By pair costs one horizontal add per sum. It saves shuffling the codes, and half of the loads that broadcast
+ * activations, which are what limits by row with many rows. So mox_half_pair() gives it for all classes; columns that
+ * are used once (narrow) are in the order that their decoder has. Codes become bf16 like this, where a table has 16 bytes:
  *
  *     NIBBLES  one look-up for each byte of the bf16; unpacking joins them (by pair)
  *     PLANES   two look-ups for each byte; the fifth bit makes the index of one of them invalid, which gives 0
@@ -335,6 +336,21 @@ MOX_KERNEL_INLINE __m256 mox_half_column(mox_decode_class decode, const mox_half
     case MOX_DECODE_HALVES: return mox_half_f16(loaded[i], v);
     default: return mox_half_widen(tables, loaded[i], v);
     }
+}
+
+/* Both vectors of column pair i, by pair for every class. */
+MOX_KERNEL_INLINE void mox_half_pair(mox_decode_class decode, const mox_half_tables *tables, const __m256i loaded[4],
+                                     const __m256 zero[2], int i, __m256 out[2])
+{
+    if (decode == MOX_DECODE_PAIRS || decode == MOX_DECODE_E4M3 || decode == MOX_DECODE_E5M2) {
+        out[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(_mm256_setzero_si256(), loaded[i]));
+        out[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(_mm256_setzero_si256(), loaded[i]));
+        return;
+    }
+    const __m256 first = mox_half_column(decode, tables, loaded, zero, i, 0);
+    const __m256 second = mox_half_column(decode, tables, loaded, zero, i, 1);
+    out[0] = mox_half_by_pair(decode) ? first : _mm256_unpacklo_ps(first, second);
+    out[1] = mox_half_by_pair(decode) ? second : _mm256_unpackhi_ps(first, second);
 }
 
 #endif

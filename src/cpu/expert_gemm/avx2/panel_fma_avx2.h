@@ -181,21 +181,26 @@ MOX_KERNEL_INLINE void mox_ymm_add_pair(mox_decode_class decode, int R, const fl
 
 /* ---- prefetching --------------------------------------------------------------------------------- */
 
-/* Prefetches the codes MOX_YMM_PREFETCH_BYTES after step `step` of panel p; past the end, those of the panel that the
- * next call begins with. Also prefetches the scales of that panel, a line per step. */
-MOX_KERNEL_INLINE void mox_ymm_prefetch(mox_decode_class decode, const mox_ymm_job *j, int p, int64_t step)
+/* Prefetches codes after step `step` of panel p; past the end, those of the panel that the next call begins with. Also
+ * prefetches the scales of that panel, a line per step. `to_l2`: for code that reads memory faster than a core has L1
+ * misses for, so not where decoding takes longer. */
+MOX_KERNEL_INLINE void mox_ymm_prefetch(bool to_l2, const mox_ymm_job *j, int p, int64_t step)
 {
     const mox_panel_matrix *m = j->matrix;
     const int64_t bytes = (int64_t)m->step_bytes * j->quarters / 4, all = bytes * j->steps;
-    const int64_t at = step * bytes + MOX_YMM_PREFETCH_BYTES, past = j->panels * (int64_t)m->panel_bytes;
+    const int64_t ahead = to_l2 ? MOX_YMM_PREFETCH_L2_BYTES : MOX_YMM_PREFETCH_BYTES;
+    const int64_t at = step * bytes + ahead, past = j->panels * (int64_t)m->panel_bytes;
     const uint8_t *panel = j->codes + p * (int64_t)m->panel_bytes;
     const uint8_t *from = panel + at + (at < all ? 0 : past - all);
-    for (int64_t b = 0; b < bytes; b += 64)
-        _mm_prefetch((const char *)from + b, _MM_HINT_T0);
+    for (int64_t b = 0; b < bytes; b += 64) {
+        if (to_l2)
+            _mm_prefetch((const char *)from + b, _MM_HINT_T1);
+        else
+            _mm_prefetch((const char *)from + b, _MM_HINT_T0);
+    }
     const int64_t scales = (int64_t)m->scale_at + step * 64;
     if (scales < (int64_t)m->panel_bytes)
         _mm_prefetch((const char *)panel + past + scales, _MM_HINT_T0);
-    (void)decode;
 }
 
 /* ---- narrow -------------------------------------------------------------------------------------- */
@@ -256,7 +261,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow(mox_decode_class decode, int R, int H, con
     mox_ymm_pos at = { 0 };
     for (; at.step < j->steps; mox_ymm_next(j, &at)) {
         for (int p = 0; p < j->panels; p++)
-            mox_ymm_prefetch(decode, j, p, at.step);
+            mox_ymm_prefetch(decode == MOX_DECODE_PAIRS, j, p, at.step);
         for (int p = 0; p < j->panels; p += H / 2)
             mox_ymm_narrow_step(decode, R, H, j, &at, p, 0);
     }
@@ -272,7 +277,7 @@ MOX_KERNEL_INLINE void mox_ymm_expand(mox_decode_class decode, const mox_ymm_job
     mox_ymm_pos at = *start;
     for (int64_t s = 0; s < count; s++, mox_ymm_next(j, &at)) {
         const int64_t first = at.step * j->quarters;
-        mox_ymm_prefetch(decode, j, p, at.step);
+        mox_ymm_prefetch(true, j, p, at.step);
         for (int half = 0; half < 2; half++) {
             const mox_half_tables *tables = &j->tables;
             float *to = j->slab + (2 * s + half) * MOX_YMM_HALF;
@@ -284,8 +289,10 @@ MOX_KERNEL_INLINE void mox_ymm_expand(mox_decode_class decode, const mox_ymm_job
                 mox_half_load(decode, tables, codes, half, quarter, loaded);
                 MOX_KERNEL_UNROLL
                 for (int i = 0; i < 4; i++) {
-                    _mm256_store_ps(to + 16 * i, mox_half_column(decode, tables, loaded, zero, i, 0));
-                    _mm256_store_ps(to + 16 * i + 8, mox_half_column(decode, tables, loaded, zero, i, 1));
+                    __m256 w[2];
+                    mox_half_pair(decode, tables, loaded, zero, i, w);
+                    _mm256_store_ps(to + 16 * i, w[0]);
+                    _mm256_store_ps(to + 16 * i + 8, w[1]);
                 }
             }
         }
