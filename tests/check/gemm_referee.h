@@ -184,13 +184,14 @@ static inline float referee_step_dot32(const referee_row *row, int64_t first, in
 static inline float referee_odd_sum(double a, double b)
 {
     const double sum = a + b, part = sum - a, error = (a - (sum - part)) + (b - part);
+    const double beyond = sum < 0.0 ? -error : error; /* how far the exact sum is from `sum`, away from zero */
     float near = (float)sum;
-    if (!isfinite(sum) || sum == 0.0)
+    if (!isfinite(sum) || sum == 0.0 || fabs(sum) > 0x1p128 || (fabs(sum) == 0x1p128 && beyond >= 0.0))
         return near;
-    const double left = fabs(sum) - fabs((double)near) + (sum < 0.0 ? -error : error);
+    const double left = fabs(sum) - fabs((double)near) + beyond;
     if (left == 0.0)
         return referee_flushed(near);
-    if (left < 0.0) /* `near` is beyond the sum */
+    if (left < 0.0)
         near = nextafterf(near, 0.0f);
     uint32_t bits;
     memcpy(&bits, &near, sizeof bits);
