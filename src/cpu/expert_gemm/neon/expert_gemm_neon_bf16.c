@@ -67,7 +67,7 @@ MOX_KERNEL_INLINE uint32x4_t neon_total(const neon_sums *sums, int m)
     return vreinterpretq_u32_f32(sums->of[m]);
 }
 
-#include "cpu/expert_gemm/neon/neon_loops.h"
+#include "cpu/expert_gemm/neon/neon_multiply.h"
 
 /* 8 columns, from x on, of R rows: xs[pair of rows][4 columns]. A last row without another is taken twice. */
 MOX_KERNEL_INLINE void neon_row_pairs(int R, const uint8_t *x, int64_t row, bfloat16x8_t xs[MOX_NEON_ROWS / 2][2])

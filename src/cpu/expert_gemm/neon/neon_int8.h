@@ -15,6 +15,7 @@
 #ifndef MOX_CPU_NEON_INT8_H
 #define MOX_CPU_NEON_INT8_H
 
+#include "cpu/expert_gemm/neon/neon_dot.h"
 #include "cpu/expert_gemm/neon/panel_neon.h"
 
 #define NEON_ORDER         MOX_ACT_ORDER_I8
@@ -38,24 +39,11 @@ typedef struct neon_sums {
     int32x4_t of[4];
 } neon_sums;
 
-MOX_KERNEL_INLINE int32x4_t neon_quad(int32x4_t sum, uint32x4_t weights, int32x2_t x, int i)
-{
-    const int8x16_t w = vreinterpretq_s8_u32(weights);
-    const int32x4_t four = i == 0 ? vdupq_lane_s32(x, 0) : vdupq_lane_s32(x, 1);
-    const int8x16_t xs = vreinterpretq_s8_s32(four);
-#ifdef __ARM_FEATURE_DOTPROD
-    return vdotq_s32(sum, w, xs);
-#else
-    const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(xs)));
-    const int32x4_t high = vpaddlq_s16(vmull_high_s8(w, xs));
-    return vaddq_s32(sum, vpaddq_s32(low, high));
-#endif
-}
-
 MOX_KERNEL_INLINE void neon_one(const uint32x4_t *u, const uint8_t *x, int m, neon_sums *sums)
 {
     const int32x2_t eight = vreinterpret_s32_u8(vld1_u8(x));
-    sums->of[m] = neon_quad(neon_quad(sums->of[m], u[0], eight, 0), u[1], eight, 1);
+    sums->of[m] = mox_neon_dot(mox_neon_dot(sums->of[m], vreinterpretq_s8_u32(u[0]), eight, 0),
+                               vreinterpretq_s8_u32(u[1]), eight, 1);
 }
 
 MOX_KERNEL_INLINE uint32x4_t neon_total(const neon_sums *sums, int m)
@@ -83,7 +71,7 @@ MOX_KERNEL_INLINE void neon_put(uint8_t *slab, int64_t q, int m, const uint32x4_
 
 #endif
 
-#include "cpu/expert_gemm/neon/neon_loops.h"
+#include "cpu/expert_gemm/neon/neon_multiply.h"
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 

@@ -37,34 +37,42 @@ MOX_KERNEL_INLINE void neon_more(int R, const neon_run *run, uint32x4_t t[MOX_NE
 
 /* ---- one row ---------------------------------------------------------------------------------------------------- */
 
-MOX_KERNEL_INLINE void neon_one_row(mox_neon_class decode, const mox_neon_job *j, int64_t row)
+/* A run of `steps` steps times one row. */
+MOX_KERNEL_INLINE void neon_one_run(mox_neon_class decode, const mox_neon_job *j, const mox_neon_pos *pos,
+                                    int64_t steps, int64_t row, const mox_neon_rows *x)
 {
-    const mox_neon_rows x = mox_neon_rows_at(NEON_ORDER, j, row);
-    for (int64_t s = 0; s < j->steps;) {
-        const int64_t end = mox_neon_run_end(j, NEON_RUN, s);
-        const mox_neon_sink sink = mox_neon_sink_at(j, s, end, row);
-        neon_sums sums;
-        memset(&sums, 0, sizeof sums);
-        for (; s < end; s++) {
-            int64_t q;
-            const uint8_t *step = mox_neon_step(j, s, &q), *at = mox_neon_x(NEON_ORDER, &x, s * j->step_cols);
-            const int64_t last = q + j->step_cols / 8;
-            __builtin_prefetch(step + MOX_NEON_PREFETCH_BYTES);
-            for (; q < last; q += 2, at += 16 * NEON_X_BYTES)
-                MOX_KERNEL_UNROLL
-            for (int i = 0; i < 2; i++)
-                MOX_KERNEL_UNROLL
-            for (int m = 0; m < 4; m++) {
+    const mox_neon_sink sink = mox_neon_sink_at(j, pos, steps, row);
+    neon_sums sums;
+    memset(&sums, 0, sizeof sums);
+    for (int64_t s = pos->step; s < pos->step + steps; s++) {
+        int64_t q;
+        const uint8_t *step = mox_neon_step(j, s, &q), *at = mox_neon_x(NEON_ORDER, x, s * j->step_cols);
+        const int64_t last = q + j->step_cols / 8;
+        __builtin_prefetch(step + MOX_NEON_PREFETCH_BYTES);
+        for (; q < last; q += 2, at += 16 * NEON_X_BYTES) {
+            MOX_KERNEL_UNROLL
+            for (int i = 0; i < 8; i++) {
                 uint32x4_t u[4];
-                neon_unit(decode, &j->tables, step, q + i, m, sink.zero, u);
-                neon_one(u, at + 8 * i * NEON_X_BYTES, m, &sums);
+                neon_unit(decode, &j->tables, step, q + i / 4, i % 4, sink.zero, u);
+                neon_one(u, at + i / 4 * 8 * NEON_X_BYTES, i % 4, &sums);
             }
         }
-        uint32x4_t t[4];
-        MOX_KERNEL_UNROLL
-        for (int m = 0; m < 4; m++)
-            t[m] = neon_total(&sums, m);
-        mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, j->scaled, &sink, t);
+    }
+    uint32x4_t t[4];
+    MOX_KERNEL_UNROLL
+    for (int m = 0; m < 4; m++)
+        t[m] = neon_total(&sums, m);
+    mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, j->scaled, &sink, t);
+}
+
+MOX_KERNEL_INLINE void neon_one_row(mox_neon_class decode, const mox_neon_job *j)
+{
+    const mox_neon_rows x = mox_neon_rows_at(NEON_ORDER, j, 0);
+    mox_neon_pos pos = { 0 };
+    while (pos.step < j->steps) {
+        const int64_t steps = mox_neon_run_steps(j, NEON_RUN, &pos);
+        neon_one_run(decode, j, &pos, steps, 0, &x);
+        mox_neon_next(j, steps, &pos);
     }
 }
 
@@ -79,45 +87,51 @@ MOX_KERNEL_INLINE void neon_fill(mox_neon_class decode, const mox_neon_job *j, i
         const uint8_t *step = mox_neon_step(j, s, &q);
         const uint32_t *zero = j->zero + s / j->group_steps * MOX_PANEL_ROWS;
         __builtin_prefetch(step + MOX_NEON_PREFETCH_BYTES);
-        for (const int64_t last = q + j->step_cols / 8; q < last; q++, to++)
+        for (const int64_t last = q + j->step_cols / 8; q < last; q++, to++) {
             MOX_KERNEL_UNROLL
-        for (int m = 0; m < 4; m++) {
-            uint32x4_t u[4];
-            neon_unit(decode, &j->tables, step, q, m, zero, u);
-            neon_put(j->sc.slab, to, m, u);
+            for (int m = 0; m < 4; m++) {
+                uint32x4_t u[4];
+                neon_unit(decode, &j->tables, step, q, m, zero, u);
+                neon_put(j->sc.slab, to, m, u);
+            }
         }
     }
 }
 
-/* Steps [s, end) of the slab that begins with step `first`, times rows [row, row + R). */
-MOX_KERNEL_INLINE void neon_run_of(int R, const mox_neon_job *j, int64_t first, int64_t s, int64_t end, int64_t row)
+/* A run of `steps` steps of the slab that begins with step `first`, times rows [row, row + R). */
+MOX_KERNEL_INLINE void neon_more_run(int R, const mox_neon_job *j, int64_t first, const mox_neon_pos *pos,
+                                     int64_t steps, int64_t row, const mox_neon_rows *x)
 {
     const int64_t quarters = j->step_cols / 8;
-    const neon_run run = { .slab = j->sc.slab + (s - first) * quarters * NEON_QUARTER_BYTES,
-                           .x = mox_neon_rows_at(NEON_ORDER, j, row),
-                           .col = s * j->step_cols,
-                           .steps = end - s,
+    const neon_run run = { .slab = j->sc.slab + (pos->step - first) * quarters * NEON_QUARTER_BYTES,
+                           .x = *x,
+                           .col = pos->step * j->step_cols,
+                           .steps = steps,
                            .quarters = quarters };
     uint32x4_t t[MOX_NEON_ROWS][4];
     neon_more(R, &run, t);
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const mox_neon_sink sink = mox_neon_sink_at(j, s, end, row + r);
+        const mox_neon_sink sink = mox_neon_sink_at(j, pos, steps, row + r);
         mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, j->scaled, &sink, t[r]);
     }
 }
 
-MOX_KERNEL_INLINE void neon_block(int R, const mox_neon_job *j, int64_t first, int64_t count, int64_t row)
+MOX_KERNEL_INLINE void neon_block(int R, const mox_neon_job *j, const mox_neon_pos *first, int64_t count, int64_t row)
 {
-    for (int64_t s = first; s < first + count;) {
-        const int64_t end = mox_min_i64(mox_neon_run_end(j, NEON_RUN, s), first + count);
-        neon_run_of(R, j, first, s, end, row);
-        s = end;
+    const mox_neon_rows x = mox_neon_rows_at(NEON_ORDER, j, row);
+    mox_neon_pos pos = *first;
+    while (pos.step < first->step + count) {
+        const int64_t steps = mox_neon_run_steps(j, NEON_RUN, &pos);
+        neon_more_run(R, j, first->step, &pos, steps, row, &x);
+        mox_neon_next(j, steps, &pos);
     }
 }
 
-static void neon_slab(const mox_neon_job *j, int64_t first, int64_t count)
+/* `count` steps from `first` on, which the slab holds; returns the place behind them. */
+static mox_neon_pos neon_slab(const mox_neon_job *j, const mox_neon_pos *first, int64_t count)
 {
+    mox_neon_pos pos = *first;
     for (int64_t row = 0; row < j->a->rows; row += MOX_NEON_ROWS)
         switch (j->a->rows - row) {
         case 1: neon_block(1, j, first, count, row); break;
@@ -125,19 +139,22 @@ static void neon_slab(const mox_neon_job *j, int64_t first, int64_t count)
         case 3: neon_block(3, j, first, count, row); break;
         default: neon_block(MOX_NEON_ROWS, j, first, count, row); break;
         }
+    while (pos.step < first->step + count)
+        mox_neon_next(j, mox_neon_run_steps(j, NEON_RUN, &pos), &pos);
+    return pos;
 }
 
 /* ---- a call ----------------------------------------------------------------------------------------------------- */
 
 typedef struct neon_variant {
-    void (*one)(const mox_neon_job *j, int64_t row);
+    void (*one)(const mox_neon_job *j);
     void (*fill)(const mox_neon_job *j, int64_t s, int64_t count);
 } neon_variant;
 
 #define NEON_VARIANT(name, decode)                                                                                     \
-    static void neon_one_##name(const mox_neon_job *j, int64_t row)                                                    \
+    static void neon_one_##name(const mox_neon_job *j)                                                                 \
     {                                                                                                                  \
-        neon_one_row(decode, j, row);                                                                                  \
+        neon_one_row(decode, j);                                                                                       \
     }                                                                                                                  \
     static void neon_fill_##name(const mox_neon_job *j, int64_t s, int64_t count)                                      \
     {                                                                                                                  \
@@ -156,28 +173,13 @@ static void neon_panel(const mox_neon_job *j)
 {
     const neon_variant *variant = &neon_variants[j->decode];
     if (j->a->rows == 1 && variant->one != NULL) {
-        variant->one(j, 0);
+        variant->one(j);
         return;
     }
-    for (int64_t s = 0; s < j->steps; s += MOX_NEON_SLAB) {
-        const int64_t count = mox_min_i64(MOX_NEON_SLAB, j->steps - s);
-        variant->fill(j, s, count);
-        neon_slab(j, s, count);
-    }
-}
-
-/* A mox_panel_multiply_fn. Scales are read before subnormals are switched off. */
-static void neon_multiply(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                          const mox_panel_rows *a, float *c, void *scratch)
-{
-    const uint64_t before = mox_neon_control();
-    mox_neon_job j;
-    mox_neon_prepare(NEON_ORDER, &j, m, weight, a, scratch);
-    for (int p = 0; p < panels; p++) {
-        mox_neon_open_panel(&j, weight, panel + p, c + p * MOX_PANEL_ROWS);
-        mox_neon_set_control(before | MOX_NEON_FLUSH);
-        neon_panel(&j);
-        mox_neon_set_control(before);
+    for (mox_neon_pos pos = { 0 }; pos.step < j->steps;) {
+        const int64_t count = mox_min_i64(MOX_NEON_SLAB, j->steps - pos.step);
+        variant->fill(j, pos.step, count);
+        pos = neon_slab(j, &pos, count);
     }
 }
 

@@ -21,23 +21,53 @@ mox_neon_class mox_neon_class_of(moxie_dtype element, bool zeros)
     }
 }
 
-void mox_neon_lay_out(mox_carver *carver, int64_t groups, int64_t segments, mox_neon_scratch *out)
+static bool has_dotprod(void)
 {
-    out->slab = mox_carve(carver, MOX_NEON_SLAB, MOX_NEON_STEP_BYTES);
-    out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *out->part);
-    out->scale = mox_carve(carver, (uint64_t)groups * MOX_PANEL_ROWS, sizeof *out->scale);
-    out->zero = mox_carve(carver, (uint64_t)groups * MOX_PANEL_ROWS, sizeof *out->zero);
-    out->sums = segments > 0 ? mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)segments, sizeof *out->sums) : NULL;
+    return mox_neon_fma_dotprod_multiply != NULL && mox_cpu()->dotprod;
 }
 
-/* `sums`: those of the activations are needed, in segments of at least 32 columns. */
-static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, bool sums)
+mox_neon_sizes mox_neon_float_sizes(bool bytes, moxie_dtype element, int64_t cols, int64_t groups)
 {
-    const int64_t cols = mox_expert_gemm_cols(problem);
+    mox_neon_sizes sizes = { .groups = groups };
+    if (mox_panel_order_of(element) == MOX_PANEL_NIBBLES) {
+        sizes.limb_cols = mox_ceil_div(cols, MOX_PANEL_STEP) * MOX_PANEL_STEP;
+        sizes.limb_rows = bytes || has_dotprod() ? MOX_PANEL_BLOCK : MOX_NEON_PLAIN_ROWS;
+    }
+    return sizes;
+}
+
+void mox_neon_lay_out(mox_carver *carver, const mox_neon_sizes *sizes, mox_neon_scratch *out)
+{
+    const uint64_t values = (uint64_t)sizes->groups * MOX_PANEL_ROWS, limbs = (uint64_t)sizes->limb_cols * 4;
+    out->max_rows = sizes->limb_rows;
+    out->floats = mox_carve(carver, 1, sizeof *out->floats);
+    out->limbs = limbs > 0 ? mox_carve(carver, (uint64_t)sizes->limb_rows, limbs) : NULL;
+    out->slab = mox_carve(carver, MOX_NEON_SLAB, MOX_NEON_STEP_BYTES);
+    out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *out->part);
+    out->scale = mox_carve(carver, values, sizeof *out->scale);
+    out->zero = mox_carve(carver, values, sizeof *out->zero);
+    out->sums =
+        sizes->segments > 0 ? mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)sizes->segments, sizeof *out->sums) : NULL;
+}
+
+static uint64_t bytes_of(const mox_neon_sizes *sizes)
+{
     mox_carver carver = mox_carver_of(NULL);
     mox_neon_scratch unused;
-    mox_neon_lay_out(&carver, mox_scale_cols(problem->weight, cols), sums ? mox_ceil_div(cols, 16) : 0, &unused);
+    mox_neon_lay_out(&carver, sizes, &unused);
     return carver.used;
+}
+
+static int64_t groups_of(const mox_expert_gemm_problem *problem)
+{
+    return mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem));
+}
+
+static uint64_t float_bytes(bool bytes, const mox_expert_gemm_problem *problem)
+{
+    const mox_neon_sizes sizes =
+        mox_neon_float_sizes(bytes, problem->weight->element, mox_expert_gemm_cols(problem), groups_of(problem));
+    return bytes_of(&sizes);
 }
 
 static bool has_class(const moxie_quant *weight, mox_rejection *why)
@@ -52,12 +82,28 @@ mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_proble
 {
     if (mox_neon_fma_multiply == NULL)
         return mox_panel_absent(why, "aarch64");
-    return has_class(problem->weight, why) && mox_panel_admit_floats(problem, why) ? mox_neon_fma_multiply : NULL;
+    if (!has_class(problem->weight, why) || !mox_panel_admit_floats(problem, why))
+        return NULL;
+    return has_dotprod() ? mox_neon_fma_dotprod_multiply : mox_neon_fma_multiply;
 }
 
 uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return scratch_bytes(problem, false);
+    return float_bytes(false, problem);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_neon_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    if (mox_neon_bytes_multiply == NULL)
+        return mox_panel_absent(why, "aarch64");
+    if (!mox_panel_admit_bytes(problem, why))
+        return NULL;
+    return has_dotprod() ? mox_neon_bytes_dotprod_multiply : mox_neon_bytes_multiply;
+}
+
+uint64_t mox_expert_gemm_neon_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return float_bytes(true, problem);
 }
 
 mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -78,7 +124,7 @@ mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_probl
 
 uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return scratch_bytes(problem, false);
+    return bytes_of(&(mox_neon_sizes) { .groups = groups_of(problem) });
 }
 
 /* A segment's sum of products must fit int32. A product is at most 2^14, with zero points 2^15. */
@@ -119,5 +165,7 @@ mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem
 
 uint64_t mox_expert_gemm_neon_i8_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return scratch_bytes(problem, problem->weight->has_zero != 0);
+    const int64_t most = mox_ceil_div(mox_expert_gemm_cols(problem), MOX_PANEL_STEP / 2); /* of segments */
+    return bytes_of(
+        &(mox_neon_sizes) { .groups = groups_of(problem), .segments = problem->weight->has_zero ? most : 0 });
 }

@@ -42,6 +42,7 @@ typedef struct mox_neon_job {
     bool scaled; /* weights have scales */
     int64_t step_cols, steps, group_steps, act_steps, segment_steps, segments;
     mox_neon_scratch sc;
+    int8x16_t counts; /* of neon_int_dot.h: W by nibble */
     /* of the panel at hand */
     const uint8_t *codes;
     const float *scale;
@@ -67,7 +68,35 @@ MOX_KERNEL_INLINE const uint8_t *mox_neon_step(const mox_neon_job *j, int64_t s,
 
 /* ---- segments --------------------------------------------------------------------------------------------------- */
 
-/* What the sums of steps [first, end) are added to. */
+/* The place of a step: its groups and segment, and how many steps of them come before it. */
+typedef struct mox_neon_pos {
+    int64_t step, group, act_group, segment;
+    int64_t in_group, in_act, in_segment;
+} mox_neon_pos;
+
+/* Steps of the run that begins at `at`: at most `run`, whose multiples it does not cross. */
+MOX_KERNEL_INLINE int64_t mox_neon_run_steps(const mox_neon_job *j, int64_t run, const mox_neon_pos *at)
+{
+    const int64_t most = mox_min_i64(run - at->step % run, j->segment_steps - at->in_segment);
+    return mox_min_i64(most, j->steps - at->step);
+}
+
+/* Past the run of `steps` steps. */
+MOX_KERNEL_INLINE void mox_neon_next(const mox_neon_job *j, int64_t steps, mox_neon_pos *at)
+{
+    at->step += steps;
+    at->in_segment += steps;
+    at->in_group += steps;
+    at->in_act += steps;
+    if (at->in_segment == j->segment_steps)
+        at->in_segment = 0, at->segment++;
+    if (at->in_group == j->group_steps)
+        at->in_group = 0, at->group++;
+    if (at->in_act == j->act_steps)
+        at->in_act = 0, at->act_group++;
+}
+
+/* What the sums of a run are added to. */
 typedef struct mox_neon_sink {
     bool begins, ends; /* the segment */
     bool into;         /* c has sums of earlier segments */
@@ -78,18 +107,17 @@ typedef struct mox_neon_sink {
     float *c;
 } mox_neon_sink;
 
-static inline mox_neon_sink mox_neon_sink_at(const mox_neon_job *j, int64_t first, int64_t end, int64_t row)
+MOX_KERNEL_INLINE mox_neon_sink mox_neon_sink_at(const mox_neon_job *j, const mox_neon_pos *at, int64_t steps,
+                                                 int64_t row)
 {
-    const int64_t group = first / j->group_steps, segment = first / j->segment_steps;
-    return (mox_neon_sink) { .begins = first % j->segment_steps == 0,
-                             .ends = end % j->segment_steps == 0 || end == j->steps,
-                             .into = segment > 0,
-                             .scale = j->scale + group * MOX_PANEL_ROWS,
-                             .act = j->a->scales != NULL
-                                        ? j->a->scales + row * j->a->scale_stride + first / j->act_steps
-                                        : NULL,
-                             .zero = j->zero + group * MOX_PANEL_ROWS,
-                             .sums = j->sc.sums != NULL ? j->sc.sums + row * j->segments + segment : NULL,
+    return (mox_neon_sink) { .begins = at->in_segment == 0,
+                             .ends = at->in_segment + steps == j->segment_steps || at->step + steps == j->steps,
+                             .into = at->segment > 0,
+                             .scale = j->scale + at->group * MOX_PANEL_ROWS,
+                             .act =
+                                 j->a->scales != NULL ? j->a->scales + row * j->a->scale_stride + at->act_group : NULL,
+                             .zero = j->zero + at->group * MOX_PANEL_ROWS,
+                             .sums = j->sc.sums != NULL ? j->sc.sums + row * j->segments + at->segment : NULL,
                              .part = j->sc.part + row * MOX_PANEL_ROWS,
                              .c = j->c + row * 2 * MOX_PANEL_ROWS };
 }
@@ -124,13 +152,6 @@ MOX_KERNEL_INLINE void mox_neon_add(bool integers, bool scaled, const mox_neon_s
             mox_neon_end(k, scaled, m, vreinterpretq_f32_u32(sum));
         }
     }
-}
-
-MOX_KERNEL_INLINE int64_t mox_neon_run_end(const mox_neon_job *j, int64_t run, int64_t s)
-{
-    const int64_t segment = (s / j->segment_steps + 1) * j->segment_steps;
-    const int64_t end = mox_min_i64(segment, (s / run + 1) * run);
-    return mox_min_i64(end, j->steps);
 }
 
 /* ---- a call ----------------------------------------------------------------------------------------------------- */
@@ -168,7 +189,8 @@ static inline void mox_neon_sum_rows(const mox_neon_job *j)
     }
 }
 
-static inline void mox_neon_prepare(mox_act_order order, mox_neon_job *j, const mox_panel_matrix *m,
+/* bytes: for kernel neon_bytes. */
+static inline void mox_neon_prepare(mox_act_order order, bool bytes, mox_neon_job *j, const mox_panel_matrix *m,
                                     const moxie_quant *weight, const mox_panel_rows *a, void *scratch)
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
@@ -183,7 +205,10 @@ static inline void mox_neon_prepare(mox_act_order order, mox_neon_job *j, const 
     j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
     j->segments = mox_ceil_div(j->steps, j->segment_steps);
     const bool sums = order == MOX_ACT_ORDER_I8 && m->zero_at != 0;
-    mox_neon_lay_out(&carver, m->groups, sums ? j->segments : 0, &j->sc);
+    mox_neon_sizes sizes = { .groups = m->groups, .segments = sums ? j->segments : 0 };
+    if (order == MOX_ACT_ORDER_F32)
+        sizes = mox_neon_float_sizes(bytes, weight->element, m->cols, m->groups);
+    mox_neon_lay_out(&carver, &sizes, &j->sc);
     if (sums)
         mox_neon_sum_rows(j);
 }
