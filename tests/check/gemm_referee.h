@@ -8,6 +8,9 @@
  *              segment = the steps inside one weight group and one activation group:  C = 0 + t + t + ...
  *     "DOT_STEPS"  as "FMA_STEPS", but the two chains are a step's first 16 columns and its last 16, each in the order
  *                  1, 0, 3, 2, ...; a step of 16 columns is one chain
+ *     "ODD_PAIRS"
+ *                  run = columns of a segment up to the next multiple of 256:  t = 0, then for each pair of columns
+ *                  t = odd(t + odd(a w + a' w')), odd() being rounding to odd;  C = 0 + t + t + ...
  *     "BYTE_ACTIVATIONS"
  *                  as "FMA_STEPS", but with m the greatest |a| of a step, for 2^-60 <= m <= 2^60 or m = 0:
  *                  t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127))
@@ -34,6 +37,7 @@ typedef enum referee_sum {
     REFEREE_NONE = 0,
     REFEREE_FMA32,
     REFEREE_DOT32,
+    REFEREE_ODD,
     REFEREE_FOLD32,
     REFEREE_BYTES32,
     REFEREE_I32,
@@ -45,6 +49,7 @@ static inline referee_sum referee_sum_of(const mox_expert_gemm_kernel *row)
 {
     static const mox_sum sums[REFEREE_SUMS] = { [REFEREE_FMA32] = MOX_SUM_FMA_STEPS,
                                                 [REFEREE_DOT32] = MOX_SUM_DOT_STEPS,
+                                                [REFEREE_ODD] = MOX_SUM_ODD_PAIRS,
                                                 [REFEREE_FOLD32] = MOX_SUM_SCALE_IN_WEIGHT,
                                                 [REFEREE_BYTES32] = MOX_SUM_BYTE_ACTIVATIONS,
                                                 [REFEREE_I32] = MOX_SUM_INT32_STEPS };
@@ -175,6 +180,38 @@ static inline float referee_step_dot32(const referee_row *row, int64_t first, in
     return last - first == 16 ? t[0] : referee_flushed(t[0] + t[1]);
 }
 
+/* a + b rounded to odd. The sum in double and its error (Knuth's two-sum) are exact together. */
+static inline float referee_odd_sum(double a, double b)
+{
+    const double sum = a + b, part = sum - a, error = (a - (sum - part)) + (b - part);
+    const double beyond = sum < 0.0 ? -error : error; /* how far the exact sum is from `sum`, away from zero */
+    float near = (float)sum;
+    if (!isfinite(sum) || sum == 0.0 || fabs(sum) > 0x1p128 || (fabs(sum) == 0x1p128 && beyond >= 0.0))
+        return near;
+    const double left = fabs(sum) - fabs((double)near) + beyond;
+    if (left == 0.0)
+        return referee_flushed(near);
+    if (left < 0.0)
+        near = nextafterf(near, 0.0f);
+    uint32_t bits;
+    memcpy(&bits, &near, sizeof bits);
+    bits |= 1;
+    memcpy(&near, &bits, sizeof near);
+    return referee_flushed(near);
+}
+
+static inline float referee_run_odd(const referee_row *row, int64_t first, int64_t last)
+{
+    float t = 0.0f;
+    for (int64_t k = first; k < last; k += 2) {
+        const double a = (double)referee_flushed(row->a[k]) * (double)referee_flushed(row->w[k]);
+        const double b = (double)referee_flushed(row->a[k + 1]) * (double)referee_flushed(row->w[k + 1]);
+        t = referee_odd_sum((double)t,
+                            (double)referee_odd_sum((double)referee_odd_sum(a, 0.0), (double)referee_odd_sum(b, 0.0)));
+    }
+    return t;
+}
+
 static inline float referee_step_bytes32(const referee_row *row, int64_t first, int64_t last)
 {
     float most = 0.0f;
@@ -204,8 +241,12 @@ static inline float referee_segment_f32(referee_sum kind, const referee_row *row
 {
     const int64_t step = row->weight_cols == 16 && row->cols > 16 ? 16 : 32;
     float c = 0.0f;
-    for (int64_t k = first; k < last; k += step)
-        c = referee_flushed(c + referee_step(kind, row, k, k + step));
+    for (int64_t k = first, next; k < last; k = next) {
+        next = kind == REFEREE_ODD && step == 32 ? mox_min_i64(last, (k / 256 + 1) * 256) : k + step;
+        next = mox_ceil_div(next, step) * step;
+        const float t = kind == REFEREE_ODD ? referee_run_odd(row, k, next) : referee_step(kind, row, k, next);
+        c = referee_flushed(c + t);
+    }
     return c;
 }
 

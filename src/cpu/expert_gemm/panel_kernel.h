@@ -22,6 +22,11 @@
  * DOT_STEPS differs from FMA_STEPS in the chains: one is of a step's first 16 columns, the other of its last 16. Of
  * each pair of columns the odd one comes first. A step of 16 columns is one chain. (So VDPBF16PS is defined.)
  *
+ * ODD_PAIRS differs from FMA_STEPS in what C is made of. A run is the columns of a segment up to the next multiple of
+ * 256. Its sum t starts from zero, and each pair of columns adds p = a w + a' w' to it. p and t + p are rounded to odd:
+ * toward zero, then the last bit is set unless the number was exact. (So BFDOT and BFMMLA are defined.) Pairs keep the
+ * bound: a run of L columns has L/2 + 1 such roundings, each below twice the error of one to nearest.
+ *
  * SCALE_IN_WEIGHT differs from FMA_STEPS in the scales: those that leave every code exact in bf16 (E8M0; E4M3 of
  * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products with E4M3 are kept at
  * 2^-16 of their value, and the sum ends times 2^16.

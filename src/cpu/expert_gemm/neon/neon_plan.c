@@ -8,69 +8,143 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/rowmajor_gemm.h"
 
-void mox_neon_lay_out(mox_carver *carver, int64_t groups, mox_neon_scratch *out)
+mox_neon_class mox_neon_class_of(moxie_dtype element, bool zeros)
 {
-    out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *out->part);
-    out->scale = mox_carve(carver, 2 * (uint64_t)groups * MOX_PANEL_ROWS, sizeof *out->scale);
+    switch (mox_panel_order_of(element)) {
+    case MOX_PANEL_PAIRS: return MOX_NEON_PAIRS;
+    case MOX_PANEL_HALVES: return MOX_NEON_HALVES;
+    case MOX_PANEL_QUADS: return MOX_NEON_QUADS;
+    case MOX_PANEL_ZIPPED: return element == MOXIE_F8_E4M3 ? MOX_NEON_E4M3 : MOX_NEON_E5M2;
+    case MOX_PANEL_NIBBLES: return zeros ? MOX_NEON_NIBBLES_ZEROS : MOX_NEON_NIBBLES;
+    case MOX_PANEL_PLANES: return MOX_NEON_PLANES;
+    default: return MOX_NEON_CLASSES;
+    }
 }
 
-static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem)
+static bool has_dotprod(void)
+{
+    return mox_neon_fma_dotprod_multiply != NULL && mox_cpu()->dotprod;
+}
+
+mox_neon_sizes mox_neon_float_sizes(bool bytes, moxie_dtype element, int64_t cols, int64_t groups)
+{
+    mox_neon_sizes sizes = { .groups = groups };
+    if (mox_panel_order_of(element) == MOX_PANEL_NIBBLES) {
+        sizes.limb_cols = mox_ceil_div(cols, MOX_PANEL_STEP) * MOX_PANEL_STEP;
+        sizes.limb_rows = bytes || has_dotprod() ? MOX_PANEL_BLOCK : MOX_NEON_PLAIN_ROWS;
+    }
+    return sizes;
+}
+
+void mox_neon_lay_out(mox_carver *carver, const mox_neon_sizes *sizes, mox_neon_scratch *out)
+{
+    const uint64_t values = (uint64_t)sizes->groups * MOX_PANEL_ROWS, limbs = (uint64_t)sizes->limb_cols * 4;
+    out->max_rows = sizes->limb_rows;
+    out->floats = mox_carve(carver, 1, sizeof *out->floats);
+    out->limbs = limbs > 0 ? mox_carve(carver, (uint64_t)sizes->limb_rows, limbs) : NULL;
+    out->slab = mox_carve(carver, MOX_NEON_SLAB, MOX_NEON_STEP_BYTES);
+    out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_PANEL_ROWS, sizeof *out->part);
+    out->scale = mox_carve(carver, values, sizeof *out->scale);
+    out->zero = mox_carve(carver, values, sizeof *out->zero);
+    out->sums =
+        sizes->segments > 0 ? mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)sizes->segments, sizeof *out->sums) : NULL;
+}
+
+static uint64_t bytes_of(const mox_neon_sizes *sizes)
 {
     mox_carver carver = mox_carver_of(NULL);
     mox_neon_scratch unused;
-    mox_neon_lay_out(&carver, mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem)), &unused);
+    mox_neon_lay_out(&carver, sizes, &unused);
     return carver.used;
 }
 
-static bool accepts_weights(const moxie_quant *weight, mox_rejection *why)
+static int64_t groups_of(const mox_expert_gemm_problem *problem)
 {
-    const mox_panel_order order = mox_panel_order_of(weight->element);
-    if (order != MOX_PANEL_NIBBLES && order != MOX_PANEL_QUADS && order != MOX_PANEL_PAIRS)
-        return mox_reject(why, "quantize the weights to MXFP4, NVFP4 or integers of 4 or 8 bits",
-                          "decodes elements of 4 bits, integers of 8 bits and bf16, the weights are %s",
-                          mox_quant_dtype_name(weight->element));
-    if (weight->has_zero)
-        return mox_reject(why, "quantize the weights symmetrically", "has no variant for %s with zero points",
-                          mox_quant_dtype_name(weight->element));
-    return true;
+    return mox_scale_cols(problem->weight, mox_expert_gemm_cols(problem));
+}
+
+static uint64_t float_bytes(bool bytes, const mox_expert_gemm_problem *problem)
+{
+    const mox_neon_sizes sizes =
+        mox_neon_float_sizes(bytes, problem->weight->element, mox_expert_gemm_cols(problem), groups_of(problem));
+    return bytes_of(&sizes);
+}
+
+static bool has_class(const moxie_quant *weight, mox_rejection *why)
+{
+    if (mox_neon_class_of(weight->element, weight->has_zero != 0) != MOX_NEON_CLASSES)
+        return true;
+    return mox_reject(why, "quantize the weights to a format with scales of groups, or store them in 16 bits",
+                      "cannot decode %s", mox_quant_dtype_name(weight->element));
 }
 
 mox_panel_multiply_fn mox_expert_gemm_neon_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     if (mox_neon_fma_multiply == NULL)
         return mox_panel_absent(why, "aarch64");
-    return accepts_weights(problem->weight, why) && mox_panel_admit_floats(problem, why) ? mox_neon_fma_multiply : NULL;
+    if (!has_class(problem->weight, why) || !mox_panel_admit_floats(problem, why))
+        return NULL;
+    return has_dotprod() ? mox_neon_fma_dotprod_multiply : mox_neon_fma_multiply;
 }
 
 uint64_t mox_expert_gemm_neon_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return scratch_bytes(problem);
+    return float_bytes(false, problem);
+}
+
+mox_panel_multiply_fn mox_expert_gemm_neon_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    if (mox_neon_bytes_multiply == NULL)
+        return mox_panel_absent(why, "aarch64");
+    if (!mox_panel_admit_bytes(problem, why))
+        return NULL;
+    return has_dotprod() ? mox_neon_bytes_dotprod_multiply : mox_neon_bytes_multiply;
+}
+
+uint64_t mox_expert_gemm_neon_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return float_bytes(true, problem);
 }
 
 mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
+    const moxie_quant *weight = problem->weight;
     if (mox_neon_bf16_multiply == NULL || !mox_cpu()->neon_bf16)
-        mox_reject(why, "run on a processor that has it", "needs BFMLALB, which this processor or build lacks");
-    else if (mox_panel_admit_bf16(problem, why) && accepts_weights(problem->weight, why))
+        mox_reject(why, "run on a processor that has it",
+                   "needs BFDOT and BFMMLA, which this processor or build lacks");
+    else if (mox_neon_class_of(weight->element, weight->has_zero != 0) == MOX_NEON_HALVES)
+        mox_reject(why, "store the weights in bf16, or quantize them",
+                   "multiplies weights that are exact in bf16, "
+                   "these are %s",
+                   mox_quant_dtype_name(weight->element));
+    else if (mox_panel_admit_bf16(problem, why) && has_class(weight, why))
         return mox_neon_bf16_multiply;
     return NULL;
 }
 
 uint64_t mox_expert_gemm_neon_bf16_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return scratch_bytes(problem);
+    return bytes_of(&(mox_neon_sizes) { .groups = groups_of(problem) });
 }
 
-/* A segment's sum of products, each at most 2^14, must fit int32. */
+/* A segment's sum of products must fit int32. A product is at most 2^14, with zero points 2^15. */
 static bool fits_int32(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const int64_t cols = mox_expert_gemm_cols(problem), max_cols = INT32_MAX >> 14;
+    const int64_t cols = mox_expert_gemm_cols(problem), max_cols = INT32_MAX >> (problem->weight->has_zero ? 15 : 14);
     const int64_t group = mox_min_i64(mox_group_cols(problem->weight, cols), mox_gemm_problem_act_group(problem));
     if (group <= max_cols)
         return true;
     return mox_reject(why, "quantize weights or activations in shorter groups",
                       "sums groups of at most %lld columns exactly in int32, these have %lld", (long long)max_cols,
                       (long long)group);
+}
+
+static mox_panel_multiply_fn best_i8(void)
+{
+    if (mox_neon_i8_i8mm_multiply != NULL && mox_cpu()->i8mm && mox_cpu()->dotprod)
+        return mox_neon_i8_i8mm_multiply;
+    return mox_neon_i8_dotprod_multiply != NULL && mox_cpu()->dotprod ? mox_neon_i8_dotprod_multiply
+                                                                      : mox_neon_i8_multiply;
 }
 
 mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -84,13 +158,14 @@ mox_panel_multiply_fn mox_expert_gemm_neon_i8_bind(const mox_expert_gemm_problem
                    "multiplies 8-bit integers by 8-bit integers, these are %s and %s",
                    mox_quant_dtype_name(weight->element),
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
-    else if (accepts_weights(weight, why) && fits_int32(problem, why))
-        return mox_neon_dotprod_multiply != NULL && mox_cpu()->dotprod ? mox_neon_dotprod_multiply
-                                                                       : mox_neon_i8_multiply;
+    else if (fits_int32(problem, why))
+        return best_i8();
     return NULL;
 }
 
 uint64_t mox_expert_gemm_neon_i8_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
-    return scratch_bytes(problem);
+    const int64_t most = mox_ceil_div(mox_expert_gemm_cols(problem), MOX_PANEL_STEP / 2); /* of segments */
+    return bytes_of(
+        &(mox_neon_sizes) { .groups = groups_of(problem), .segments = problem->weight->has_zero ? most : 0 });
 }

@@ -1,219 +1,228 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_neon.h - what the NEON kernels of expert_gemm share: decoding the codes of a step, and the loop over the steps
- * and segments of a panel.
+ * panel_neon.h - what the NEON kernels of expert_gemm share: where steps and activations lie, segments, and what a call
+ * does first. neon_loops.h has the loops over the steps.
  *
- *     for each step:   codes -> lines (once)
- *                      for each row of activations:  lines x activations -> 16 sums -> added to part
- *     segment end:     part -> [* sa] -> fma(part, sw, c)
+ *     sink         sum of the segment so far; at its end:  [* sa] -> fma(sum, sw, c)
  *
- *     lines  [line][16] of 32 bits, lane n for row n of the panel:
- *            pair lines   bf16 of (column 2j, column 2j+1), 16 a step. A shift or a mask makes them fp32; BFMLALB and
- *                         BFMLALT multiply them as they are
- *            quad lines   int8 of columns 4q .. 4q+3, 8 a step: what SDOT multiplies
+ * A step has 16 columns when the weights' groups have 16, else 32.
  *
- * A step has 16 columns when the weights' groups have 16, else 32. The files differ in how they make 16 sums
- * (mox_neon_sums_fn) and are compiled for the instructions this needs; the loop is inlined into each.
- *
- * fp32 sums follow "FMA_STEPS" (panel_kernel.h) with FPCR.FZ set. (Arm flushes a result that is subnormal before
- * rounding, x86 one that is subnormal after it. So a result that rounds up to the least normal number is 0 here.)
- *
- * Sources: Arm Architecture Reference Manual for A-profile (FPCR; TBL, TRN1, SRI, BFMLALB, SDOT).
+ * fp32 is rounded to nearest with FPCR.FZ set. (Arm flushes a result that is subnormal before rounding, x86 one that is
+ * subnormal after it. So a result that rounds up to the least normal number is 0 here.)
  */
 #ifndef MOX_CPU_PANEL_NEON_H
 #define MOX_CPU_PANEL_NEON_H
 
-#include <arm_neon.h>
-
-#include "base/carver.h"
 #include "base/sizes.h"
+#include "cpu/expert_gemm/neon/neon_decode.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/expert_gemm/panel_scales.h"
-#include "pack/panel/element_traits.h"
 
-#define MOX_NEON_LINES 16 /* upper limit for a step */
+/* Rows of activations in one tile. Column k of row r: at + r * row + k / width * next + (k % width) * bytes. */
+typedef struct mox_neon_rows {
+    const uint8_t *at;
+    int64_t row, next;
+} mox_neon_rows;
 
-/* Multiplies one row of activations x by `count` lines and stores the 16 sums to t, as the bits of f32 or i32. */
-typedef void (*mox_neon_sums_fn)(const uint32_t *restrict lines, int64_t count, const void *restrict x,
-                                 uint32x4_t t[4]);
-
-/* What an instance of the loop is made for; all constants. */
-typedef struct mox_neon_variant {
-    mox_act_order order; /* I8: quad lines and sums in i32; else pair lines and sums in f32 */
-    mox_neon_sums_fn sums;
-} mox_neon_variant;
-
-/* ---- codes to lines ------------------------------------------------------------------------------ */
-
-typedef struct mox_neon_decoder {
-    mox_panel_order order;
-    uint8x16_t low, high; /* NIBBLES: lower and upper byte of the bf16, by code */
-    uint8x16_t flip;      /* QUADS: bits to flip, so that the code is two's complement */
-} mox_neon_decoder;
-
-static inline mox_neon_decoder mox_neon_decoder_of(moxie_dtype element)
+/* Column `col` of the first row. */
+MOX_KERNEL_INLINE const uint8_t *mox_neon_x(mox_act_order order, const mox_neon_rows *x, int64_t col)
 {
-    mox_neon_decoder d = { .order = mox_panel_order_of(element) };
-    d.low = d.high = vdupq_n_u8(0);
-    d.flip = vdupq_n_u8(mox_element_sign_bits(element) ^ 0x80);
-    if (d.order == MOX_PANEL_NIBBLES) {
-        const float *values = mox_format_table(element);
-        uint8_t bytes[2][16];
-        for (int i = 0; i < 16; i++) {
-            uint32_t bits;
-            memcpy(&bits, &values[i], sizeof bits);
-            bytes[0][i] = (uint8_t)(bits >> 16);
-            bytes[1][i] = (uint8_t)(bits >> 24);
-        }
-        d.low = vld1q_u8(bytes[0]);
-        d.high = vld1q_u8(bytes[1]);
+    switch (order) {
+    case MOX_ACT_ORDER_BF16: return x->at + col / 32 * x->next + col % 32 * 2;
+    case MOX_ACT_ORDER_I8: return x->at + col / 64 * x->next + col % 64;
+    default: return x->at + col * 4;
     }
-    return d;
 }
-
-/* Decodes one register of nibbles to four rows of four pair lines. The bytes of a lane hold columns (0, 2) (4, 6) (1,
- * 3) (5, 7) of its quarter, low nibble first. So the results for bytes 0 and 2 make a pair, and those for 1 and 3. */
-static inline void mox_neon_nibbles(const mox_neon_decoder *d, uint8x16_t codes, uint32_t *lines)
-{
-    const uint8x16_t even = vandq_u8(codes, vdupq_n_u8(0x0f)), odd = vshrq_n_u8(codes, 4);
-    const uint8x16_t even_low = vqtbl1q_u8(d->low, even), even_high = vqtbl1q_u8(d->high, even);
-    const uint8x16_t odd_low = vqtbl1q_u8(d->low, odd), odd_high = vqtbl1q_u8(d->high, odd);
-    vst1q_u32(lines, vreinterpretq_u32_u8(vtrn1q_u8(even_low, even_high)));
-    vst1q_u32(lines + 16, vreinterpretq_u32_u8(vtrn1q_u8(odd_low, odd_high)));
-    vst1q_u32(lines + 32, vreinterpretq_u32_u8(vtrn2q_u8(even_low, even_high)));
-    vst1q_u32(lines + 48, vreinterpretq_u32_u8(vtrn2q_u8(odd_low, odd_high)));
-}
-
-/* Byte b of each lane as a float. */
-static inline uint32x4_t mox_neon_byte(int8x16_t codes, int b)
-{
-    const int32x4_t top = vshlq_s32(vreinterpretq_s32_s8(codes), vdupq_n_s32(24 - 8 * b));
-    return vreinterpretq_u32_f32(vcvtq_f32_s32(vshrq_n_s32(top, 24)));
-}
-
-/* Decodes one register of bytes to four rows of two pair lines. 8-bit integers are exact in bf16. */
-static inline void mox_neon_bytes(int8x16_t codes, uint32_t *lines)
-{
-    for (int i = 0; i < 2; i++)
-        vst1q_u32(lines + 16 * i, vsriq_n_u32(mox_neon_byte(codes, 2 * i + 1), mox_neon_byte(codes, 2 * i), 16));
-}
-
-/* Decodes `quarters` quarters of the step at `step`, from quarter `first` on, to pair lines. */
-static inline void mox_neon_pairs(const mox_neon_decoder *d, const uint8_t *step, int64_t first, int64_t quarters,
-                                  uint32_t *lines)
-{
-    for (int64_t q = first; q < first + quarters; q++, lines += 4 * 16)
-        for (int m = 0; m < 4; m++) {
-            if (d->order == MOX_PANEL_NIBBLES)
-                mox_neon_nibbles(d, vld1q_u8(step + 64 * q + 16 * m), lines + 4 * m);
-            for (int i = 0; i < 2 && d->order == MOX_PANEL_QUADS; i++) {
-                const uint8x16_t codes = veorq_u8(vld1q_u8(step + 64 * (2 * q + i) + 16 * m), d->flip);
-                mox_neon_bytes(vreinterpretq_s8_u8(codes), lines + 32 * i + 4 * m);
-            }
-            for (int i = 0; i < 4 && d->order == MOX_PANEL_PAIRS; i++)
-                memcpy(lines + 16 * i + 4 * m, step + 64 * (4 * q + i) + 16 * m, 16);
-        }
-}
-
-/* The same to quad lines. */
-static inline void mox_neon_quads(const mox_neon_decoder *d, const uint8_t *step, int64_t first, int64_t quarters,
-                                  uint32_t *lines)
-{
-    for (int64_t i = 8 * first; i < 8 * (first + quarters); i++, lines += 4)
-        vst1q_u32(lines, vreinterpretq_u32_u8(veorq_u8(vld1q_u8(step + 16 * i), d->flip)));
-}
-
-/* ---- steps and segments ------------------------------------------------------------------------------------ */
 
 typedef struct mox_neon_job {
     const mox_panel_matrix *matrix;
     const mox_panel_rows *a;
-    mox_neon_decoder decoder;
+    mox_neon_class decode;
+    mox_neon_tables tables;
     bool scaled; /* weights have scales */
-    int64_t step_cols, steps, group_steps, act_steps, segment_steps;
-    float *scale;   /* [2][groups][16] */
-    uint32_t *part; /* [rows][16]: sums of the current segment */
+    int64_t step_cols, steps, group_steps, act_steps, segment_steps, segments;
+    mox_neon_scratch sc;
+    int8x16_t counts; /* of neon_int_dot.h: W by nibble */
+    /* of the panel at hand */
+    const uint8_t *codes;
+    const float *scale;
+    const uint32_t *zero;
+    float *c; /* [rows][32] */
 } mox_neon_job;
+
+static inline mox_neon_rows mox_neon_rows_at(mox_act_order order, const mox_neon_job *j, int64_t row)
+{
+    const uint8_t *at = mox_act_order_at(order, (void *)(uintptr_t)j->a->data, j->a->rows, j->matrix->cols, row, 0);
+    if (order == MOX_ACT_ORDER_F32)
+        return (mox_neon_rows) { at, (int64_t)mox_act_order_row_bytes(order, j->matrix->cols), 0 };
+    return (mox_neon_rows) { at, 64, mox_min_i64(16, j->a->rows - row / 16 * 16) * 64 };
+}
+
+/* Where step s of the panel begins; a step of 16 columns is half a step of the layout. */
+MOX_KERNEL_INLINE const uint8_t *mox_neon_step(const mox_neon_job *j, int64_t s, int64_t *quarter)
+{
+    const int64_t col = s * j->step_cols;
+    *quarter = col % MOX_PANEL_STEP / 8;
+    return j->codes + (uint64_t)(col / MOX_PANEL_STEP) * j->matrix->step_bytes;
+}
+
+/* ---- segments --------------------------------------------------------------------------------------------------- */
+
+/* The place of a step: its groups and segment, and how many steps of them come before it. */
+typedef struct mox_neon_pos {
+    int64_t step, group, act_group, segment;
+    int64_t in_group, in_act, in_segment;
+} mox_neon_pos;
+
+/* Steps of the run that begins at `at`: at most `run`, whose multiples it does not cross. */
+MOX_KERNEL_INLINE int64_t mox_neon_run_steps(const mox_neon_job *j, int64_t run, const mox_neon_pos *at)
+{
+    const int64_t most = mox_min_i64(run - at->step % run, j->segment_steps - at->in_segment);
+    return mox_min_i64(most, j->steps - at->step);
+}
+
+/* Past the run of `steps` steps. */
+MOX_KERNEL_INLINE void mox_neon_next(const mox_neon_job *j, int64_t steps, mox_neon_pos *at)
+{
+    at->step += steps;
+    at->in_segment += steps;
+    at->in_group += steps;
+    at->in_act += steps;
+    if (at->in_segment == j->segment_steps)
+        at->in_segment = 0, at->segment++;
+    if (at->in_group == j->group_steps)
+        at->in_group = 0, at->group++;
+    if (at->in_act == j->act_steps)
+        at->in_act = 0, at->act_group++;
+}
+
+/* What the sums of a run are added to. */
+typedef struct mox_neon_sink {
+    bool begins, ends; /* the segment */
+    bool into;         /* c has sums of earlier segments */
+    const float *scale, *act;
+    const uint32_t *zero;
+    const int32_t *sums;
+    uint32_t *part;
+    float *c;
+} mox_neon_sink;
+
+MOX_KERNEL_INLINE mox_neon_sink mox_neon_sink_at(const mox_neon_job *j, const mox_neon_pos *at, int64_t steps,
+                                                 int64_t row)
+{
+    return (mox_neon_sink) { .begins = at->in_segment == 0,
+                             .ends = at->in_segment + steps == j->segment_steps || at->step + steps == j->steps,
+                             .into = at->segment > 0,
+                             .scale = j->scale + at->group * MOX_PANEL_ROWS,
+                             .act =
+                                 j->a->scales != NULL ? j->a->scales + row * j->a->scale_stride + at->act_group : NULL,
+                             .zero = j->zero + at->group * MOX_PANEL_ROWS,
+                             .sums = j->sc.sums != NULL ? j->sc.sums + row * j->segments + at->segment : NULL,
+                             .part = j->sc.part + row * MOX_PANEL_ROWS,
+                             .c = j->c + row * 2 * MOX_PANEL_ROWS };
+}
+
+/* Adds the finished sum of a segment to c, for 4 rows of the panel. */
+MOX_KERNEL_INLINE void mox_neon_end(const mox_neon_sink *k, bool scaled, int m, float32x4_t total)
+{
+    float *c = k->c + 4 * m;
+    if (k->act != NULL)
+        total = vmulq_n_f32(total, *k->act);
+    if (k->act != NULL || scaled)
+        total = vfmaq_f32(k->into ? vld1q_f32(c) : vdupq_n_f32(0.0f), total, vld1q_f32(k->scale + 4 * m));
+    vst1q_f32(c, total);
+}
+
+/* Adds sums t of one row, where the segment is i32 or f32. */
+MOX_KERNEL_INLINE void mox_neon_add(bool integers, bool scaled, const mox_neon_sink *k, const uint32x4_t t[4])
+{
+    MOX_KERNEL_UNROLL
+    for (int m = 0; m < 4; m++) {
+        const uint32x4_t before = k->begins ? vdupq_n_u32(0) : vld1q_u32(k->part + 4 * m);
+        uint32x4_t sum = vaddq_u32(before, t[m]);
+        if (!integers)
+            sum = vreinterpretq_u32_f32(vaddq_f32(vreinterpretq_f32_u32(before), vreinterpretq_f32_u32(t[m])));
+        if (!k->ends) {
+            vst1q_u32(k->part + 4 * m, sum);
+        } else if (integers) {
+            if (k->sums != NULL)
+                sum = vmlsq_n_u32(sum, vld1q_u32(k->zero + 4 * m), (uint32_t)*k->sums);
+            mox_neon_end(k, scaled, m, vcvtq_f32_s32(vreinterpretq_s32_u32(sum)));
+        } else {
+            mox_neon_end(k, scaled, m, vreinterpretq_f32_u32(sum));
+        }
+    }
+}
+
+/* ---- a call ----------------------------------------------------------------------------------------------------- */
 
 static inline int64_t mox_neon_steps_of(const mox_neon_job *j, int64_t cols)
 {
     return mox_min_i64(mox_ceil_div(cols, j->step_cols), j->steps);
 }
 
-static inline void mox_neon_prepare(mox_neon_job *j, const mox_panel_matrix *m, const moxie_quant *weight,
-                                    int64_t panel, int panels, const mox_panel_rows *a, void *scratch)
+/* Zero points as decoders want them. NIBBLES: zero - 16 in four bytes; QUADS: a number that is subtracted. */
+static inline void mox_neon_zeros(mox_neon_class decode, const mox_panel_matrix *m, int64_t panel, uint32_t *out)
+{
+    const uint8_t *zeros = m->panels + (uint64_t)panel * m->panel_bytes + m->zero_at;
+    for (int64_t i = 0; i < m->groups * MOX_PANEL_ROWS; i++) {
+        const uint32_t zero = m->zero_at != 0 ? zeros[i] : 128;
+        out[i] = decode == MOX_NEON_QUADS ? zero - 128 : (zero - 16) % 256 * 0x01010101u;
+    }
+}
+
+/* Sums of int8 activations over each segment. */
+static inline void mox_neon_sum_rows(const mox_neon_job *j)
+{
+    for (int64_t r = 0; r < j->a->rows && !j->a->again; r++) {
+        const mox_neon_rows x = mox_neon_rows_at(MOX_ACT_ORDER_I8, j, r);
+        for (int64_t g = 0; g < j->segments; g++) {
+            const int64_t end = mox_min_i64((g + 1) * j->segment_steps, j->steps);
+            int32_t sum = 0;
+            for (int64_t s = g * j->segment_steps; s < end; s++) {
+                const int8_t *codes = (const int8_t *)mox_neon_x(MOX_ACT_ORDER_I8, &x, s * j->step_cols);
+                for (int64_t k = 0; k < j->step_cols; k++)
+                    sum += codes[k];
+            }
+            j->sc.sums[r * j->segments + g] = sum;
+        }
+    }
+}
+
+/* bytes: for kernel neon_bytes. */
+static inline void mox_neon_prepare(mox_act_order order, bool bytes, mox_neon_job *j, const mox_panel_matrix *m,
+                                    const moxie_quant *weight, const mox_panel_rows *a, void *scratch)
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     mox_carver carver = mox_carver_of(scratch);
-    mox_neon_scratch sc;
-    mox_neon_lay_out(&carver, m->groups, &sc);
-    *j = (mox_neon_job) {
-        .matrix = m, .a = a, .decoder = mox_neon_decoder_of(weight->element), .scale = sc.scale, .part = sc.part
-    };
+    *j = (mox_neon_job) { .matrix = m, .a = a, .decode = mox_neon_class_of(weight->element, m->zero_at != 0) };
+    j->tables = mox_neon_tables_of(j->decode, weight->element);
     j->scaled = m->scale_lanes > 0;
     j->step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
     j->steps = mox_ceil_div(m->cols, j->step_cols);
     j->group_steps = m->groups > 1 ? mox_neon_steps_of(j, m->group_cols) : j->steps;
     j->act_steps = a->scales != NULL ? mox_neon_steps_of(j, a->group_cols) : j->steps;
     j->segment_steps = mox_min_i64(j->group_steps, j->act_steps);
-    for (int p = 0; p < panels; p++)
-        mox_panel_scales(m, weight->scale, panel + p, j->scale + p * m->groups * MOX_PANEL_ROWS);
+    j->segments = mox_ceil_div(j->steps, j->segment_steps);
+    const bool sums = order == MOX_ACT_ORDER_I8 && m->zero_at != 0;
+    mox_neon_sizes sizes = { .groups = m->groups, .segments = sums ? j->segments : 0 };
+    if (order == MOX_ACT_ORDER_F32)
+        sizes = mox_neon_float_sizes(bytes, weight->element, m->cols, m->groups);
+    mox_neon_lay_out(&carver, &sizes, &j->sc);
+    if (sums)
+        mox_neon_sum_rows(j);
 }
 
-/* Ends the segment whose last step is s: adds part [16] of one row to c [16]. */
-static inline void mox_neon_add_segment(const mox_neon_job *j, bool integers, int64_t s, int64_t row,
-                                        const float *scale, float *c)
+static inline void mox_neon_open_panel(mox_neon_job *j, const moxie_quant *weight, int64_t panel, float *c)
 {
-    const uint32_t *part = j->part + row * MOX_PANEL_ROWS;
-    const float *sw = scale + s / j->group_steps * MOX_PANEL_ROWS;
-    const float *sa = j->a->scales != NULL ? j->a->scales + row * j->a->scale_stride + s / j->act_steps : NULL;
-    for (int m = 0; m < 16; m += 4) {
-        const uint32x4_t bits = vld1q_u32(part + m);
-        float32x4_t total = integers ? vcvtq_f32_s32(vreinterpretq_s32_u32(bits)) : vreinterpretq_f32_u32(bits);
-        if (sa != NULL)
-            total = vmulq_n_f32(total, *sa);
-        if (sa != NULL || j->scaled)
-            total = vfmaq_f32(s < j->segment_steps ? vdupq_n_f32(0.0f) : vld1q_f32(c + m), total, vld1q_f32(sw + m));
-        vst1q_f32(c + m, total);
-    }
-}
-
-static inline void mox_neon_add_sums(bool integers, bool first, const uint32x4_t t[4], uint32_t *part)
-{
-    for (int m = 0; m < 4; m++) {
-        const uint32x4_t before = first ? vdupq_n_u32(0) : vld1q_u32(part + 4 * m);
-        vst1q_u32(part + 4 * m, integers ? vaddq_u32(before, t[m])
-                                         : vreinterpretq_u32_f32(
-                                               vaddq_f32(vreinterpretq_f32_u32(before), vreinterpretq_f32_u32(t[m]))));
-    }
-}
-
-/* One panel. `codes`, `scale` and `c` [rows][32] point to its own. */
-static inline __attribute__((always_inline)) void mox_neon_panel(mox_neon_variant variant, const mox_neon_job *j,
-                                                                 const uint8_t *codes, const float *scale, float *c)
-{
-    const bool integers = variant.order == MOX_ACT_ORDER_I8;
-    const int64_t quarters = j->step_cols / 8, count = integers ? 2 * quarters : 4 * quarters;
-    uint32_t lines[MOX_NEON_LINES * MOX_PANEL_ROWS];
-    for (int64_t s = 0; s < j->steps; s++) {
-        const int64_t col = s * j->step_cols, begin = col % MOX_PANEL_STEP / 8;
-        const uint8_t *step = codes + (uint64_t)(col / MOX_PANEL_STEP) * j->matrix->step_bytes;
-        const bool first = s % j->segment_steps == 0;
-        const bool last = (s + 1) % j->segment_steps == 0 || s + 1 == j->steps;
-        if (integers)
-            mox_neon_quads(&j->decoder, step, begin, quarters, lines);
-        else
-            mox_neon_pairs(&j->decoder, step, begin, quarters, lines);
-        for (int64_t r = 0; r < j->a->rows; r++) {
-            uint32x4_t t[4];
-            variant.sums(
-                lines, count,
-                mox_act_order_at(variant.order, (void *)(uintptr_t)j->a->data, j->a->rows, j->matrix->cols, r, col), t);
-            mox_neon_add_sums(integers, first, t, j->part + r * MOX_PANEL_ROWS);
-            if (last)
-                mox_neon_add_segment(j, integers, s, r, scale, c + r * 2 * MOX_PANEL_ROWS);
-        }
-    }
+    const mox_panel_matrix *m = j->matrix;
+    j->codes = m->panels + (uint64_t)panel * m->panel_bytes;
+    j->scale = j->sc.scale;
+    j->zero = j->sc.zero;
+    j->c = c;
+    mox_panel_scales(m, weight->scale, panel, j->sc.scale);
+    if (j->decode == MOX_NEON_QUADS || j->decode == MOX_NEON_NIBBLES_ZEROS)
+        mox_neon_zeros(j->decode, m, panel, j->sc.zero);
 }
 
 static inline uint64_t mox_neon_control(void)
@@ -228,20 +237,6 @@ static inline void mox_neon_set_control(uint64_t fpcr)
     __asm__ volatile("msr fpcr, %0" ::"r"(fpcr) : "memory");
 }
 
-/* The body of a mox_panel_multiply_fn. */
-static inline __attribute__((always_inline)) void mox_neon_multiply(mox_neon_variant variant, const mox_panel_matrix *m,
-                                                                    const moxie_quant *weight, int64_t panel,
-                                                                    int panels, const mox_panel_rows *a, float *c,
-                                                                    void *scratch)
-{
-    const uint64_t flush_to_zero = 1 << 24, before = mox_neon_control();
-    mox_neon_job j;
-    mox_neon_prepare(&j, m, weight, panel, panels, a, scratch);
-    mox_neon_set_control(before | flush_to_zero);
-    for (int p = 0; p < panels; p++)
-        mox_neon_panel(variant, &j, m->panels + (uint64_t)(panel + p) * m->panel_bytes,
-                       j.scale + p * m->groups * MOX_PANEL_ROWS, c + p * MOX_PANEL_ROWS);
-    mox_neon_set_control(before);
-}
+#define MOX_NEON_FLUSH ((uint64_t)1 << 24) /* FPCR.FZ */
 
 #endif

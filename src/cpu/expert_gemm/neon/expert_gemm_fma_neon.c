@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_fma_neon.c - kernels neon_fma (neon_fma.h) and neon_bytes (neon_int_dot.h) for every aarch64 processor.
+ */
+#include "cpu/expert_gemm/neon/neon_plan.h"
+
+#if defined(__aarch64__)
+
+#include "cpu/expert_gemm/neon/neon_int_dot.h"
+
+const mox_panel_multiply_fn mox_neon_fma_multiply = neon_multiply_fma, mox_neon_bytes_multiply = neon_multiply_bytes;
+
+#else
+
+const mox_panel_multiply_fn mox_neon_fma_multiply = NULL, mox_neon_bytes_multiply = NULL;
+
+#endif
