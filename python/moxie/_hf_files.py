@@ -12,6 +12,7 @@ The experts are never dequantized, and memory holds them once: moxie drops the p
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import os
@@ -98,8 +99,17 @@ def take(model: torch.nn.Module, found: dict[str, Source]) -> None:
         module._moxie_source, module._is_hf_initialized = source, True
 
 
+def _trim_heap() -> None:
+    """Gives the system back what the conversion of linear layers freed: glibc keeps it, and packed experts lie elsewhere, so
+    that memory would hold both."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def pack(model: torch.nn.Module, found: dict[str, Source], dtype: torch.dtype, top_k: int | None = None) -> None:
     """Packs the layers, each for the device of the modules around it. Where nothing says K, the first run does."""
+    _trim_heap()
     for name, source in found.items():
         module, around = model.get_submodule(name), model.get_submodule(name.rpartition(".")[0])
         source.device = next((p.device for p in around.parameters()), torch.device("cpu"))
