@@ -115,6 +115,7 @@ moxie_status mox_store_open_reader(moxie_store *store, const moxie_store_options
     mox_read_file *files = mox_arena_calloc(&arena, (uint64_t)store->n_layers, sizeof *files);
     options.engine = o->reader != NULL ? o->reader : options.engine;
     options.depth = o->read_depth > 0 ? o->read_depth : options.depth;
+    options.chunk_bytes = o->read_chunk_bytes > 0 ? o->read_chunk_bytes : options.chunk_bytes;
     options.buffered = options.buffered || o->buffered;
     options.buffers = &memory;
     options.n_buffers = 1;

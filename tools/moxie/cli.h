@@ -197,6 +197,13 @@ const char *cli_isa_under(const moxie_machine *machine, const char *cap);
 
 enum { CLI_BACKEND_NOT_GIVEN = -1 };
 
+/* How a disk is read: options of cli_disk.h. */
+typedef struct cli_disk {
+    const char *mirror, *engine; /* NULL: none; the best */
+    int32_t depth;               /* 0: the library's defaults */
+    uint64_t chunk_bytes;
+} cli_disk;
+
 typedef struct cli_layer_options {
     const char *command; /* "run": for messages */
     const char *dir;     /* NULL: not given */
@@ -215,8 +222,10 @@ typedef struct cli_layer_options {
     int32_t max_adapter_rank; /* of a run's adapters; 0: it has none */
     /* Experts that are read when a run needs them (cli_store.h). */
     int64_t budget_ram; /* bytes; 0: all experts are in memory */
-    const char *policy, *reader;
+    const char *policy;
     int32_t max_inserts;
+    int32_t access; /* moxie_expert_access of expert files */
+    cli_disk disk;
 } cli_layer_options;
 
 typedef struct cli_layer {

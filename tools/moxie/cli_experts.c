@@ -6,6 +6,7 @@
  *
  * What reads weights itself (diff's oracle, ranks, bench) gets them unpacked; ranks and bench say so.
  */
+#include "cli_disk.h"
 #include "prepare.h"
 
 #include <string.h>
@@ -69,17 +70,32 @@ static void note_share(const cli_layer_options *options, const moxie_expert_file
                 options->command, cli_printable(options->dir), (long long)info.held, (long long)info.experts);
 }
 
+/* Says when the page cache could not be passed. */
+static void note_reading(const cli_layer_options *options, const moxie_expert_file *file)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    if (options->access == MOXIE_EXPERT_DIRECT && moxie_expert_file_get_info(file, &info, NULL) == MOXIE_OK &&
+        !info.direct)
+        fprintf(stderr, "moxie %s: note: %s by %s: %s\n", options->command, cli_printable(options->dir),
+                info.read_engine, cli_printable(info.read_why));
+}
+
 moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], mirror[PATH_MAX];
+    moxie_expert_file_options how_to_open = MOXIE_EXPERT_FILE_OPTIONS_INIT;
     prepare_how how;
     if (!read_how(options->dir, &how))
         return cli_error(MOXIE_ERR_IO, error, options->dir, "it is no directory of expert files any more");
     moxie_status status = choose_layer(&how, options->dir, options->layer, &out->index, error);
     prepare_how_free(&how);
-    if (status == MOXIE_OK)
-        status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), NULL, &out->file, error);
     if (status == MOXIE_OK) {
+        cli_disk_file_options(options, out->index, mirror, &how_to_open);
+        status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), &how_to_open, &out->file,
+                                        error);
+    }
+    if (status == MOXIE_OK) {
+        note_reading(options, out->file);
         out->config = config_of(options, out->file);
         note_share(options, out->file);
     }

@@ -3,6 +3,7 @@
  * cli_layer.c - from a checkpoint directory to a plan that can run: open, load one layer's views, prepare its
  * records, plan.
  */
+#include "cli_disk.h"
 #include "cli_store.h"
 
 #include <string.h>
@@ -28,6 +29,8 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
     memset(out, 0, sizeof *out);
     if (cli_has_experts(options->dir))
         return cli_experts_open(options, out, error);
+    if (options->access != MOXIE_EXPERT_MAP)
+        return cli_disk_refuse(options, error);
     moxie_model_options model_options = MOXIE_MODEL_OPTIONS_INIT;
     model_options.activations = options->activations;
     model_options.allow_unread = options->allow_unread;

@@ -9,7 +9,7 @@
 
 #include "prepare.h"
 
-enum { OPT_BUDGET_RAM = 256, OPT_POLICY, OPT_MAX_INSERTS, OPT_READER };
+enum { OPT_BUDGET_RAM = 1300, OPT_POLICY, OPT_MAX_INSERTS };
 
 static const struct argp_option options[] = {
     { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
@@ -18,7 +18,6 @@ static const struct argp_option options[] = {
     { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru or lfu", 0 },
     { "max-inserts", OPT_MAX_INSERTS, "N", 0,
       "experts that begin to stay in one run of a layer (default: the layer's top-k; -1: any number)", 0 },
-    { "reader", OPT_READER, "NAME", 0, "how files are read: auto (default), uring or pread", 0 },
     { 0 },
 };
 
@@ -31,7 +30,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_MAX_INSERTS:
         args->max_inserts = (int32_t)cli_parse_int(state, "--max-inserts", arg, -1, MOXIE_MAX_EXPERTS);
         return 0;
-    case OPT_READER: args->reader = arg; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -40,16 +38,15 @@ const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NUL
 
 void cli_store_check(struct argp_state *state, const cli_layer_options *args, const char *other)
 {
-    const char *only = args->policy        ? "--policy"
-                       : args->max_inserts ? "--max-inserts"
-                       : args->reader      ? "--reader"
-                                           : NULL;
+    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : NULL;
     if (args->budget_ram == 0 && only)
         argp_error(state, "%s goes with --budget-ram", only);
     if (args->budget_ram == 0)
         return;
     if (other)
         argp_error(state, "--budget-ram does not go with %s: leave one of the two out", other);
+    if (args->access != MOXIE_EXPERT_MAP)
+        argp_error(state, "--load is for files that stay in memory, --budget-ram for those that do not: leave one out");
     if (args->backend == MOXIE_BACKEND_CUDA)
         argp_error(state, "--budget-ram is for the CPU: a store has no tier on a GPU yet; leave --backend cuda out");
 }
@@ -61,7 +58,10 @@ moxie_status cli_store_open(const cli_layer_options *args, int64_t layer, moxie_
     store.ram_bytes = (uint64_t)args->budget_ram;
     store.policy = args->policy;
     store.max_inserts = args->max_inserts;
-    store.reader = args->reader;
+    store.reader = args->disk.engine;
+    store.read_depth = args->disk.depth;
+    store.read_chunk_bytes = args->disk.chunk_bytes;
+    store.mirror = args->disk.mirror;
     if (!cli_has_experts(args->dir))
         return cli_error(MOXIE_ERR_UNSUPPORTED, error, args->dir,
                          "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto "

@@ -10,6 +10,7 @@
  * (diff_store.c).
  * Exit code 1 when an error exceeds its bound or weights differ.
  */
+#include "cli_disk.h"
 #include "cli_store.h"
 #include "diff_ranks.h"
 #include "diff_store.h"
@@ -80,7 +81,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = state->child_inputs[1] = &args->layer;
         state->child_inputs[2] = state->child_inputs[3] = &args->ranks;
-        state->child_inputs[4] = &args->layer;
+        state->child_inputs[4] = state->child_inputs[5] = &args->layer;
         return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
@@ -401,7 +402,8 @@ int cmd_diff(int argc, char **argv)
                                                   { &cli_ranks_argp, 0, "N ranks against one, byte by byte:", 1 },
                                                   { &cli_comm_argp, 0, NULL, 1 },
                                                   { &cli_store_argp, 0,
-                                                    "A store against all experts in memory, byte by byte:", 2 },
+                                                    "A store against all experts in memory, byte by byte:", 3 },
+                                                  { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 2 },
                                                   { 0 } };
     static const struct argp parser = {
         options,  parse,

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cmd_info.c - `moxie info`: the processor and its features, the features that MOXIE_MAX_ISA excludes or the system
- * does not permit; back ends; the kernels of each family; with --measure or --limits FILE the machine's limits.
+ * does not permit; back ends; the kernels of each family; with --measure or --limits FILE the machine's limits, with
+ * --disk PATH a disk's.
  *
  *     found      what the processor has and the system saves        CPUID, XCR0
  *     permitted  tiles, which a process must ask the kernel for     arch_prctl
  *     capped     found, but above MOXIE_MAX_ISA
  */
+#include "cli_disk.h"
 #include "info_support.h"
 
 #include <stdlib.h>
@@ -19,14 +21,25 @@ typedef struct arguments {
     bool json, measure, kernels, support;
     const char *limits_file;
     int32_t threads;
+    const char *disk_path;
+    cli_disk disk;
 } arguments;
 
-enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS, OPT_KERNELS, OPT_SUPPORT };
+/* What was measured for this run; NULL: nobody asked. */
+typedef struct measured {
+    const moxie_limits *limits;
+    const moxie_disk_rate *disk;
+    const char *disk_path;
+} measured;
+
+enum { OPT_MEASURE = 256, OPT_LIMITS, OPT_THREADS, OPT_KERNELS, OPT_SUPPORT, OPT_DISK };
 
 static const struct argp_option options[] = {
     { "measure", OPT_MEASURE, NULL, 0, "measure the machine's limits: memory, L2, arithmetic (some seconds)", 0 },
     { "limits", OPT_LIMITS, "FILE", 0, "take them from FILE, or measure them and write it", 0 },
     { "threads", OPT_THREADS, "N", 0, "that measure (default: one per processor)", 0 },
+    { "disk", OPT_DISK, "PATH", 0,
+      "measure how fast records are read from PATH: a large file, or a directory of them (some seconds)", 0 },
     { "kernels", OPT_KERNELS, NULL, 0, "only the kernels", 0 },
     { "support", OPT_SUPPORT, NULL, 0, "only what is supported: formats, routing, families, ... by device", 0 },
     { "json", 'j', NULL, 0, "print one JSON object, always of everything", 0 },
@@ -38,6 +51,11 @@ static void check_combination(struct argp_state *state, const arguments *args)
     const bool limits = args->measure || args->limits_file;
     if (args->threads && !limits)
         argp_error(state, "--threads is for measuring: give --measure, or --limits FILE");
+    if (cli_disk_asked(&args->disk) && !args->disk_path)
+        argp_error(state, "--mirror, --read-engine, --read-depth and --read-chunk go with --disk PATH");
+    if (args->disk_path && (args->support || args->kernels))
+        argp_error(state, "--disk measures, and %s only lists: leave one of the two out",
+                   args->support ? "--support" : "--kernels");
     if (args->support && (limits || args->kernels))
         argp_error(state, "--support prints only what is supported: leave it or the others out");
     if (args->kernels && limits)
@@ -49,6 +67,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &args->disk; return 0;
+    case OPT_DISK: args->disk_path = arg; return 0;
     case OPT_MEASURE: args->measure = true; return 0;
     case OPT_KERNELS: args->kernels = true; return 0;
     case OPT_SUPPORT: args->support = true; return 0;
@@ -280,8 +300,9 @@ static void print_all_kernels(const moxie_machine *machine, const moxie_cuda_inf
     print_cuda_kernels(cuda);
 }
 
-static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda, const moxie_limits *limits)
+static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda, const measured *m)
 {
+    const moxie_limits *limits = m->limits;
     const char *cap = getenv("MOXIE_MAX_ISA");
     printf("moxie        %s\n", moxie_version());
     printf("processor    %s, %d usable\n", cli_printable(machine->cpu), machine->processors);
@@ -293,6 +314,8 @@ static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda
     print_devices(cuda);
     print_transports();
     print_read_engines();
+    if (m->disk)
+        cli_disk_print(m->disk_path, m->disk);
     putchar('\n');
     print_all_kernels(machine, cuda);
     putchar('\n');
@@ -325,7 +348,7 @@ static json_t *json_families(const moxie_machine *machine)
     return families;
 }
 
-static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda, const moxie_limits *limits)
+static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda, const measured *m)
 {
     const char *cap = getenv("MOXIE_MAX_ISA");
     json_t *object = cli_json_begin("info");
@@ -349,7 +372,8 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
     cli_json_set(object, "read_engines", json_read_engines());
     cli_json_set(object, "families", json_families(machine));
     cli_json_set(object, "kernels", json_kernels(machine));
-    cli_json_set(object, "limits", limits ? cli_limits_json(limits) : json_null());
+    cli_json_set(object, "limits", m->limits ? cli_limits_json(m->limits) : json_null());
+    cli_json_set(object, "disk", m->disk ? cli_disk_json(m->disk_path, m->disk) : json_null());
     cli_json_end(object);
 }
 
@@ -368,7 +392,10 @@ static moxie_status find_limits(const arguments *args, cli_limits *limits, moxie
 
 int cmd_info(int argc, char **argv)
 {
-    static const struct argp parser = { options, parse, "", "What this machine and this build can run.", 0, 0, 0 };
+    static const struct argp_child children[] = { { &cli_disk_argp, 0, "How --disk reads:", 1 }, { 0 } };
+    static const struct argp parser = {
+        options, parse, "", "What this machine and this build can run.", children, 0, 0
+    };
     arguments args = { 0 };
     cli_parse(&parser, argc, argv, &args);
 
@@ -378,19 +405,23 @@ int cmd_info(int argc, char **argv)
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_cuda_info cuda = MOXIE_CUDA_INFO_INIT;
     cli_limits limits;
+    moxie_disk_rate rate = MOXIE_DISK_RATE_INIT;
     const bool wanted = args.measure || args.limits_file;
     moxie_status status = moxie_machine_info(&machine, &error);
     if (status == MOXIE_OK)
         status = moxie_cuda_get_info(&cuda, &error);
     if (status == MOXIE_OK && wanted)
         status = find_limits(&args, &limits, &error);
+    if (status == MOXIE_OK && args.disk_path)
+        status = cli_disk_measure(args.disk_path, &args.disk, 0, &rate, &error);
+    const measured found = { wanted ? &limits.found : NULL, args.disk_path ? &rate : NULL, args.disk_path };
     if (status != MOXIE_OK)
         return cli_fail("info", args.json, status, &error);
     if (args.json)
-        print_json(&machine, &cuda, wanted ? &limits.found : NULL);
+        print_json(&machine, &cuda, &found);
     else if (args.kernels)
         print_all_kernels(&machine, &cuda);
     else
-        print_text(&machine, &cuda, wanted ? &limits.found : NULL);
+        print_text(&machine, &cuda, &found);
     return CLI_OK;
 }

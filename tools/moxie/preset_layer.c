@@ -57,6 +57,8 @@ void preset_check(struct argp_state *state, const preset_choice *choice, const c
                    "a directory and --preset exclude each other, for one layer is meant: leave \"%s\" or --preset "
                    "%s out",
                    cli_printable(layer->dir), choice->name);
+    if (choice->name && layer->access != MOXIE_EXPERT_MAP)
+        argp_error(state, "--load is for a directory of expert files, and --preset makes a layer up in memory");
     if (!choice->name && lone)
         argp_error(state, "%s goes with --preset NAME, which is not given%s", lone,
                    layer->dir ? "; a checkpoint has its own" : "");
