@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * moxie_store.h - expert files: one layer's experts on disk, exactly as kernels read them (docs/expert-file.md).
+ * moxie_store.h - expert files: one layer's experts on disk, exactly as kernels read them (docs/expert-file.md);
+ * and stores, which run layers that are larger than memory (docs/store.md).
  *
  *     moxie_expert_writer_open    configuration, weights, a target -> a temporary file, with all but the experts
  *     moxie_expert_writer_put     one expert is packed and written
@@ -8,6 +9,9 @@
  *
  *     moxie_expert_file_open      the file is mapped, or read into memory
  *     moxie_layer_open_file       a layer whose slots are views of the file: no copy, no arithmetic
+ *
+ *     moxie_store_open            the files of many layers under one budget of memory
+ *     moxie_store_layer           a layer whose experts are read when a run needs them
  *
  * The rules of moxie.h about calls, threads and structs hold here too. Names that come from files are not trusted:
  * error texts show them escaped.
@@ -190,6 +194,105 @@ MOXIE_API moxie_status moxie_expert_file_explain(const moxie_expert_file *file, 
 MOXIE_API moxie_status moxie_expert_file_replace(const char *path, int64_t expert, const moxie_expert *weights,
                                                  uint64_t source_hash, const moxie_executor *executor,
                                                  moxie_error *error);
+
+/* ------------------------------------------------------------------------------------------- */
+/* Stores: the layers of a model in less memory than they need (docs/store.md)                 */
+/* ------------------------------------------------------------------------------------------- */
+
+typedef struct moxie_store moxie_store;
+
+typedef struct moxie_store_options {
+    uint32_t struct_size;
+    /* Memory for records: shared experts, slots, and buffers for reads. The store allocates no more than this and 1 MiB
+     * of tables; what layers keep besides (routers, norms) is not part of it. */
+    uint64_t ram_bytes;
+    uint64_t device_bytes; /* 0: there is no tier on a GPU yet */
+    const char *policy;    /* which experts keep a slot: a name of moxie_cache_policy_at(); NULL: the first one */
+    int32_t max_inserts;   /* misses that get a slot in one run of a layer; 0: the layer's top_k; -1: any number */
+    double half_life;      /* as in moxie_cache_config, in runs of the layer */
+    int64_t warm_runs;     /* of each layer, in which `pinned` and `frozen` learn; 0 with a census */
+    const double *census;  /* [layers, census_experts] the uses of each expert; layers as moxie_store_layer_number() */
+    int64_t census_experts;
+    const int64_t *pinned; /* [n_pinned, 2] layer number, expert: they get a slot at once, and keep it */
+    int64_t n_pinned;
+    int32_t staging_records; /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
+    int32_t no_prefetch;     /* 1: moxie_store_prefetch() and _lookahead() do nothing */
+    int32_t verify;          /* 1: the checksum of each record that was read */
+    const char *reader;      /* a name of moxie_read_engine_at(); NULL: the best that is usable */
+    int32_t read_depth;      /* reads in flight on a drive; 0: the reader's default */
+    int32_t buffered;        /* 1: through the system's page cache */
+    const char *mirror;      /* a folder with the same files on another drive; NULL: none */
+} moxie_store_options;
+#define MOXIE_STORE_OPTIONS_INIT MOXIE_INIT(moxie_store_options)
+
+/* Opens a store of expert files, one for each layer. paths [n_paths]: such files, or folders, whose files NAME.moxie
+ * are taken. MOXIE_ERR_MEMORY when the budget is too small, with the bytes that would do. Thread-safe. */
+MOXIE_API moxie_status moxie_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                        moxie_store **out, moxie_error *error);
+/* After its layers. NULL is fine. One-thread-at-a-time. */
+MOXIE_API void moxie_store_close(moxie_store *store);
+
+/* What a store made of its budget. Strings are static, or live as long as the store. */
+typedef struct moxie_store_info {
+    uint32_t struct_size;
+    int32_t layers;
+    const char *policy;
+    int32_t slots;           /* of each layer; a layer with fewer experts has as many as these */
+    int32_t staging_records; /* buffers for reads besides the slots */
+    uint64_t record_bytes;   /* of a slot or buffer: the largest record, padded to a page */
+    uint64_t buffer_bytes;   /* of all slots and buffers */
+    uint64_t shared_bytes;   /* of the shared experts, which stay in memory */
+    uint64_t file_bytes;     /* of all routed experts' records */
+    const char *reader;      /* "uring" */
+    int32_t direct;          /* 1: past the page cache, all files */
+} moxie_store_info;
+#define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
+/* `out` was set by its INIT macro. Thread-safe. */
+MOXIE_API moxie_status moxie_store_get_info(const moxie_store *store, moxie_store_info *out, moxie_error *error);
+/* The checkpoint's number of layer i, ascending; -1 past the last. Immutable. */
+MOXIE_API int64_t moxie_store_layer_number(const moxie_store *store, int64_t i);
+/* The file of a layer, which lives as long as the store; NULL when the store has no such layer. Immutable. */
+MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, int64_t layer);
+
+/* A layer whose experts are read when a run needs them. Plans and runs are the ordinary ones, and the bytes of their
+ * results are those of moxie_layer_open_file(). A run that needs more experts than there is room for goes through them
+ * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
+ * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file(). MOXIE_ERR_UNSUPPORTED for a GPU, and for plans with a
+ * comm or adapters. moxie_plan_check() reads records through the mapped file. The store must outlive the layer.
+ * Thread-safe. */
+MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
+                                         const moxie_options *options, moxie_layer **out, moxie_error *error);
+
+/* Starts to read experts of a layer that its next run may use. ids [count] may repeat; those that the layer does not
+ * have are skipped. Does not wait: what finds no free buffer is not read. Thread-safe. */
+MOXIE_API moxie_status moxie_store_prefetch(moxie_store *store, int64_t layer, const int32_t *ids, int64_t count,
+                                            moxie_error *error);
+/* The same with the ids that the router of the plan's layer chooses for args->hidden, or args->logits, args->token_ids,
+ * as moxie_plan_route() does: the input of the layer before is a good guess for this one's, and a layer that routes by
+ * token ids needs no guess. args->workspace is that of the plan; a run on the same workspace must wait until this call
+ * has returned. MOXIE_ERR_ARGUMENT unless the plan's layer is one of a store. Thread-safe for different workspaces. */
+MOXIE_API moxie_status moxie_store_lookahead(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
+
+/* What runs did. A use is an expert in one run of one layer. */
+typedef struct moxie_store_counters {
+    uint32_t struct_size;
+    int64_t runs, uses, hits; /* hits: the expert had a slot; misses are uses - hits */
+    int64_t inserts;          /* misses that got a slot */
+    int64_t reads;            /* records that runs and prefetches read */
+    uint64_t read_bytes;      /* of these, from files */
+    uint64_t ram_bytes;       /* of hits' records, which were in memory */
+    int64_t waits;            /* how often a run waited for a read */
+    double wait_seconds;
+    int64_t prefetches;      /* reads that a prefetch began */
+    int64_t prefetches_used; /* misses that a prefetch had read, or was reading */
+    int64_t prefetches_wasted;
+    int64_t failed_reads;
+} moxie_store_counters;
+#define MOXIE_STORE_COUNTERS_INIT MOXIE_INIT(moxie_store_counters)
+/* Of a layer; layer -1: the sum over all layers. last_run 1: only its last run that ended (of -1: the sum of these).
+ * `out` was set by its INIT macro. Thread-safe. */
+MOXIE_API moxie_status moxie_store_get_counters(moxie_store *store, int64_t layer, int32_t last_run,
+                                                moxie_store_counters *out, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
 /* Disks                                                                                       */

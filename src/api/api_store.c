@@ -9,6 +9,7 @@
 #include "layer/config/struct_size.h"
 #include "store/expert_file.h"
 #include "store/record_reader.h"
+#include "store/store.h"
 
 int moxie_expert_target_at(int32_t i, moxie_expert_target *out)
 {
@@ -192,6 +193,84 @@ moxie_status moxie_expert_file_replace(const char *path, int64_t expert, const m
     NEED(path);
     NEED(weights);
     return mox_expert_file_replace(path, expert, weights, source_hash, executor, error);
+}
+
+/* ---- stores ------------------------------------------------------------------------------------------- */
+
+moxie_status moxie_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                              moxie_store **out, moxie_error *error)
+{
+    moxie_store_options read;
+    NEED(paths);
+    NEED(options);
+    NEED(out);
+    for (int64_t i = 0; i < n_paths; i++)
+        MOX_FAIL_IF(paths[i] == NULL, MOXIE_ERR_ARGUMENT, error, "paths[%lld] is NULL", (long long)i);
+    MOX_TRY(mox_struct_read(options, &read, MOX_STRUCT(moxie_store_options), error));
+    return mox_store_open(paths, n_paths, &read, NULL, out, error);
+}
+
+void moxie_store_close(moxie_store *store)
+{
+    mox_store_close(store);
+}
+
+moxie_status moxie_store_get_info(const moxie_store *store, moxie_store_info *out, moxie_error *error)
+{
+    moxie_store_info info;
+    NEED(store);
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_store_info), error));
+    mox_store_get_info(store, &info);
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_store_info));
+    return MOXIE_OK;
+}
+
+int64_t moxie_store_layer_number(const moxie_store *store, int64_t i)
+{
+    return store != NULL && i >= 0 && i < store->n_layers ? store->layers[i].file->header.layer : -1;
+}
+
+const moxie_expert_file *moxie_store_file(const moxie_store *store, int64_t layer)
+{
+    mox_store_layer *found;
+    return store != NULL && mox_store_find(store, layer, &found, NULL) == MOXIE_OK ? found->file : NULL;
+}
+
+moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
+                               const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    NEED(store);
+    NEED(out);
+    return mox_store_layer_open(store, layer, config, options, out, error);
+}
+
+moxie_status moxie_store_prefetch(moxie_store *store, int64_t layer, const int32_t *ids, int64_t count,
+                                  moxie_error *error)
+{
+    NEED(store);
+    MOX_FAIL_IF(count < 0 || (count > 0 && ids == NULL), MOXIE_ERR_ARGUMENT, error, "count is %lld, and ids %s",
+                (long long)count, ids != NULL ? "are given" : "is NULL");
+    return mox_store_prefetch(store, layer, ids, count, error);
+}
+
+moxie_status moxie_store_lookahead(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
+{
+    NEED(plan);
+    NEED(args);
+    return mox_store_lookahead(plan, args, error);
+}
+
+moxie_status moxie_store_get_counters(moxie_store *store, int64_t layer, int32_t last_run, moxie_store_counters *out,
+                                      moxie_error *error)
+{
+    moxie_store_counters counters;
+    NEED(store);
+    NEED(out);
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_store_counters), error));
+    MOX_TRY(mox_store_get_counters(store, layer, last_run != 0, &counters, error));
+    mox_struct_write(&counters, out, MOX_STRUCT(moxie_store_counters));
+    return MOXIE_OK;
 }
 
 moxie_status moxie_disk_measure(const char *const *paths, int32_t n, const moxie_disk_options *options,

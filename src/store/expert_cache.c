@@ -26,6 +26,7 @@ struct mox_expert_cache {
     double *faded;      /* [experts] log2 of the uses that fade, as they would be at step 0 */
     double *census;     /* [experts] */
     int32_t *order;     /* [experts] scratch: misses of a step, by worth */
+    int32_t pinned;     /* slots whose experts stay: the first ones */
 };
 
 /* ---- worths: the functions that cache_policies.def names ------------------------------------------------ */
@@ -113,7 +114,7 @@ static void place(mox_expert_cache *c, int32_t expert, int32_t slot)
 static int32_t least_worthy(const mox_expert_cache *c)
 {
     int32_t least = -1;
-    for (int32_t s = 0; s < c->filled; s++) {
+    for (int32_t s = c->pinned; s < c->filled; s++) {
         const int32_t expert = c->expert_in[s];
         if (c->last[expert] != c->now && (least < 0 || worthier(c, least, expert)))
             least = expert;
@@ -189,6 +190,22 @@ void mox_cache_end_warm(mox_expert_cache *c)
                 best = e;
         place(c, best, c->filled);
     }
+}
+
+bool mox_cache_pin(mox_expert_cache *c, int32_t expert)
+{
+    if (c->slot_of[expert] >= 0)
+        return true;
+    if (c->pinned == c->options.slots)
+        return false;
+    place(c, expert, c->pinned++);
+    c->filled = c->pinned;
+    return true;
+}
+
+int32_t mox_cache_slot_of(const mox_expert_cache *c, int32_t expert)
+{
+    return c->slot_of[expert];
 }
 
 int32_t mox_cache_expert_in(const mox_expert_cache *c, int32_t slot)

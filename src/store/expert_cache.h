@@ -52,6 +52,10 @@ void mox_cache_step(mox_expert_cache *cache, const int32_t *experts, int32_t cou
 void mox_cache_add_census(mox_expert_cache *cache, int32_t expert, double uses);
 /* The warm steps are over: `pinned` fills its slots by the census, `frozen` inserts no more. */
 void mox_cache_end_warm(mox_expert_cache *cache);
+/* Gives an expert a slot before the first step, which no other expert gets. False when all slots are such. */
+bool mox_cache_pin(mox_expert_cache *cache, int32_t expert);
+/* The slot of an expert; -1: none. */
+int32_t mox_cache_slot_of(const mox_expert_cache *cache, int32_t expert);
 /* The expert in a slot; -1: none. */
 int32_t mox_cache_expert_in(const mox_expert_cache *cache, int32_t slot);
 

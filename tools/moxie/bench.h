@@ -16,6 +16,7 @@
  *     bench_ranks.c      ranks beside one, and what it prints of
  *     bench_ranks_report.c   them (bench_ranks.h)
  *     bench_ranks_cuda.c steps of ranks on GPUs
+ *     bench_store.c      a trace on layers of a store (bench_store.h)
  *     cmd_bench.c        options, order of events
  *
  * Weights must come from memory in every run, as they do in an engine, where the other layers run in between. A run
@@ -218,6 +219,7 @@ typedef struct bench_arguments {
     cli_sizes tokens;          /* none: the usual ones */
     int32_t repeats;
     int32_t adapters, adapter_rank; /* 0: tokens have none */
+    bool lookahead;                 /* of a store (bench_store.h) */
     uint64_t seed;
 } bench_arguments;
 

@@ -166,6 +166,8 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input);
 int64_t cli_parse_int(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high);
 /* A finite number above 0, or with `zero` 0 or more; or argp_error. */
 double cli_parse_real(struct argp_state *state, const char *option, const char *text, bool zero);
+/* "24G": bytes, with K, M, G or T for powers of 1000. */
+int64_t cli_parse_bytes(struct argp_state *state, const char *option, const char *text);
 /* "1,8,64": sizes from 1 on. */
 enum { CLI_MAX_SIZES = 64 };
 typedef struct cli_sizes {
@@ -220,11 +222,16 @@ typedef struct cli_layer_options {
     int32_t max_adapter_rank; /* of a run's adapters; 0: it has none */
     int32_t access;           /* moxie_expert_access of expert files */
     cli_disk disk;
+    /* Experts that are read when a run needs them (cli_store.h). */
+    int64_t budget_ram; /* bytes; 0: all experts are in memory */
+    const char *policy;
+    int32_t max_inserts;
 } cli_layer_options;
 
 typedef struct cli_layer {
     moxie_model *model;
     moxie_model_layer *loaded;
+    moxie_store *store;           /* of --budget-ram: the layer's experts come from it; else NULL */
     moxie_expert_file *file;      /* instead of both: the layer of a directory of expert files */
     moxie_layer_config config;    /* with the dtype of the options */
     const moxie_weights *weights; /* NULL: those of a file, before cli_layer_need_weights() */

@@ -64,6 +64,21 @@ void cli_parse_layers(struct argp_state *state, const char *text, int64_t *first
         argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_printable(text));
 }
 
+int64_t cli_parse_bytes(struct argp_state *state, const char *option, const char *text)
+{
+    static const char units[] = "KMGT";
+    char *last;
+    const double value = strtod(text, &last);
+    double unit = 1;
+    const char *at = *last ? strchr(units, *last) : NULL;
+    for (int i = 0; at && i <= at - units; i++)
+        unit *= 1000;
+    if (last == text || (*last && (!at || last[1])) ||
+        !(value * unit >= 1 && value * unit <= 1e15)) /* times the layers it fits into 64 bits */
+        argp_error(state, "%s takes bytes, as 24000000000 or 24G, not \"%.40s\"", option, cli_printable(text));
+    return (int64_t)(value * unit);
+}
+
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text)
 {
     return (moxie_backend)cli_parse_name(state, &cli_backends, text);

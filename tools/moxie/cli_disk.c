@@ -68,8 +68,10 @@ static error_t parse_load(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_LOAD: options->access = cli_parse_name(state, &loads, arg); return 0;
     case ARGP_KEY_END:
-        if (cli_disk_asked(&options->disk) && options->access != MOXIE_EXPERT_DIRECT)
-            argp_error(state, "--mirror, --read-engine, --read-depth and --read-chunk go with --load direct");
+        if (cli_disk_asked(&options->disk) && options->access != MOXIE_EXPERT_DIRECT && options->budget_ram == 0)
+            argp_error(state,
+                       "--mirror, --read-engine, --read-depth and --read-chunk go with --load direct, all but the "
+                       "last with --budget-ram");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

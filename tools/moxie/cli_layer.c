@@ -4,6 +4,7 @@
  * records, plan.
  */
 #include "cli_disk.h"
+#include "cli_store.h"
 
 #include <string.h>
 
@@ -81,6 +82,15 @@ static moxie_status make_layer(cli_layer *layer, const moxie_options *options, m
     return status == MOXIE_OK ? moxie_layer_prepare(layer->layer, layer->weights, options, error) : status;
 }
 
+static moxie_status prepare_store(const cli_layer_options *options, cli_layer *layer, const moxie_options *plan_options,
+                                  moxie_error *error)
+{
+    const moxie_status status = cli_store_open(options, layer->index, &layer->store, error);
+    return status == MOXIE_OK
+               ? moxie_store_layer(layer->store, layer->index, &layer->config, plan_options, &layer->layer, error)
+               : status;
+}
+
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error)
 {
     cli_progress progress;
@@ -100,8 +110,9 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
     plan_options.progress = cli_progress_experts;
     plan_options.progress_user = &progress;
     const double start = cli_seconds();
-    status = layer->file ? cli_experts_prepare(options, layer, &plan_options, error)
-                         : make_layer(layer, &plan_options, error);
+    status = options->budget_ram ? prepare_store(options, layer, &plan_options, error)
+             : layer->file       ? cli_experts_prepare(options, layer, &plan_options, error)
+                                 : make_layer(layer, &plan_options, error);
     cli_progress_end(&progress);
     layer->prepare_seconds = cli_seconds() - start;
     if (status == MOXIE_OK)
@@ -126,6 +137,7 @@ void cli_layer_close(cli_layer *layer)
 {
     moxie_plan_destroy(layer->plan);
     moxie_layer_destroy(layer->layer);
+    moxie_store_close(layer->store);
     moxie_executor_destroy(layer->executor);
     moxie_expert_file_close(layer->file);
     moxie_model_layer_free(layer->loaded);

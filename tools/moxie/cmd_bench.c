@@ -10,6 +10,8 @@
  */
 #include "bench_ranks.h"
 #include "cli_disk.h"
+#include "bench_store.h"
+#include "cli_store.h"
 
 #include <moxie/moxie_comm.h>
 #include <stdlib.h>
@@ -29,7 +31,8 @@ enum {
     OPT_LINK_US,
     OPT_TRACE,
     OPT_ADAPTERS,
-    OPT_ADAPTER_RANK
+    OPT_ADAPTER_RANK,
+    OPT_LOOKAHEAD
 };
 
 static const struct argp_option options[] = {
@@ -46,6 +49,8 @@ static const struct argp_option options[] = {
     { "backend", OPT_BACKEND, "NAME", 0, "cpu (default), ref, auto or cuda", 2 },
     { "adapters", OPT_ADAPTERS, "N", 0, "tokens have LoRA adapters, each one of N in turn (default 0: none)", 2 },
     { "adapter-rank", OPT_ADAPTER_RANK, "R", 0, "the rank of these adapters (default 16)", 2 },
+    { "lookahead", OPT_LOOKAHEAD, NULL, 0,
+      "with --budget-ram: prefetch the experts that the trace has for the next layer", 7 },
     { NULL, 0, NULL, 0, "What it is compared with, and how it is drawn:", 4 },
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
@@ -113,6 +118,22 @@ static void check_adapters(struct argp_state *state, bench_arguments *args)
         args->adapter_rank = 16;
 }
 
+static void check_store(struct argp_state *state, const bench_arguments *args)
+{
+    cli_store_check(state, &args->layer,
+                    args->preset.name               ? "--preset"
+                    : args->ranks.count > 0         ? "--simulate-ranks"
+                    : cli_ranks_asked(&args->local) ? "--ranks"
+                    : args->adapters                ? "--adapters"
+                    : args->tokens.count            ? "--tokens, since the trace has the steps"
+                    : args->plot                    ? "--plot"
+                                                    : NULL);
+    if (args->layer.budget_ram && !args->trace)
+        argp_error(state, "--budget-ram replays a trace: give --trace FILE (`moxie trace record` makes one)");
+    if (args->lookahead && !args->layer.budget_ram)
+        argp_error(state, "--lookahead goes with --budget-ram");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_arguments *args = state->input;
@@ -123,6 +144,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[2] = state->child_inputs[3] = &args->local;
         state->child_inputs[4] = &args->layer;
         state->child_inputs[5] = &args->layer.disk;
+        state->child_inputs[6] = &args->layer;
         return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -142,6 +164,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_ADAPTERS:
         args->adapters = (int32_t)cli_parse_int(state, "--adapters", arg, 0, MOXIE_MAX_ADAPTERS);
         return 0;
+    case OPT_LOOKAHEAD: args->lookahead = true; return 0;
     case OPT_ADAPTER_RANK:
         args->adapter_rank = (int32_t)cli_parse_int(state, "--adapter-rank", arg, 1, MOXIE_MAX_ADAPTER_RANK);
         return 0;
@@ -152,6 +175,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             args->routing = args->trace;
         bench_ranks_check(state, args);
         check_adapters(state, args);
+        check_store(state, args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -379,6 +403,7 @@ int cmd_bench(int argc, char **argv)
         { &cli_comm_argp, 0, NULL, 6 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 7 },
         { &cli_disk_argp, 0, NULL, 7 },
+        { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
         { 0 }
     };
     static const struct argp parser = {
@@ -392,6 +417,8 @@ int cmd_bench(int argc, char **argv)
     if (args.layer.backend == CLI_BACKEND_NOT_GIVEN)
         args.layer.backend = MOXIE_BACKEND_CPU;
 
+    if (args.layer.budget_ram)
+        return bench_store(&args);
     moxie_error error = { 0 };
     static bench b; /* large */
     b = (bench) { .args = &args,

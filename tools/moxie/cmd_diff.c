@@ -6,11 +6,14 @@
  * report has the worst element (its expert, token and block, and the error relative to its bound), and the errors of
  * all elements next to their bounds. With `ref` on one side the other back end is checked; with two back ends, both.
  * Then the outputs of the two whole runs are compared. --against DIR2 compares the weights of two checkpoints instead.
- * --ranks N compares N ranks with one instead (diff_ranks.c).
+ * --ranks N compares N ranks with one instead (diff_ranks.c), --budget-ram a store with all experts in memory
+ * (diff_store.c).
  * Exit code 1 when an error exceeds its bound or weights differ.
  */
 #include "cli_disk.h"
+#include "cli_store.h"
 #include "diff_ranks.h"
+#include "diff_store.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,6 +68,8 @@ static void check_combination(struct argp_state *state, arguments *args)
         argp_error(state, "--ranks compares ranks with one rank of the same back end, --a: leave --b out");
     if (args->layer.device && args->a != MOXIE_BACKEND_CUDA && args->b != MOXIE_BACKEND_CUDA)
         argp_error(state, "--device chooses a GPU, and neither side is cuda: give --a cuda");
+    args->layer.backend = args->a;
+    cli_store_check(state, &args->layer, args->against ? "--against" : many ? "--ranks" : args->has_b ? "--b" : NULL);
     if (args->layer.tokens < 0)
         args->layer.tokens = 16;
 }
@@ -78,6 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[2] = state->child_inputs[3] = &args->ranks;
         state->child_inputs[4] = &args->layer;
         state->child_inputs[5] = &args->layer.disk;
+        state->child_inputs[6] = &args->layer;
         return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
@@ -399,6 +405,8 @@ int cmd_diff(int argc, char **argv)
                                                   { &cli_comm_argp, 0, NULL, 1 },
                                                   { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 2 },
                                                   { &cli_disk_argp, 0, NULL, 2 },
+                                                  { &cli_store_argp, 0,
+                                                    "A store against all experts in memory, byte by byte:", 3 },
                                                   { 0 } };
     static const struct argp parser = {
         options,  parse,
@@ -414,6 +422,10 @@ int cmd_diff(int argc, char **argv)
         diff_ranks_arguments many = { args.layer, args.ranks, args.seed, args.states };
         many.layer.backend = args.a;
         return diff_ranks(&many);
+    }
+    if (args.layer.budget_ram) {
+        args.layer.backend = args.a;
+        return diff_store(&args.layer, args.seed, args.states);
     }
     return args.against ? diff_weights(&args) : diff_backends(&args);
 }

@@ -11,6 +11,7 @@
  */
 #include "cli_disk.h"
 #include "made_weights.h"
+#include "cli_store.h"
 #include "cmd_run.h"
 
 #include <stdlib.h>
@@ -61,6 +62,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[3] = state->child_inputs[4] = &args->ranks;
         state->child_inputs[5] = &args->layer;
         state->child_inputs[6] = &args->layer.disk;
+        state->child_inputs[7] = &args->layer;
         return 0;
     case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
     case OPT_STATES:
@@ -76,6 +78,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         preset_check(state, &args->preset, &args->layer);
         check_input(state, args);
         check_adapters(state, args);
+        cli_store_check(state, &args->layer,
+                        args->preset.name               ? "--preset"
+                        : cli_ranks_asked(&args->ranks) ? "--ranks"
+                        : args->adapters.count > 0      ? "--adapter"
+                                                        : NULL);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -268,6 +275,7 @@ int cmd_run(int argc, char **argv)
         { &cli_comm_argp, 0, NULL, 4 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 5 },
         { &cli_disk_argp, 0, NULL, 5 },
+        { &cli_store_argp, 0, "With less memory than the experts need (docs/store.md):", 6 },
         { 0 }
     };
     static const struct argp parser = { options,

@@ -137,22 +137,6 @@ typedef struct parsing {
     bool given[OPT_LAST - 256];
 } parsing;
 
-/* "24G": bytes, with K, M, G or T for powers of 1000. */
-static int64_t parse_bytes(struct argp_state *state, const char *option, const char *text)
-{
-    static const char units[] = "KMGT";
-    char *last;
-    const double value = strtod(text, &last);
-    double unit = 1;
-    const char *at = *last ? strchr(units, *last) : NULL;
-    for (int i = 0; at && i <= at - units; i++)
-        unit *= 1000;
-    if (last == text || (*last && (!at || last[1])) ||
-        !(value * unit >= 1 && value * unit <= 1e15)) /* times the layers it fits into 64 bits */
-        argp_error(state, "%s takes bytes, as 24000000000 or 24G, not \"%.40s\"", option, cli_printable(text));
-    return (int64_t)(value * unit);
-}
-
 static const char *option_name(int key)
 {
     for (const struct argp_option *o = options; o->name || o->doc; o++)
@@ -218,8 +202,8 @@ static error_t parse_cache(int key, char *arg, struct argp_state *state, trace_a
     switch (key) {
     case OPT_POLICY: args->policy = policy_at(cli_parse_name(state, &policies, arg)); return 0;
     case OPT_SLOTS: cli_parse_sizes(state, "--slots", arg, &args->slots); return 0;
-    case OPT_BUDGET: args->budget = parse_bytes(state, "--budget", arg); return 0;
-    case OPT_EXPERT_BYTES: args->expert_bytes = parse_bytes(state, "--bytes-per-expert", arg); return 0;
+    case OPT_BUDGET: args->budget = cli_parse_bytes(state, "--budget", arg); return 0;
+    case OPT_EXPERT_BYTES: args->expert_bytes = cli_parse_bytes(state, "--bytes-per-expert", arg); return 0;
     case OPT_MAX_INSERTS:
         args->max_inserts = cli_parse_int(state, "--max-inserts", arg, 1, MOXIE_MAX_EXPERTS);
         return 0;

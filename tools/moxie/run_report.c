@@ -5,6 +5,8 @@
  */
 #include "cmd_run.h"
 
+#include "cli_store.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -87,6 +89,8 @@ void run_print_text(const run_arguments *args, const cli_layer *layer, const cli
     printf("output rms %.6g, largest %.6g, not finite %lld\n", stats.rms, stats.largest, (long long)stats.not_finite);
     printf("prepare %.2f s, run %.2f ms (one run), records %s, peak memory %s\n", r->prepare_seconds, 1e3 * r->seconds,
            cli_bytes(memory, r->record_bytes), cli_bytes(peak, cli_peak_memory()));
+    if (layer->store)
+        cli_store_print(layer->store);
 }
 
 void run_print_json(const run_arguments *args, const cli_layer *layer, const cli_input *input, const run_results *r,
@@ -123,6 +127,8 @@ void run_print_json(const run_arguments *args, const cli_layer *layer, const cli
         cli_json_merge(object, cli_pack("{s:i, s:i, s:I}", "adapters", (int)args->adapters.count, "adapter_rank",
                                         (int)args->layer.max_adapter_rank, "adapted_tokens",
                                         (json_int_t)args->adapters.adapted));
+    if (layer->store)
+        cli_json_set(object, "store", cli_store_json(layer->store));
     if (ranks->ranks > 0)
         cli_json_merge(object, cli_pack("{s:i, s:i, s:s, s:s}", "ranks", (int)ranks->ranks, "tp",
                                         (int)ranks->placement.tp, "ep_map", cli_utf8(ranks->placement.name),

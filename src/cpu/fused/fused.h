@@ -67,7 +67,8 @@ typedef struct mox_fused_part {
     const mox_fused_product *first, *second;
     int64_t slots, pairs;
     const void *const *records;                  /* [slots] */
-    const int64_t *offsets;                      /* [slots+1] */
+    const int64_t *offsets;                      /* [slots+1]; where the part has some slots of the pass, the first pair
+                                                  * is not 0, and other pairs are left alone */
     const int64_t *expert_of;                    /* [slots]; NULL: the shared expert */
     int64_t per_token;                           /* K, or 1 for the shared expert */
     const int64_t *position;                     /* [tokens, per_token] pair or -1; NULL: pair t is token t */

@@ -79,9 +79,11 @@ static int64_t slot_of(const mox_fused_part *part, int64_t p)
     return low;
 }
 
+/* The token's pair of its choice j; -1: none, or one of a slot that is not of the part. */
 static int64_t pair_of(const mox_fused_part *part, int64_t token, int64_t j)
 {
-    return part->position != NULL ? part->position[token * part->per_token + j] : token;
+    const int64_t p = part->position != NULL ? part->position[token * part->per_token + j] : token;
+    return p >= part->offsets[0] && p < part->offsets[part->slots] ? p : -1;
 }
 
 static void read_token(const mox_fused_args *args, const mox_fused_product *product, int64_t token, const float *weight,

@@ -68,11 +68,12 @@ static void compute_copied(const mox_glu_tile *row, mox_glu_tile_fn tile, int64_
         row->out[i] = out[i];
 }
 
-static void one_row(void *context, int64_t p, int32_t worker)
+static void one_row(void *context, int64_t task, int32_t worker)
 {
     (void)worker;
     const glu_job *job = context;
     const mox_glu_args *args = job->args;
+    const int64_t p = args->offsets[0] + task;
     const int64_t n = args->intermediate;
     const bool gated = mox_activation_is_gated(args->activation.kind);
     const int64_t step = gated && args->interleaved ? 2 : 1;
@@ -101,5 +102,5 @@ static void one_row(void *context, int64_t p, int32_t worker)
 void mox_glu_run_tiles(mox_glu_tile_fn tile, const mox_glu_args *args, const moxie_executor *executor)
 {
     glu_job job = { args, tile };
-    mox_parallel(executor, args->offsets[args->slots], one_row, &job);
+    mox_parallel(executor, args->offsets[args->slots] - args->offsets[0], one_row, &job);
 }

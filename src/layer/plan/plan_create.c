@@ -166,6 +166,21 @@ static moxie_status check_adapters(const moxie_plan *plan, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* What a plan on a layer whose records a source fetches cannot have. */
+static moxie_status check_source(const moxie_plan *plan, const moxie_options *options, moxie_error *error)
+{
+    if (plan->layer == NULL || plan->layer->source == NULL)
+        return MOXIE_OK;
+    MOX_FAIL_IF(plan->max_adapter_rank != 0, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d, but a layer of a store has no adapters yet: set it to 0, merge the "
+                "adapter into the weights, or open the layer's file without a store",
+                (int)plan->max_adapter_rank);
+    MOX_FAIL_IF(options->comm != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "options.comm is set, but a layer of a store does not exchange rows with other ranks yet: set it to "
+                "NULL, or open the layer's file without a store");
+    return MOXIE_OK;
+}
+
 /* As the layer's records are cut, or would be. */
 static moxie_status find_cut(moxie_plan *plan, moxie_error *error)
 {
@@ -222,6 +237,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
         status = find_cut(plan, error);
     if (status == MOXIE_OK)
         status = check_adapters(plan, error);
+    if (status == MOXIE_OK)
+        status = check_source(plan, &read, error);
     if (status == MOXIE_OK)
         status = mox_select(config, &read, &plan->device, plan->tp_cut, layouts, &plan->kernels, &plan->steps, error);
     if (status == MOXIE_OK)

@@ -17,6 +17,7 @@
 #include "layer/plan/plan_product.h"
 #include "layer/plan/plan_ranks.h"
 #include "layer/plan/plan_tp.h"
+#include "layer/weights/record_source.h"
 
 static uint64_t carve(mox_carver *c, int64_t rows, int64_t cols, uint64_t element)
 {
@@ -194,6 +195,21 @@ static void carve_pass_scratch(mox_carver *c, moxie_plan *plan)
     s->product = carve(c, 1, 1, product_scratch(plan));
 }
 
+static void carve_fetch(mox_carver *c, moxie_plan *plan)
+{
+    const int64_t experts = plan->config.experts;
+    mox_workspace *s = &plan->space;
+    if (plan->layer == NULL || plan->layer->source == NULL)
+        return;
+    s->fetch_session = carve(c, 1, 1, plan->layer->source->session_bytes);
+    s->fetch_experts = carve(c, experts, 1, sizeof(int32_t));
+    s->fetch_slot_of = carve(c, experts, 1, sizeof(int32_t));
+    s->fetch_expert_of = carve(c, experts, 1, sizeof(int64_t));
+    s->fetch_records = carve(c, experts, 1, sizeof(void *));
+    for (int p = MOX_W13; p <= MOX_W2; p++)
+        s->fetch_scale[p] = carve(c, experts, 1, sizeof(float));
+}
+
 static void carve_adapters(mox_carver *c, moxie_plan *plan)
 {
     const moxie_layer_config *config = &plan->config;
@@ -219,6 +235,7 @@ static void carve_pass(mox_carver *c, moxie_plan *plan)
         plan->space.normed = carve(c, plan->experts[MOX_ROUTED].max_pairs, plan->config.hidden, sizeof(float));
     if (plan->tp_cut != MOX_TP_WHOLE)
         mox_tp_carve(c, plan);
+    carve_fetch(c, plan);
     carve_adapters(c, plan);
     carve_fused_scratch(c, plan);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)

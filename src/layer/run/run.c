@@ -15,6 +15,7 @@
 
 #include "base/sizes.h"
 #include "layer/run/run_args.h"
+#include "layer/run/run_fetch.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_ranks.h"
 #include "layer/run/run_route.h"
@@ -22,11 +23,8 @@
 
 /* ---- the four calls ------------------------------------------------------------------------------ */
 
-/* moxie_plan_run: the whole chain. */
-static moxie_status run_whole(mox_run *run, moxie_error *error)
+static moxie_status run_passes(mox_run *run, moxie_error *error)
 {
-    MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
-    MOX_TRY(mox_run_copy_routing(run, error));
     const int64_t each = mox_plan_pass(run->plan, run->args.tokens);
     for (int64_t t = 0; t < run->args.tokens; t += each) {
         MOX_TRY(mox_run_begin_pass(run, t, each, error));
@@ -35,8 +33,18 @@ static moxie_status run_whole(mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* moxie_plan_experts. */
-static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
+/* moxie_plan_run: the whole chain. */
+static moxie_status run_whole(mox_run *run, moxie_error *error)
+{
+    MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
+    MOX_TRY(mox_run_copy_routing(run, error));
+    MOX_TRY(mox_run_fetch_begin(run, error));
+    const moxie_status status = run_passes(run, error);
+    mox_run_fetch_end(run);
+    return status;
+}
+
+static moxie_status run_rows(mox_run *run, float *rows, moxie_error *error)
 {
     const moxie_layer_config *c = &run->plan->config;
     int64_t passes;
@@ -49,6 +57,15 @@ static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
                                 rows + run->first * c->top_k * c->hidden, error));
     }
     return MOXIE_OK;
+}
+
+/* moxie_plan_experts. */
+static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
+{
+    MOX_TRY(mox_run_fetch_begin(run, error));
+    const moxie_status status = run_rows(run, rows, error);
+    mox_run_fetch_end(run);
+    return status;
 }
 
 /* moxie_plan_combine: the whole batch at once, since combine stores nothing in the workspace. */

@@ -56,6 +56,7 @@ static mox_expert_pass routed_pass(const mox_run *run)
 {
     const moxie_plan *plan = run->plan;
     const moxie_layer *layer = plan->layer;
+    const mox_run_slots *slots = &run->slots;
     const mox_expert_plan *experts = &plan->experts[MOX_ROUTED];
     const bool on_input = plan->config.routing.on_input != 0;
     const bool by_pair = mox_run_has_row_per_pair(run);
@@ -66,11 +67,11 @@ static mox_expert_pass routed_pass(const mox_run *run)
     return (mox_expert_pass) {
         .kind = MOX_ROUTED,
         .experts = experts,
-        .slots = layer->slots,
+        .slots = slots->end - slots->first,
         .pairs = pairs,
-        .records = (const void *const *)layer->records,
-        .offsets = run->permutation.offsets,
-        .expert_of = layer->arrays.expert_of,
+        .records = slots->records + slots->first,
+        .offsets = run->permutation.offsets + slots->first,
+        .expert_of = slots->expert_of + slots->first,
         .x = mox_run_hidden(run),
         .rows13 = by_pair ? pairs : run->tokens,
         .source = by_pair ? token_of : NULL,
@@ -201,7 +202,7 @@ static moxie_status quantize13(const mox_run *run, const mox_expert_pass *pass, 
     args.x_dtype = run->plan->config.dtype;
     args.round_to = MOXIE_F32;
     args.max_rows = pass->rows13;
-    args.rows = pass->source != NULL ? &pass->offsets[pass->slots] : NULL;
+    args.rows = pass->source != NULL ? &run->permutation.offsets[run->slots.count] : NULL;
     args.source = pass->source;
     args.row_weight = pass->row_weight;
     args.early = is_early(pass);
@@ -263,7 +264,7 @@ static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *p
     args.scale_table = mox_layer_table(layer, weight->scale);
     args.offsets = pass->offsets;
     args.ids = routed ? run->ids + run->first * plan->config.top_k : NULL;
-    args.slot_of = layer->arrays.slot_of;
+    args.slot_of = run->slots.slot_of;
     if (first)
         args.act_row = pass->experts->form[p].reads_hidden && pass->source != NULL ? pass->source : pass->act_row;
     args.a = &pass->a[p];
@@ -326,22 +327,38 @@ static moxie_status run_part(const mox_run *run, mox_expert_pass *pass, moxie_er
     return mox_run_tp_gathers_y(run) ? mox_run_tp_gather(run, MOX_W2, pairs, pass->y, y, error) : MOXIE_OK;
 }
 
-moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, moxie_error *error)
+/* From W13's activations to act. */
+static moxie_status run_first(const mox_run *run, const mox_expert_pass *pass, moxie_error *error)
+{
+    MOX_TRY(multiply(run, pass, MOX_W13, error));
+    MOX_TRY(adapt(run, pass, MOX_W13, error));
+    MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, pass, error));
+    MOX_TRY(activate(run, pass, error));
+    return mox_run_probe(run, MOX_STAGE_GLU, pass, error);
+}
+
+static moxie_status run_second(const mox_run *run, const mox_expert_pass *pass, moxie_error *error)
+{
+    MOX_TRY(multiply(run, pass, MOX_W2, error));
+    MOX_TRY(adapt(run, pass, MOX_W2, error));
+    return mox_run_probe(run, MOX_STAGE_GEMM2, pass, error);
+}
+
+moxie_status mox_run_experts(mox_run *run, mox_expert_kind kind, uint32_t parts, moxie_error *error)
 {
     mox_expert_pass pass = kind == MOX_ROUTED ? routed_pass(run) : shared_pass(run);
     place_all(run, &pass);
     if (pass.experts->shape.cut)
         return run_part(run, &pass, error);
-    MOX_TRY(quantize13(run, &pass, error));
-    MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, &pass, error));
-    MOX_TRY(multiply(run, &pass, MOX_W13, error));
-    MOX_TRY(adapt(run, &pass, MOX_W13, error));
-    MOX_TRY(mox_run_probe(run, MOX_STAGE_GEMM13, &pass, error));
-    MOX_TRY(activate(run, &pass, error));
-    MOX_TRY(mox_run_probe(run, MOX_STAGE_GLU, &pass, error));
-    MOX_TRY(quantize2(run, &pass, error));
-    MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT2, &pass, error));
-    MOX_TRY(multiply(run, &pass, MOX_W2, error));
-    MOX_TRY(adapt(run, &pass, MOX_W2, error));
-    return mox_run_probe(run, MOX_STAGE_GEMM2, &pass, error);
+    if (parts & MOX_EXPERTS_INPUT) {
+        MOX_TRY(quantize13(run, &pass, error));
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT13, &pass, error));
+    }
+    if (parts & MOX_EXPERTS_FIRST)
+        MOX_TRY(run_first(run, &pass, error));
+    if (parts & MOX_EXPERTS_REQUANTIZE) {
+        MOX_TRY(quantize2(run, &pass, error));
+        MOX_TRY(mox_run_probe(run, MOX_STAGE_QUANT2, &pass, error));
+    }
+    return parts & MOX_EXPERTS_SECOND ? run_second(run, &pass, error) : MOXIE_OK;
 }

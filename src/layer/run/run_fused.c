@@ -62,19 +62,19 @@ static void add_adapters(const mox_run *run, mox_lora_args lora[2], mox_fused_pa
 static mox_fused_part routed_part(const mox_run *run)
 {
     const moxie_plan *plan = run->plan;
-    const moxie_layer *layer = plan->layer;
+    const mox_run_slots *slots = &run->slots;
     const int64_t top_k = plan->config.top_k;
     mox_fused_part part = part_of(run, &plan->experts[MOX_ROUTED]);
-    part.slots = layer->slots;
-    part.pairs = run->permutation.offsets[layer->slots];
-    part.records = (const void *const *)layer->records;
-    part.offsets = run->permutation.offsets;
-    part.expert_of = layer->arrays.expert_of;
+    part.slots = slots->end - slots->first;
+    part.pairs = run->permutation.offsets[slots->end];
+    part.records = slots->records + slots->first;
+    part.offsets = run->permutation.offsets + slots->first;
+    part.expert_of = slots->expert_of + slots->first;
     part.per_token = top_k;
     part.position = run->permutation.position;
     part.row_weight = plan->config.routing.on_input ? run->weights + run->first * top_k : NULL;
-    part.static_scale13 = layer->arrays.static_scale[MOX_W13];
-    part.static_scale2 = layer->arrays.static_scale[MOX_W2];
+    part.static_scale13 = slots->static_scale[MOX_W13] + slots->first;
+    part.static_scale2 = slots->static_scale[MOX_W2] + slots->first;
     part.by_pair = mox_run_has_row_per_pair(run);
     return part;
 }

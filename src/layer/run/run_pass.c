@@ -8,6 +8,7 @@
 #include "layer/run/ranks_device.h"
 #include "layer/run/run_adapters.h"
 #include "layer/run/run_experts.h"
+#include "layer/run/run_fetch.h"
 #include "layer/run/run_fused.h"
 #include "layer/run/run_tp.h"
 
@@ -17,7 +18,6 @@
 static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
 {
     const moxie_plan *plan = run->plan;
-    const moxie_layer *layer = plan->layer;
     const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
     const bool on_input = plan->config.routing.on_input != 0;
     if (routed->fused && run->args.adapters == NULL)
@@ -29,8 +29,8 @@ static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
     }
     if (routed->fused)
         return;
-    args->static_scale13 = layer->arrays.static_scale[MOX_W13];
-    args->static_scale2 = layer->arrays.static_scale[MOX_W2];
+    args->static_scale13 = run->slots.static_scale[MOX_W13];
+    args->static_scale2 = run->slots.static_scale[MOX_W2];
     args->pair_scale2 = (float *)(run->space + routed->space.pair_scale[MOX_W2]);
     if (mox_run_has_row_per_pair(run))
         args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
@@ -39,17 +39,17 @@ static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
 moxie_status mox_run_begin_pass(mox_run *run, int64_t first, int64_t each, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
-    const moxie_layer *layer = plan->layer;
     run->first = first;
     run->tokens = mox_min_i64(each, run->args.tokens - first);
+    mox_run_set_slots(run);
     run->permutation = (mox_permutation) { MOX_RUN_AT(run, int64_t, offsets), MOX_RUN_AT(run, int64_t, pair_at),
                                            MOX_RUN_AT(run, int64_t, position) };
     mox_permute_args args = { .ids = run->ids + first * plan->config.top_k,
                               .tokens = run->tokens,
                               .top_k = plan->config.top_k,
                               .experts = plan->config.experts,
-                              .slots = layer->slots,
-                              .slot_of = layer->arrays.slot_of,
+                              .slots = run->slots.count,
+                              .slot_of = run->slots.slot_of,
                               .offsets = run->permutation.offsets,
                               .pair_at = run->permutation.pair_at,
                               .position = run->permutation.position,
@@ -115,7 +115,7 @@ static moxie_status norm_experts(mox_run *run, moxie_error *error)
     mox_row_norm_args args =
         mox_run_norm_args(&plan->config.expert_norm, layer->arrays.expert_norm, plan->config.hidden);
     args.max_rows = run->tokens * plan->config.top_k;
-    args.rows = &run->permutation.offsets[layer->slots];
+    args.rows = &run->permutation.offsets[run->slots.count];
     args.x = run->before_norm = run->y;
     args.out = MOX_RUN_AT(run, float, normed);
     run->y = args.out;
@@ -136,11 +136,67 @@ static moxie_status run_to_y(mox_run *run, bool shared, const mox_combine_args *
     if (fused[MOX_ROUTED] && plan->experts[MOX_ROUTED].shape.cut) /* of a rank, so neither shared nor span */
         return mox_run_fused_rows(run, error);
     if (!fused[MOX_ROUTED])
-        MOX_TRY(mox_run_experts(run, MOX_ROUTED, error));
+        MOX_TRY(mox_run_experts(run, MOX_ROUTED, MOX_EXPERTS_ALL, error));
     if (shared && !fused[MOX_SHARED_EXPERT])
-        MOX_TRY(mox_run_experts(run, MOX_SHARED_EXPERT, error));
+        MOX_TRY(mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error));
     *combined = any && span != NULL;
     return any ? mox_run_fused(run, fused[MOX_ROUTED], fused[MOX_SHARED_EXPERT], span, error) : MOXIE_OK;
+}
+
+/* Routed experts, window by window: the parts that `parts` names. */
+static moxie_status run_windows(mox_run *run, uint32_t parts, moxie_error *error)
+{
+    const bool fused = run->plan->experts[MOX_ROUTED].fused;
+    while (run->slots.first < run->slots.end) {
+        MOX_TRY(fused ? mox_run_fused(run, true, false, NULL, error) : mox_run_experts(run, MOX_ROUTED, parts, error));
+        parts &= ~(uint32_t)MOX_EXPERTS_INPUT;
+        MOX_TRY(mox_run_fetch_next(run, true, error));
+    }
+    return MOXIE_OK;
+}
+
+/* All windows. Where one scale is for the activations of all experts, W2 needs a second trip through them. */
+static moxie_status run_all_windows(mox_run *run, moxie_error *error)
+{
+    const mox_expert_plan *routed = &run->plan->experts[MOX_ROUTED];
+    const bool twice = !routed->fused && mox_act_quant_needs_amax(&routed->act[MOX_W2]);
+    if (run->slots.first == run->slots.end)
+        MOX_TRY(mox_run_fetch_next(run, true, error));
+    if (!twice)
+        return run_windows(run, MOX_EXPERTS_ALL, error);
+    MOX_TRY(run_windows(run, MOX_EXPERTS_INPUT | MOX_EXPERTS_FIRST, error));
+    run->slots.first = 0;
+    MOX_TRY(mox_run_experts(run, MOX_ROUTED, MOX_EXPERTS_REQUANTIZE, error));
+    mox_run_fetch_again(run);
+    MOX_TRY(mox_run_fetch_next(run, true, error));
+    return run_windows(run, MOX_EXPERTS_SECOND, error);
+}
+
+/* The experts of a pass up to y where a source has some of the records on disk. The shared expert is computed while it
+ * reads; but routed experts that are not fused have their buffers in the same memory, and permute has filled some. */
+static moxie_status run_fetched(mox_run *run, bool shared, moxie_error *error)
+{
+    const moxie_plan *plan = run->plan;
+    const bool shared_first = plan->experts[MOX_ROUTED].fused;
+    if (!shared_first)
+        MOX_TRY(run_all_windows(run, error));
+    if (shared)
+        MOX_TRY(plan->experts[MOX_SHARED_EXPERT].fused
+                    ? mox_run_fused(run, false, true, NULL, error)
+                    : mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error));
+    return shared_first ? run_all_windows(run, error) : MOXIE_OK;
+}
+
+/* run_to_y() at once if all records are there. */
+static moxie_status run_or_fetch(mox_run *run, bool shared, const mox_combine_args *span, bool *combined,
+                                 moxie_error *error)
+{
+    if (run->fetches) {
+        MOX_TRY(mox_run_fetch_next(run, false, error));
+        if (run->slots.end < run->slots.count)
+            return run_fetched(run, shared, error);
+    }
+    return run_to_y(run, shared, span, combined, error);
 }
 
 moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
@@ -154,7 +210,7 @@ moxie_status mox_run_pass(mox_run *run, bool whole, moxie_error *error)
         MOX_TRY(mox_run_probe(run, MOX_STAGE_SHARED_GATE, NULL, error));
     mox_combine_args args =
         whole ? mox_run_combine_args(run, run->y, run->permutation.position) : (mox_combine_args) { 0 };
-    MOX_TRY(run_to_y(run, shared, whole && !normed ? &args : NULL, &combined, error));
+    MOX_TRY(run_or_fetch(run, shared, whole && !normed ? &args : NULL, &combined, error));
     if (plan->tp_cut == MOX_TP_SUMS)
         MOX_TRY(mox_run_tp_sum(run, error));
     MOX_TRY(norm_experts(run, error));
@@ -188,6 +244,6 @@ moxie_status mox_run_shared(mox_run *run, moxie_error *error)
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + run->first;
     if (!plan->experts[MOX_SHARED_EXPERT].fused)
-        return mox_run_experts(run, MOX_SHARED_EXPERT, error);
+        return mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error);
     return run->tokens > 0 ? mox_run_fused(run, false, true, NULL, error) : MOXIE_OK;
 }

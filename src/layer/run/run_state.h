@@ -48,6 +48,16 @@ typedef struct mox_expert_pass {
     float *h, *act, *y;
 } mox_expert_pass;
 
+/* The slots of a pass: the layer's, or those of the experts that a source fetches (run_fetch.h). The experts of slots
+ * [first, end) are computed at a time: all of them, or those whose records are there. */
+typedef struct mox_run_slots {
+    int64_t count, first, end;
+    const int32_t *slot_of;       /* [E] */
+    const int64_t *expert_of;     /* [count] */
+    const void *const *records;   /* [count] */
+    const float *static_scale[2]; /* [count], by mox_projection */
+} mox_run_slots;
+
 struct mox_run;
 
 /* Sees a traced run: `after` is called after each stage; its failure ends the run. `pass` is NULL for stages outside
@@ -79,6 +89,8 @@ typedef struct mox_run {
     const float *weights; /* [T,K]; NULL where nothing reads them */
     /* the present pass: tokens [first, first + tokens) of the batch */
     int64_t first, tokens;
+    mox_run_slots slots;
+    bool fetches; /* a session of the layer's source is open */
     mox_permutation permutation;
     bool adapted;                              /* a token of the pass has an adapter (run_adapters.h) */
     const float *y, *shared_y, *shared_weight; /* input of combine; the shared ones may be NULL */

@@ -80,6 +80,8 @@ struct moxie_layer {
     float shared_static_scale[2];
     mox_dense_matrix router, shared_gate;      /* weight NULL when absent */
     mox_dense_matrix router_norm, expert_norm; /* [1, N], the same */
+    const struct mox_record_source *source; /* fetches the records of routed experts (record_source.h); NULL: they are
+                                             * where `records` says */
     bool prepared;
     bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */
     mox_device device; /* where records and arrays are */

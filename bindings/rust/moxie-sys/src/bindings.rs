@@ -2701,6 +2701,123 @@ extern "C" {
     ) -> moxie_status;
 }
 #[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct moxie_store {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+pub struct moxie_store_options {
+    pub struct_size: u32,
+    pub ram_bytes: u64,
+    pub device_bytes: u64,
+    pub policy: *const ::std::os::raw::c_char,
+    pub max_inserts: i32,
+    pub half_life: f64,
+    pub warm_runs: i64,
+    pub census: *const f64,
+    pub census_experts: i64,
+    pub pinned: *const i64,
+    pub n_pinned: i64,
+    pub staging_records: i32,
+    pub no_prefetch: i32,
+    pub verify: i32,
+    pub reader: *const ::std::os::raw::c_char,
+    pub read_depth: i32,
+    pub buffered: i32,
+    pub mirror: *const ::std::os::raw::c_char,
+}
+extern "C" {
+    pub fn moxie_store_open(
+        paths: *const *const ::std::os::raw::c_char,
+        n_paths: i64,
+        options: *const moxie_store_options,
+        out: *mut *mut moxie_store,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_store_close(store: *mut moxie_store);
+}
+#[repr(C)]
+pub struct moxie_store_info {
+    pub struct_size: u32,
+    pub layers: i32,
+    pub policy: *const ::std::os::raw::c_char,
+    pub slots: i32,
+    pub staging_records: i32,
+    pub record_bytes: u64,
+    pub buffer_bytes: u64,
+    pub shared_bytes: u64,
+    pub file_bytes: u64,
+    pub reader: *const ::std::os::raw::c_char,
+    pub direct: i32,
+}
+extern "C" {
+    pub fn moxie_store_get_info(
+        store: *const moxie_store,
+        out: *mut moxie_store_info,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_store_layer_number(store: *const moxie_store, i: i64) -> i64;
+}
+extern "C" {
+    pub fn moxie_store_file(store: *const moxie_store, layer: i64) -> *const moxie_expert_file;
+}
+extern "C" {
+    pub fn moxie_store_layer(
+        store: *mut moxie_store,
+        layer: i64,
+        config: *const moxie_layer_config,
+        options: *const moxie_options,
+        out: *mut *mut moxie_layer,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_store_prefetch(
+        store: *mut moxie_store,
+        layer: i64,
+        ids: *const i32,
+        count: i64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_store_lookahead(
+        plan: *const moxie_plan,
+        args: *const moxie_run_args,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
+pub struct moxie_store_counters {
+    pub struct_size: u32,
+    pub runs: i64,
+    pub uses: i64,
+    pub hits: i64,
+    pub inserts: i64,
+    pub reads: i64,
+    pub read_bytes: u64,
+    pub ram_bytes: u64,
+    pub waits: i64,
+    pub wait_seconds: f64,
+    pub prefetches: i64,
+    pub prefetches_used: i64,
+    pub prefetches_wasted: i64,
+    pub failed_reads: i64,
+}
+extern "C" {
+    pub fn moxie_store_get_counters(
+        store: *mut moxie_store,
+        layer: i64,
+        last_run: i32,
+        out: *mut moxie_store_counters,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
 pub struct moxie_read_engine {
     pub struct_size: u32,
     pub usable: i32,
@@ -2947,6 +3064,9 @@ sized_structs! {
     moxie_expert_file_options,
     moxie_expert_file_info,
     moxie_expert_record,
+    moxie_store_options,
+    moxie_store_info,
+    moxie_store_counters,
     moxie_read_engine,
     moxie_disk_options,
     moxie_disk_rate,

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * store_files.c - the files of a store (store_files.h), and what a store says about itself.
+ */
+#include "store/store_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/sizes.h"
+#include "layer/weights/layer_create.h"
+
+/* ---- opening ----------------------------------------------------------------------------------------- */
+
+static moxie_status add_file(moxie_store *store, const char *path, moxie_error *error)
+{
+    static const moxie_expert_file_options mapped = MOXIE_EXPERT_FILE_OPTIONS_INIT;
+    mox_store_layer *layers = mox_realloc(store->layers, ((uint64_t)store->n_layers + 1) * sizeof *store->layers);
+    MOX_FAIL_IF(layers == NULL, MOXIE_ERR_MEMORY, error, "no memory for the layers of a store");
+    store->layers = layers;
+    layers[store->n_layers] = (mox_store_layer) { .store = store };
+    MOX_TRY(mox_expert_file_open(path, &mapped, &layers[store->n_layers].file, error));
+    store->n_layers++;
+    return MOXIE_OK;
+}
+
+static bool is_expert_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 6 && name[0] != '.' && strcmp(name + length - 6, ".moxie") == 0;
+}
+
+static moxie_status add_entries(moxie_store *store, const char *folder, DIR *stream, moxie_error *error)
+{
+    const struct dirent *entry;
+    while ((entry = readdir(stream)) != NULL) {
+        mox_arena arena = { 0 };
+        if (!is_expert_file(entry->d_name))
+            continue;
+        const char *path = mox_arena_printf(&arena, "%s/%s", folder, entry->d_name);
+        const moxie_status status =
+            path != NULL ? add_file(store, path, error) : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a path");
+        mox_arena_free(&arena);
+        MOX_TRY(status);
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status add_folder(moxie_store *store, const char *folder, moxie_error *error)
+{
+    const int32_t before = store->n_layers;
+    DIR *stream = opendir(folder);
+    if (stream == NULL)
+        return mox_fail_file(MOXIE_ERR_IO, error, folder, -1, "cannot be listed: %m");
+    const moxie_status status = add_entries(store, folder, stream, error);
+    closedir(stream);
+    if (status == MOXIE_OK && store->n_layers == before)
+        return mox_fail_file(MOXIE_ERR_IO, error, folder, -1,
+                             "it has no expert files (NAME.moxie): `moxie prepare DIR --layout moxie-auto -o OUT` of a "
+                             "checkpoint writes them");
+    return status;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const mox_store_layer *x = a, *y = b;
+    return (x->file->header.layer > y->file->header.layer) - (x->file->header.layer < y->file->header.layer);
+}
+
+moxie_status mox_store_open_files(moxie_store *store, const char *const *paths, int64_t n_paths, moxie_error *error)
+{
+    MOX_FAIL_IF(n_paths < 1, MOXIE_ERR_ARGUMENT, error, "a store of no files: give folders or files");
+    for (int64_t i = 0; i < n_paths; i++) {
+        struct stat info;
+        const bool folder = stat(paths[i], &info) == 0 && S_ISDIR(info.st_mode);
+        MOX_TRY(folder ? add_folder(store, paths[i], error) : add_file(store, paths[i], error));
+    }
+    qsort(store->layers, (size_t)store->n_layers, sizeof *store->layers, by_number);
+    for (int32_t l = 0; l < store->n_layers; l++) {
+        store->layers[l].number = l;
+        if (l > 0 && by_number(&store->layers[l - 1], &store->layers[l]) == 0)
+            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, store->layers[l].file->path, -1,
+                                 "it has layer %lld, and so has another file of the store: give each layer once",
+                                 (long long)store->layers[l].file->header.layer);
+    }
+    return MOXIE_OK;
+}
+
+/* ---- the reader -------------------------------------------------------------------------------------- */
+
+static moxie_status name_files(const moxie_store *store, const char *mirror, mox_arena *arena, mox_read_file *files,
+                               moxie_error *error)
+{
+    for (int32_t l = 0; l < store->n_layers; l++) {
+        const char *path = store->layers[l].file->path, *slash = strrchr(path, '/');
+        files[l].path = path;
+        if (mirror == NULL)
+            continue;
+        files[l].mirror = mox_arena_printf(arena, "%s/%s", mirror, slash != NULL ? slash + 1 : path);
+        MOX_FAIL_IF(files[l].mirror == NULL, MOXIE_ERR_MEMORY, error, "no memory for a path");
+    }
+    return MOXIE_OK;
+}
+
+moxie_status mox_store_open_reader(moxie_store *store, const moxie_store_options *o, const mox_reader_options *base,
+                                   moxie_error *error)
+{
+    const mox_read_buffer memory = { store->buffers[0].data, (uint64_t)store->n_buffers * store->record_bytes };
+    mox_reader_options options = base != NULL ? *base : (mox_reader_options) { 0 };
+    mox_arena arena = { 0 };
+    mox_read_file *files = mox_arena_calloc(&arena, (uint64_t)store->n_layers, sizeof *files);
+    options.engine = o->reader != NULL ? o->reader : options.engine;
+    options.depth = o->read_depth > 0 ? o->read_depth : options.depth;
+    options.buffered = options.buffered || o->buffered;
+    options.buffers = &memory;
+    options.n_buffers = 1;
+    moxie_status status = files != NULL ? name_files(store, o->mirror, &arena, files, error)
+                                        : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for the files of a store");
+    if (status == MOXIE_OK)
+        status = mox_reader_open(files, store->n_layers, &options, &store->reader, error);
+    mox_arena_free(&arena);
+    return status;
+}
+
+/* ---- what there is ----------------------------------------------------------------------------------- */
+
+moxie_status mox_store_find(const moxie_store *store, int64_t number, mox_store_layer **out, moxie_error *error)
+{
+    for (int32_t l = 0; l < store->n_layers; l++)
+        if (store->layers[l].file->header.layer == number) {
+            *out = &store->layers[l];
+            return MOXIE_OK;
+        }
+    return mox_fail(MOXIE_ERR_ARGUMENT, error, "the store has no layer %lld: it has %d, from %lld to %lld",
+                    (long long)number, (int)store->n_layers, (long long)store->layers[0].file->header.layer,
+                    (long long)store->layers[store->n_layers - 1].file->header.layer);
+}
+
+void mox_store_get_info(const moxie_store *store, moxie_store_info *out)
+{
+    mox_reader_info reader;
+    mox_reader_get_info(store->reader, &reader);
+    *out = (moxie_store_info) { .struct_size = sizeof *out,
+                                .layers = store->n_layers,
+                                .policy = store->policy->name,
+                                .slots = store->slots,
+                                .staging_records = store->staging,
+                                .record_bytes = store->record_bytes,
+                                .buffer_bytes = (uint64_t)store->n_buffers * store->record_bytes,
+                                .shared_bytes = store->shared_bytes,
+                                .reader = reader.engine,
+                                .direct = reader.direct_copies == reader.copies };
+    for (int32_t l = 0; l < store->n_layers; l++)
+        out->file_bytes += (uint64_t)store->layers[l].file->header.held * store->layers[l].file->header.record_bytes;
+}
+
+moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxie_layer_config *config,
+                                  const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    mox_store_layer *from = NULL;
+    moxie_layer *layer = NULL;
+    MOX_TRY(mox_store_find(store, number, &from, error));
+    MOX_TRY(mox_layer_open_file(from->file, config, options, &layer, error));
+    if (!mox_device_is_host(&layer->device)) {
+        mox_layer_destroy(layer);
+        return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
+                        "the options' back end is a GPU's, but a store has no tier on a GPU yet: use the cpu back end, "
+                        "or moxie_layer_open_file(), which copies all experts to the GPU");
+    }
+    layer->source = &from->source;
+    if (layer->shared_record != NULL)
+        layer->shared_record = from->shared_record;
+    pthread_mutex_lock(&store->mutex);
+    if (from->warm_left == 0) {
+        mox_cache_end_warm(from->cache);
+        from->warm_left = -1;
+    }
+    mox_store_read_kept(from);
+    pthread_mutex_unlock(&store->mutex);
+    *out = layer;
+    return MOXIE_OK;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_store_cache.c - what a store keeps in memory: its counters equal those of the simulation of the same trace, for
+ * every policy; a prefill leaves decode its experts; pinned ones stay; a lookahead reads what the next run needs, and
+ * halves the time that runs wait on a slow disk; memory stays under the budget.
+ */
+#include "test_faulty.h"
+#include "test_store.h"
+#include "test_traces.h"
+
+#include "base/memory.h"
+#include "store/store.h"
+
+enum { LAYERS = 2, EXPERTS = 16, TOP_K = 2, MAX_TOKENS = 320 };
+
+static char folder[64], trace_path[80];
+static test_layer layers[LAYERS];
+
+static const test_layer_limits small = { .tokens = MAX_TOKENS,
+                                         .experts = EXPERTS,
+                                         .top_k = TOP_K,
+                                         .largest = 32,
+                                         .plain_routing = true,
+                                         .plain_acts = true,
+                                         .no_parallel = true };
+
+static int begin_layers(void **state)
+{
+    (void)state;
+    test_store_folder(folder);
+    snprintf(trace_path, sizeof trace_path, "%s/made.trace", folder);
+    for (int l = 0; l < LAYERS; l++) {
+        test_store_make(&layers[l], 9000 + 100 * (uint64_t)l, &small);
+        layers[l].config.routing.zero_experts = 0;
+        test_store_write(folder, 10 + l, &layers[l], "moxie-cpu");
+    }
+    return 0;
+}
+
+static int end_layers(void **state)
+{
+    (void)state;
+    for (int l = 0; l < LAYERS; l++)
+        test_layer_free(&layers[l]);
+    test_store_remove(folder);
+    return 0;
+}
+
+/* ---- an opened store: a layer and a plan for each file ---------------------------------------------------- */
+
+typedef struct opened {
+    moxie_store *store;
+    moxie_layer *layer[LAYERS];
+    moxie_plan *plan[LAYERS];
+    float *weights; /* of any routing */
+} opened;
+
+static void open_store(opened *o, moxie_store_options *options, int64_t slots, int64_t staging,
+                       const mox_reader_options *reader)
+{
+    moxie_options plain = MOXIE_OPTIONS_INIT;
+    moxie_error error;
+    plain.backend = MOXIE_BACKEND_CPU;
+    plain.max_tokens = MAX_TOKENS;
+    options->ram_bytes = test_store_budget(folder, slots, staging);
+    options->staging_records = (int32_t)staging;
+    o->store = test_store_open(folder, options, reader);
+    o->weights = calloc(MAX_TOKENS * TOP_K, sizeof *o->weights);
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(moxie_store_layer_number(o->store, l), 10 + l);
+        assert_ok(moxie_store_layer(o->store, 10 + l, NULL, &plain, &o->layer[l], &error), &error);
+        assert_ok(moxie_plan_create(o->layer[l], &plain, &o->plan[l], &error), &error);
+        test_layer_workspace(&layers[l], o->plan[l]);
+    }
+}
+
+static void close_store(opened *o)
+{
+    for (int l = 0; l < LAYERS; l++) {
+        moxie_plan_destroy(o->plan[l]);
+        moxie_layer_destroy(o->layer[l]);
+    }
+    moxie_store_close(o->store);
+    free(o->weights);
+}
+
+/* Runs layer l with these ids [tokens, TOP_K]. */
+static void run_ids(const opened *o, int l, const int32_t *ids, int64_t tokens)
+{
+    moxie_run_args args = layers[l].args;
+    moxie_error error;
+    args.tokens = tokens;
+    args.ids = ids;
+    args.weights = o->weights;
+    args.padding = NULL;
+    args.bias_choice = NULL;
+    assert_ok(moxie_plan_run(o->plan[l], &args, &error), &error);
+}
+
+static moxie_store_counters counters_of(const opened *o, int64_t number, int32_t last)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    moxie_error error;
+    assert_ok(moxie_store_get_counters(o->store, number, last, &c, &error), &error);
+    return c;
+}
+
+/* ---- counters and simulation ----------------------------------------------------------------------------- */
+
+enum { WARM = 40 };
+
+/* Replays the trace; the counters after the warm steps in *warm. */
+static void replay(const opened *o, moxie_store_counters *warm)
+{
+    moxie_trace *trace = NULL;
+    moxie_trace_info info = MOXIE_TRACE_INFO_INIT;
+    moxie_error error;
+    static int32_t ids[MAX_TOKENS * TOP_K];
+    assert_ok(moxie_trace_open(trace_path, &trace, &error), &error);
+    assert_ok(moxie_trace_get_info(trace, &info, &error), &error);
+    for (int64_t i = 0; i < info.steps; i++) {
+        moxie_trace_step step = MOXIE_TRACE_STEP_INIT;
+        if (i == WARM)
+            *warm = counters_of(o, -1, 0);
+        assert_ok(moxie_trace_read(trace, i, &step, &error), &error);
+        for (int l = 0; l < LAYERS; l++) {
+            for (int64_t t = 0; t < step.tokens; t++)
+                memcpy(&ids[t * TOP_K], step.ids + t * step.token_stride + l * step.layer_stride, TOP_K * sizeof *ids);
+            run_ids(o, l, ids, step.tokens);
+        }
+    }
+    moxie_trace_close(trace);
+}
+
+static void compare_counters(const char *policy, int32_t slots, int32_t max_inserts)
+{
+    moxie_cache_config config = MOXIE_CACHE_CONFIG_INIT;
+    moxie_cache_hits want = MOXIE_CACHE_HITS_INIT;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_store_counters warm = MOXIE_STORE_COUNTERS_INIT;
+    moxie_trace *trace = NULL;
+    moxie_error error;
+    opened o;
+    config.slots = slots;
+    config.policy = options.policy = policy;
+    config.max_inserts = max_inserts;
+    options.max_inserts = max_inserts == 0 ? -1 : max_inserts;
+    config.warm_steps = WARM;
+    options.warm_runs = WARM;
+    assert_ok(moxie_trace_open(trace_path, &trace, &error), &error);
+    assert_ok(moxie_trace_simulate(trace, &config, &want, NULL, &error), &error);
+    moxie_trace_close(trace);
+    open_store(&o, &options, slots, 2, NULL);
+    replay(&o, &warm);
+    const moxie_store_counters got = counters_of(&o, -1, 0);
+    assert_int_equal(got.uses - warm.uses, want.uses);
+    assert_int_equal(got.hits - warm.hits, want.hits);
+    if (strcmp(policy, "pinned") != 0) /* whose experts are read when they are chosen */
+        assert_int_equal(got.inserts - warm.inserts, want.inserts);
+    assert_int_equal(got.reads, got.uses - got.hits + (strcmp(policy, "pinned") == 0 ? slots * LAYERS : 0));
+    assert_int_equal(counters_of(&o, 10, 0).uses + counters_of(&o, 11, 0).uses, got.uses);
+    close_store(&o);
+}
+
+static void test_simulation(void **state)
+{
+    (void)state;
+    const moxie_trace_info info = { .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K };
+    for (int kind = TEST_TRACE_LOCAL; kind <= TEST_TRACE_REQUESTS; kind += 2) {
+        test_trace_write(trace_path, (test_trace_kind)kind, &info, 160, 3);
+        const char *name;
+        for (int32_t p = 0; (name = moxie_cache_policy_at(p, NULL)) != NULL; p++) {
+            compare_counters(name, 4, p % 2 == 0 ? 0 : 1);
+            compare_counters(name, 1, 0);
+        }
+    }
+}
+
+/* ---- prefill and decode ---------------------------------------------------------------------------------- */
+
+/* Hits of two decode steps after a prefill of other experts. */
+static int64_t hits_after_prefill(const char *policy, int32_t max_inserts)
+{
+    static const int32_t decode[2][TOP_K] = { { 0, 1 }, { 2, 3 } };
+    int32_t prefill[MAX_TOKENS * TOP_K];
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    opened o;
+    options.policy = policy;
+    options.max_inserts = max_inserts;
+    for (int i = 0; i < MAX_TOKENS * TOP_K; i++)
+        prefill[i] = 4 + i % (EXPERTS - 4);
+    open_store(&o, &options, 4, 4, NULL);
+    for (int i = 0; i < 8; i++)
+        run_ids(&o, 0, decode[i % 2], 1);
+    const int64_t before = counters_of(&o, 10, 0).hits;
+    assert_in_range(before, 10, 12); /* all but the first steps */
+    run_ids(&o, 0, prefill, MAX_TOKENS);
+    run_ids(&o, 0, decode[0], 1);
+    run_ids(&o, 0, decode[1], 1);
+    const int64_t hits = counters_of(&o, 10, 0).hits - before;
+    close_store(&o);
+    return hits;
+}
+
+static void test_prefill(void **state)
+{
+    (void)state;
+    assert_int_equal(hits_after_prefill(NULL, 0), 4);
+    assert_int_equal(hits_after_prefill("lru", -1), 0);
+    assert_true(hits_after_prefill("lru", 1) >= 2); /* the step that misses may evict another one */
+}
+
+static void test_pinned(void **state)
+{
+    (void)state;
+    static const int64_t pinned[] = { 10, 15, 10, 3, 11, 0 }, too_many[] = { 10, 1, 10, 2, 10, 3 };
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_store *store = NULL;
+    moxie_error error;
+    opened o;
+    options.policy = "lru";
+    options.max_inserts = -1;
+    options.pinned = pinned;
+    options.n_pinned = 3;
+    open_store(&o, &options, 2, 2, NULL);
+    for (int i = 0; i < 20; i++)
+        run_ids(&o, 0, (int32_t[]) { (i * 2) % 14, (i * 2 + 1) % 14 }, 1);
+    const int64_t before = counters_of(&o, 10, 0).hits;
+    run_ids(&o, 0, (int32_t[]) { 3, 15 }, 1);
+    assert_int_equal(counters_of(&o, 10, 0).hits, before + 2);
+    assert_int_equal(counters_of(&o, 10, 1).hits, 2);
+    close_store(&o);
+    const char *path = folder;
+    options.pinned = too_many;
+    assert_int_equal(moxie_store_open(&path, 1, &options, &store, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "expert 3 of layer 10"));
+}
+
+/* ---- lookahead ------------------------------------------------------------------------------------------- */
+
+static void test_lookahead(void **state)
+{
+    (void)state;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_error error;
+    opened o;
+    open_store(&o, &options, 1, 8, NULL);
+    moxie_run_args args = layers[0].args;
+    args.tokens = 1;
+    args.ids_out = NULL;
+    args.weights_out = NULL;
+    args.logits_out = NULL;
+    assert_ok(moxie_store_lookahead(o.plan[0], &args, &error), &error);
+    const moxie_store_counters guessed = counters_of(&o, 10, 0);
+    assert_in_range(guessed.prefetches, 1, TOP_K);
+    assert_ok(moxie_plan_run(o.plan[0], &args, &error), &error);
+    moxie_store_counters c = counters_of(&o, 10, 0);
+    assert_int_equal(c.reads, guessed.prefetches); /* none but these */
+    assert_int_equal(c.prefetches_used, c.uses);
+    assert_int_equal(c.prefetches_wasted, 0);
+    /* Guesses that the run does without; those that repeat, and numbers that are no experts. */
+    assert_ok(moxie_store_prefetch(o.store, 11, (int32_t[]) { 4, 5, 5, -1, 99 }, 5, &error), &error);
+    run_ids(&o, 1, (int32_t[]) { 4, 6 }, 1);
+    c = counters_of(&o, 11, 0);
+    assert_int_equal(c.prefetches, 2);
+    assert_int_equal(c.prefetches_used, 1);
+    assert_int_equal(c.prefetches_wasted, 1);
+    assert_int_equal(moxie_store_prefetch(o.store, 12, (int32_t[]) { 1 }, 1, &error), MOXIE_ERR_ARGUMENT);
+    close_store(&o);
+}
+
+static int64_t slow_read(void *user, int32_t file, int32_t copy, uint64_t offset, int64_t result)
+{
+    (void)user, (void)file, (void)copy, (void)offset;
+    test_sleep_ms(4);
+    return result;
+}
+
+/* Decode steps over a slow disk. The model does other work between layers, while guesses, of which one in six is wrong,
+ * are read. */
+static double waited(bool guesses)
+{
+    const mox_reader_options slow = { .engine = "pread", .depth = 8, .threads = 8, .fault = slow_read };
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_trace *trace = NULL;
+    moxie_error error;
+    opened o;
+    test_rng rng = { 9 };
+    open_store(&o, &options, 4, 2 * TOP_K + 2, &slow);
+    assert_ok(moxie_trace_open(trace_path, &trace, &error), &error);
+    for (int64_t i = 0; i < 40; i++) {
+        moxie_trace_step step = MOXIE_TRACE_STEP_INIT;
+        assert_ok(moxie_trace_read(trace, i, &step, &error), &error);
+        for (int l = 0; l < LAYERS; l++) {
+            int32_t ids[TOP_K];
+            const int32_t *own = step.ids + l * step.layer_stride;
+            for (int j = 0; j < TOP_K; j++)
+                ids[j] = test_below(&rng, 6) == 0 ? (int32_t)test_below(&rng, EXPERTS) : own[j];
+            if (guesses)
+                assert_ok(moxie_store_prefetch(o.store, 10 + l, ids, TOP_K, &error), &error);
+            test_sleep_ms(6);
+            run_ids(&o, l, own, 1);
+        }
+    }
+    moxie_trace_close(trace);
+    const double seconds = counters_of(&o, -1, 0).wait_seconds;
+    close_store(&o);
+    return seconds;
+}
+
+static void test_waits(void **state)
+{
+    (void)state;
+    const moxie_trace_info info = { .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K };
+    test_trace_write(trace_path, TEST_TRACE_LOCAL, &info, 40, 5);
+    const double without = waited(false), with = waited(true);
+    print_message("waits of 40 steps: %.3f s without prefetch, %.3f s with it\n", without, with);
+    assert_true(without > 0.05);
+    assert_true(with <= without / 2);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
+
+static uint64_t status_kib(const char *key)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0)
+            sscanf(line + strlen(key), " %llu", &kib);
+    fclose(file);
+    return kib;
+}
+
+/* A model of several times the budget, with no more memory to be had than the budget and a megabyte. */
+static void test_cap(void **state)
+{
+    (void)state;
+    const test_layer_limits large = { .tokens = 16,
+                                      .experts = 24,
+                                      .top_k = 4,
+                                      .largest = 300,
+                                      .no_parallel = true,
+                                      .plain_routing = true,
+                                      .plain_acts = true };
+    test_layer t;
+    moxie_error error;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_store_info info = MOXIE_STORE_INFO_INIT;
+    moxie_options plain = MOXIE_OPTIONS_INIT;
+    moxie_layer *layer = NULL;
+    moxie_plan *plan = NULL;
+    char big[64];
+    test_store_folder(big);
+    plain.backend = MOXIE_BACKEND_CPU;
+    for (uint64_t seed = 9500;; seed++) {
+        test_store_make(&t, seed, &large);
+        if (t.config.hidden * t.config.intermediate > 20000)
+            break;
+        test_layer_free(&t);
+    }
+    test_store_write(big, 1, &t, "moxie-cpu");
+    test_layer_plan(&t, &plain);
+    void *want = test_layer_output(&t, t.plan);
+    options.ram_bytes = test_store_budget(big, 5, 3);
+    options.staging_records = 3;
+    options.read_depth = 2;
+    const uint64_t allocated = mox_alloc_bytes(), anonymous = status_kib("RssAnon:");
+    moxie_store *store = test_store_open(big, &options, NULL);
+    assert_ok(moxie_store_get_info(store, &info, &error), &error);
+    assert_true(info.file_bytes > 2 * options.ram_bytes);
+    assert_true(info.buffer_bytes + info.shared_bytes <= options.ram_bytes);
+    assert_true(mox_alloc_bytes() - allocated <= options.ram_bytes + (1 << 20));
+    assert_ok(moxie_store_layer(store, 1, NULL, &plain, &layer, &error), &error);
+    assert_ok(moxie_plan_create(layer, &plain, &plan, &error), &error);
+    test_layer_workspace(&t, plan);
+    memset(t.args.workspace, 0xee, t.args.workspace_bytes);
+    const uint64_t workspace = t.args.workspace_bytes;
+    for (int i = 0; i < 8; i++) {
+        const uint64_t count = mox_alloc_count();
+        memset(t.args.output, 0xee, test_layer_output_bytes(&t));
+        assert_ok(moxie_plan_run(plan, &t.args, &error), &error);
+        assert_int_equal(mox_alloc_count(), count); /* a run allocates nothing */
+        assert_memory_equal(t.args.output, want, test_layer_output_bytes(&t));
+        if (!test_sanitized())
+            assert_true((status_kib("RssAnon:") - anonymous) * 1024 <= options.ram_bytes + workspace + (3 << 20));
+    }
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+    moxie_store_close(store);
+    free(want);
+    test_layer_free(&t);
+    test_store_remove(big);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_simulation), cmocka_unit_test(test_prefill), cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_lookahead),  cmocka_unit_test(test_waits),   cmocka_unit_test(test_cap),
+    };
+    return cmocka_run_group_tests(tests, begin_layers, end_layers);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_store_faults.c - what goes wrong with a store, and what is left of it: reads that fail, files that are cut off or
+ * damaged while it is open, mirrors, budgets that are too small, arguments, allocations that fail, plans that a store
+ * cannot serve.
+ */
+#include "test_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "layer/weights/layer.h"
+#include "store/store.h"
+
+enum { LAYER = 5, EXPERTS = 8 };
+
+static char folder[64], path[128];
+static test_layer t;
+static moxie_options plain = MOXIE_OPTIONS_INIT;
+
+static const test_layer_limits limits = { .tokens = 24,
+                                          .experts = EXPERTS,
+                                          .top_k = 4,
+                                          .largest = 48,
+                                          .plain_routing = true,
+                                          .plain_acts = true,
+                                          .no_parallel = true };
+
+static int begin_layer(void **state)
+{
+    (void)state;
+    test_store_folder(folder);
+    snprintf(path, sizeof path, "%s/layer-%d.moxie", folder, LAYER);
+    test_store_make(&t, 9900, &limits);
+    plain.backend = MOXIE_BACKEND_CPU;
+    test_store_write(folder, LAYER, &t, "moxie-cpu");
+    return 0;
+}
+
+static int end_layer(void **state)
+{
+    (void)state;
+    test_layer_free(&t);
+    test_store_remove(folder);
+    return 0;
+}
+
+typedef struct opened {
+    moxie_store *store;
+    moxie_layer *layer;
+    moxie_plan *plan;
+} opened;
+
+static opened open_one(const moxie_store_options *options, const mox_reader_options *reader)
+{
+    opened o = { 0 };
+    moxie_error error;
+    moxie_store_options with = *options;
+    with.ram_bytes = test_store_budget(folder, 2, 2);
+    o.store = test_store_open(folder, &with, reader);
+    assert_ok(moxie_store_layer(o.store, LAYER, NULL, &plain, &o.layer, &error), &error);
+    assert_ok(moxie_plan_create(o.layer, &plain, &o.plan, &error), &error);
+    test_layer_workspace(&t, o.plan);
+    return o;
+}
+
+static void close_one(opened *o)
+{
+    moxie_plan_destroy(o->plan);
+    moxie_layer_destroy(o->layer);
+    moxie_store_close(o->store);
+}
+
+/* Runs with these ids for all tokens. */
+static moxie_status run_experts(const opened *o, const int32_t ids[4], moxie_error *error)
+{
+    static int32_t all[24 * 4];
+    static const float weights[24 * 4];
+    moxie_run_args args = t.args;
+    for (int i = 0; i < 24 * 4; i++)
+        all[i] = ids[i % 4];
+    args.ids = all;
+    args.weights = weights;
+    args.padding = NULL;
+    args.bias_choice = NULL;
+    return moxie_plan_run(o->plan, &args, error);
+}
+
+static void expect_whole_run(const opened *o)
+{
+    test_layer_plan(&t, &plain);
+    void *want = test_layer_output(&t, t.plan);
+    test_layer_workspace(&t, o->plan);
+    void *got = test_layer_output(&t, o->plan);
+    assert_memory_equal(got, want, test_layer_output_bytes(&t));
+    free(want);
+    free(got);
+}
+
+static uint64_t offset_of(int64_t expert)
+{
+    moxie_expert_file *file = NULL;
+    moxie_expert_record record = MOXIE_EXPERT_RECORD_INIT;
+    moxie_error error;
+    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
+    assert_ok(moxie_expert_file_record(file, expert, &record, &error), &error);
+    const uint64_t offset = record.offset;
+    moxie_expert_file_close(file);
+    return offset;
+}
+
+/* ---- reads that fail ------------------------------------------------------------------------------------- */
+
+static _Atomic uint64_t failing; /* the offset whose reads fail; 0: none */
+
+static int64_t fail_some(void *user, int32_t file, int32_t copy, uint64_t offset, int64_t result)
+{
+    (void)user, (void)file;
+    return copy == 0 && offset == failing ? -EIO : result;
+}
+
+static const mox_reader_options faulty = { .fault = fail_some };
+
+static void test_io_error(void **state)
+{
+    (void)state;
+    const moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    opened o = open_one(&options, &faulty);
+    failing = offset_of(3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(run_experts(&o, (int32_t[]) { 1, 2, 3, 4 }, &error), MOXIE_ERR_IO);
+        assert_non_null(strstr(error.text, "layer 5, expert 3"));
+        assert_string_equal(error.file, path);
+        assert_int_equal(error.offset, (int64_t)failing);
+        assert_ok(run_experts(&o, (int32_t[]) { 0, 1, 5, 7 }, &error), &error);
+    }
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    assert_ok(moxie_store_get_counters(o.store, LAYER, 0, &c, &error), &error);
+    assert_int_equal(c.failed_reads, 3);
+    /* A guess that cannot be read is no error. */
+    assert_ok(moxie_store_prefetch(o.store, LAYER, (int32_t[]) { 3 }, 1, &error), &error);
+    failing = 0;
+    expect_whole_run(&o);
+    close_one(&o);
+}
+
+static void test_cut_off(void **state)
+{
+    (void)state;
+    const moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    opened o = open_one(&options, NULL);
+    expect_whole_run(&o);
+    const uint64_t last = offset_of(EXPERTS - 1);
+    for (int i = 0; i < 12; i++) /* so that the last one has no slot */
+        assert_ok(run_experts(&o, (int32_t[]) { 0, 1, 0, 1 }, &error), &error);
+    assert_int_equal(truncate(path, (off_t)last + 64), 0);
+    assert_int_equal(run_experts(&o, (int32_t[]) { 0, 1, 2, EXPERTS - 1 }, &error), MOXIE_ERR_FORMAT);
+    assert_non_null(strstr(error.text, "layer 5, expert 7"));
+    assert_non_null(strstr(error.text, "cut short"));
+    assert_ok(run_experts(&o, (int32_t[]) { 0, 1, 2, 3 }, &error), &error);
+    close_one(&o);
+    assert_int_equal(unlink(path), 0);
+    test_store_write(folder, LAYER, &t, "moxie-cpu");
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    uint8_t byte;
+    options.verify = 1;
+    opened o = open_one(&options, NULL);
+    const off_t at = (off_t)offset_of(6) + 100;
+    const int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    fsync(fd);
+    assert_int_equal(run_experts(&o, (int32_t[]) { 5, 6, 7, 0 }, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "layer 5, expert 6"));
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    expect_whole_run(&o);
+    close_one(&o);
+}
+
+static void test_mirror(void **state)
+{
+    (void)state;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_error error = { 0 };
+    char other[64];
+    test_store_folder(other);
+    test_store_write(other, LAYER, &t, "moxie-cpu");
+    options.mirror = other;
+    failing = offset_of(3);
+    opened o = open_one(&options, &faulty);
+    assert_ok(run_experts(&o, (int32_t[]) { 1, 2, 3, 4 }, &error), &error);
+    expect_whole_run(&o);
+    failing = 0;
+    close_one(&o);
+    test_store_remove(other);
+}
+
+/* ---- refused --------------------------------------------------------------------------------------------- */
+
+static void refused(moxie_store_options *options, moxie_status status, const char *text)
+{
+    const char *paths[] = { folder };
+    moxie_store *store = NULL;
+    moxie_error error = { 0 };
+    assert_int_equal(moxie_store_open(paths, 1, options, &store, &error), status);
+    assert_null(store);
+    if (strstr(error.text, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    const uint64_t least = test_store_budget(folder, 1, 2);
+    char bytes[32];
+    options.ram_bytes = least - 1;
+    snprintf(bytes, sizeof bytes, "at least %llu", (unsigned long long)least);
+    refused(&options, MOXIE_ERR_MEMORY, bytes);
+    options.ram_bytes = least;
+    options.device_bytes = 1;
+    refused(&options, MOXIE_ERR_UNSUPPORTED, "device_bytes");
+    options.device_bytes = 0;
+    options.policy = "best";
+    refused(&options, MOXIE_ERR_ARGUMENT, "lfru");
+    options.policy = "frozen";
+    refused(&options, MOXIE_ERR_ARGUMENT, "warm_runs");
+    options.policy = NULL;
+    options.reader = "tape";
+    refused(&options, MOXIE_ERR_ARGUMENT, "tape");
+    options.reader = NULL;
+    options.max_inserts = -2;
+    refused(&options, MOXIE_ERR_ARGUMENT, "max_inserts");
+    options.max_inserts = 0;
+    const char *missing[] = { "/nonexistent/layer-1.moxie" }, *twice[] = { folder, path };
+    moxie_store *store = NULL;
+    moxie_error error = { 0 };
+    assert_int_equal(moxie_store_open(missing, 1, &options, &store, &error), MOXIE_ERR_IO);
+    assert_int_equal(moxie_store_open(twice, 2, &options, &store, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "layer 5"));
+    assert_int_equal(moxie_store_open(twice, 0, &options, &store, &error), MOXIE_ERR_ARGUMENT);
+}
+
+static void test_refused_plans(void **state)
+{
+    (void)state;
+    const moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_options other = plain;
+    moxie_plan *plan = NULL;
+    moxie_error error = { 0 };
+    opened o = open_one(&options, NULL);
+    other.max_adapter_rank = 8;
+    assert_int_equal(moxie_plan_create(o.layer, &other, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "adapter"));
+    assert_int_equal(moxie_layer_update_expert(o.layer, 0, &t.weights.experts[1], &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "moxie_expert_file_replace"));
+    assert_int_equal(moxie_store_layer(o.store, 6, NULL, &plain, &(moxie_layer *) { NULL }, &error),
+                     MOXIE_ERR_ARGUMENT);
+    /* A check reads through the mapped file. */
+    test_report report;
+    assert_ok(test_plan_check(o.plan, &t.weights, &t.args, &report, &error), &error);
+    assert_true(report.worst_ratio <= 1);
+    test_layer_plan(&t, &plain);
+    assert_int_equal(moxie_store_lookahead(t.plan, &t.args, &error), MOXIE_ERR_ARGUMENT);
+    close_one(&o);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
+
+/* Opens the store and its layer with allocation n failing; false when it was not reached. */
+static bool open_failing(uint64_t n)
+{
+    const char *paths[] = { folder };
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_store *store = NULL;
+    moxie_layer *layer = NULL;
+    moxie_error error = { 0 };
+    const int64_t pinned[] = { LAYER, 2 };
+    options.ram_bytes = test_store_budget(folder, 2, 2);
+    options.pinned = pinned;
+    options.n_pinned = 1;
+    const uint64_t before = mox_alloc_count();
+    mox_alloc_fail_at(n);
+    moxie_status status = moxie_store_open(paths, 1, &options, &store, &error);
+    if (status == MOXIE_OK)
+        status = moxie_store_layer(store, LAYER, NULL, &plain, &layer, &error);
+    mox_alloc_fail_at(0);
+    const bool reached = mox_alloc_count() - before >= n;
+    if (reached && status != MOXIE_OK)
+        assert_int_equal(status, MOXIE_ERR_MEMORY);
+    if (!reached)
+        assert_ok(status, &error);
+    moxie_layer_destroy(layer);
+    moxie_store_close(store);
+    return reached;
+}
+
+static void test_allocations(void **state)
+{
+    (void)state;
+    uint64_t n = 1;
+    while (open_failing(n))
+        n++;
+    assert_in_range(n, 20, 400);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_io_error),    cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_mirror),      cmocka_unit_test(test_refusals), cmocka_unit_test(test_refused_plans),
+        cmocka_unit_test(test_allocations),
+    };
+    return cmocka_run_group_tests(tests, begin_layer, end_layer);
+}

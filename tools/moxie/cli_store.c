@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_store.c - the store of `moxie run|diff|bench DIR --budget-ram` (cli_store.h).
+ */
+#include "cli_store.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "prepare.h"
+
+enum { OPT_BUDGET_RAM = 256, OPT_POLICY, OPT_MAX_INSERTS };
+
+static const struct argp_option options[] = {
+    { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
+      "memory for experts, as 24000000000 or 24G: the others are read from DIR's expert files when a run needs them",
+      0 },
+    { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru or lfu", 0 },
+    { "max-inserts", OPT_MAX_INSERTS, "N", 0,
+      "experts that begin to stay in one run of a layer (default: the layer's top-k; -1: any number)", 0 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    cli_layer_options *args = state->input;
+    switch (key) {
+    case OPT_BUDGET_RAM: args->budget_ram = cli_parse_bytes(state, "--budget-ram", arg); return 0;
+    case OPT_POLICY: args->policy = arg; return 0;
+    case OPT_MAX_INSERTS:
+        args->max_inserts = (int32_t)cli_parse_int(state, "--max-inserts", arg, -1, MOXIE_MAX_EXPERTS);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NULL };
+
+void cli_store_check(struct argp_state *state, const cli_layer_options *args, const char *other)
+{
+    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : NULL;
+    if (args->budget_ram == 0 && only)
+        argp_error(state, "%s goes with --budget-ram", only);
+    if (args->budget_ram == 0)
+        return;
+    if (other)
+        argp_error(state, "--budget-ram does not go with %s: leave one of the two out", other);
+    if (args->access != MOXIE_EXPERT_MAP || args->disk.chunk_bytes)
+        argp_error(state, "--budget-ram does not go with %s: a store reads files in a way of its own",
+                   args->access != MOXIE_EXPERT_MAP ? "--load" : "--read-chunk");
+    if (args->backend == MOXIE_BACKEND_CUDA)
+        argp_error(state, "--budget-ram is for the CPU: a store has no tier on a GPU yet; leave --backend cuda out");
+}
+
+moxie_status cli_store_open(const cli_layer_options *args, int64_t layer, moxie_store **out, moxie_error *error)
+{
+    char path[PATH_MAX];
+    moxie_store_options store = MOXIE_STORE_OPTIONS_INIT;
+    store.ram_bytes = (uint64_t)args->budget_ram;
+    store.policy = args->policy;
+    store.max_inserts = args->max_inserts;
+    store.reader = args->disk.engine;
+    store.read_depth = args->disk.depth;
+    store.mirror = args->disk.mirror;
+    if (!cli_has_experts(args->dir))
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, args->dir,
+                         "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto "
+                         "-o OUT` writes them, then give OUT");
+    const char *paths[] = { layer < 0 ? args->dir : prepare_experts_path(args->dir, layer, path) };
+    return moxie_store_open(paths, 1, &store, out, error);
+}
+
+/* ---- what it did ----------------------------------------------------------------------------------------- */
+
+static double part(double of, double all)
+{
+    return all > 0 ? of / all : 0;
+}
+
+static void add_row(cli_table *table, moxie_store *store, int64_t layer)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    char ram[16], file[16];
+    (void)moxie_store_get_counters(store, layer, 0, &c, NULL);
+    layer < 0 ? cli_table_add(table, "all") : cli_table_add(table, "%lld", (long long)layer);
+    cli_table_add(table, "%lld", (long long)c.runs);
+    cli_table_add(table, "%lld", (long long)c.uses);
+    cli_table_add(table, "%.1f%%", 100 * part((double)c.hits, (double)c.uses));
+    cli_table_add(table, "%lld", (long long)c.inserts);
+    cli_table_add(table, "%s", cli_bytes(ram, c.ram_bytes));
+    cli_table_add(table, "%s", cli_bytes(file, c.read_bytes));
+    cli_table_add(table, "%.2f", 1e3 * c.wait_seconds);
+    cli_table_add(table, "%lld", (long long)c.prefetches);
+    cli_table_add(table, "%lld", (long long)c.prefetches_used);
+    cli_table_add(table, "%lld", (long long)c.prefetches_wasted);
+}
+
+void cli_store_print(moxie_store *store)
+{
+    static const char *const headings[] = { ">layer",      ">runs",        ">uses",      ">hits",
+                                            ">inserts",    ">from memory", ">from file", ">wait ms",
+                                            ">prefetched", ">used",        ">wasted" };
+    moxie_store_info info = MOXIE_STORE_INFO_INIT;
+    char buffers[16], shared[16], all[16];
+    cli_table table;
+    (void)moxie_store_get_info(store, &info, NULL);
+    printf("store: %d %s a layer by %s, %d buffers for reads, %s; shared experts %s; of experts of %s, read by %s%s\n",
+           (int)info.slots, info.slots == 1 ? "slot" : "slots", info.policy, (int)info.staging_records,
+           cli_bytes(buffers, info.buffer_bytes), cli_bytes(shared, info.shared_bytes), cli_bytes(all, info.file_bytes),
+           info.reader, info.direct ? " past the page cache" : "");
+    cli_table_begin(&table, 11, headings);
+    for (int32_t l = 0; l < info.layers; l++)
+        add_row(&table, store, moxie_store_layer_number(store, l));
+    if (info.layers > 1)
+        add_row(&table, store, -1);
+    cli_table_print(&table);
+    cli_table_free(&table);
+}
+
+static json_t *counters_json(moxie_store *store, int64_t layer)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    (void)moxie_store_get_counters(store, layer, 0, &c, NULL);
+    return cli_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "layer",
+                    (json_int_t)layer, "runs", (json_int_t)c.runs, "uses", (json_int_t)c.uses, "hits",
+                    (json_int_t)c.hits, "hit_rate", part((double)c.hits, (double)c.uses), "inserts",
+                    (json_int_t)c.inserts, "reads", (json_int_t)c.reads, "read_bytes", (json_int_t)c.read_bytes,
+                    "ram_bytes", (json_int_t)c.ram_bytes, "waits", (json_int_t)c.waits, "wait_s", c.wait_seconds,
+                    "prefetches", (json_int_t)c.prefetches, "prefetches_used", (json_int_t)c.prefetches_used,
+                    "prefetches_wasted", (json_int_t)c.prefetches_wasted, "failed_reads", (json_int_t)c.failed_reads);
+}
+
+json_t *cli_store_json(moxie_store *store)
+{
+    moxie_store_info i = MOXIE_STORE_INFO_INIT;
+    json_t *layers = json_array();
+    (void)moxie_store_get_info(store, &i, NULL);
+    for (int32_t l = 0; l < i.layers; l++)
+        cli_json_append(layers, counters_json(store, moxie_store_layer_number(store, l)));
+    return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o}", "policy", i.policy, "slots",
+                    (int)i.slots, "staging_records", (int)i.staging_records, "record_bytes", (json_int_t)i.record_bytes,
+                    "buffer_bytes", (json_int_t)i.buffer_bytes, "shared_bytes", (json_int_t)i.shared_bytes,
+                    "file_bytes", (json_int_t)i.file_bytes, "reader", i.reader, "direct", (int)i.direct, "layers",
+                    layers, "all", counters_json(store, -1));
+}

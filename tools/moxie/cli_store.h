@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cli_store.h - experts that are read when a run needs them (docs/store.md): options of run, diff and bench, the store,
+ * and its counters as a table or JSON.
+ */
+#ifndef MOXIE_CLI_STORE_H
+#define MOXIE_CLI_STORE_H
+
+#include "cli.h"
+
+/* A child parser for --budget-ram, --policy and --max-inserts; its input is a cli_layer_options. */
+extern const struct argp cli_store_argp;
+/* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. */
+void cli_store_check(struct argp_state *state, const cli_layer_options *options, const char *other);
+
+/* Opens a store of one layer's file, or with layer -1 of all files of options->dir. */
+moxie_status cli_store_open(const cli_layer_options *options, int64_t layer, moxie_store **out, moxie_error *error);
+/* What it made of the budget, and counters for each layer. */
+void cli_store_print(moxie_store *store);
+json_t *cli_store_json(moxie_store *store);
+
+#endif
