@@ -99,6 +99,37 @@ synth qwen3-30b-a3b int8-w8a8 "$tmp/i8"
 "$moxie" explain "$tmp/i8_ex" --activations 16bit | grep "expert_gemm" | grep -v rejected | cmp -s - "$tmp/want" ||
     fail "explain shows other kernels for the files"
 
+# Loaded in every way, from two drives, with layers on two drives: the same bytes.
+expect 0 . "$moxie" run "$tmp/fast" --layer 4 --tokens 5 -o "$tmp/a.safetensors"
+cp -r "$tmp/fast" "$tmp/mirror"
+mkdir "$tmp/drive2"
+cp -r "$tmp/fast" "$tmp/striped"
+mv "$tmp/striped/layer-00004.moxie" "$tmp/drive2"
+ln -s "$tmp/drive2/layer-00004.moxie" "$tmp/striped"
+for how in "--load read" "--load direct" "--load direct --read-engine pread --read-depth 3 --read-chunk 64" \
+    "--load direct --mirror $tmp/mirror"; do
+    for dir in fast striped; do
+        # shellcheck disable=SC2086 # several options
+        expect 0 . "$moxie" run "$tmp/$dir" --layer 4 --tokens 5 $how -o "$tmp/b.safetensors"
+        cmp -s "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "a run with $how from $dir differs"
+    done
+done
+expect 0 "right" "$moxie" diff "$tmp/fast" --tokens 2 --load direct
+expect 3 "No such file" "$moxie" run "$tmp/fast" --load direct --mirror "$tmp/nowhere"
+cp "$tmp/mirror/layer-00004.moxie" "$tmp/mirror/layer-00003.moxie"
+expect 3 "it is no mirror of" "$moxie" run "$tmp/fast" --layer 3 --load direct --mirror "$tmp/mirror"
+expect 2 "go with --load direct" "$moxie" run "$tmp/fast" --mirror "$tmp/mirror"
+expect 2 "did you mean direct" "$moxie" run "$tmp/fast" --load dirct
+expect 2 "multiples of 4 KiB" "$moxie" run "$tmp/fast" --load direct --read-chunk 5
+expect 2 "is for a directory of expert files" "$moxie" run "$tmp/ck" --load direct
+expect 2 "makes a layer up in memory" "$moxie" run --preset qwen3-30b-a3b --load read
+expect 0 "GB/s from .*reads of" "$moxie" info --disk "$tmp/striped"
+expect 0 '"gb_s"' "$moxie" info --json --disk "$tmp/fast" --mirror "$tmp/fast" --read-engine pread
+expect 3 "No such file" "$moxie" info --disk "$tmp/nowhere"
+mkdir "$tmp/nothing"
+expect 2 "there is no file of 4 KiB or more" "$moxie" info --disk "$tmp/nothing"
+expect 2 "go with --disk" "$moxie" info --read-depth 4
+
 # Shares: each rank has the files of its experts; all together give the checkpoint back.
 for rank in 0 1 2; do
     expect 0 "prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --ep $rank/3 -o "$tmp/ep$rank"
