@@ -215,7 +215,7 @@ typedef struct moxie_store_options {
     int64_t census_experts;
     const int64_t *pinned; /* [n_pinned, 2] layer number, expert: they get a slot at once, and keep it */
     int64_t n_pinned;
-    int32_t staging_records;   /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
+    int32_t read_buffers;      /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
     int32_t no_prefetch;       /* 1: moxie_store_prefetch() and _lookahead() do nothing */
     int32_t verify;            /* 1: the checksum of each record that was read */
     const char *reader;        /* a name of moxie_read_engine_at(); NULL: the best that is usable */
@@ -238,14 +238,14 @@ typedef struct moxie_store_info {
     uint32_t struct_size;
     int32_t layers;
     const char *policy;
-    int32_t slots;           /* of each layer; a layer with fewer experts has as many as these */
-    int32_t staging_records; /* buffers for reads besides the slots */
-    uint64_t record_bytes;   /* of a slot or buffer: the largest record, padded to a page */
-    uint64_t buffer_bytes;   /* of all slots and buffers */
-    uint64_t shared_bytes;   /* of the shared experts, which stay in memory */
-    uint64_t file_bytes;     /* of all routed experts' records */
-    const char *reader;      /* "uring" */
-    int32_t direct;          /* 1: past the page cache, all files */
+    int32_t slots;         /* of each layer; a layer with fewer experts has as many as these */
+    int32_t read_buffers;  /* buffers for reads besides the slots */
+    uint64_t record_bytes; /* of a slot or buffer: the largest record, padded to a page */
+    uint64_t buffer_bytes; /* of all slots and buffers */
+    uint64_t shared_bytes; /* of the shared experts, which stay in memory */
+    uint64_t file_bytes;   /* of all routed experts' records */
+    const char *reader;    /* "uring" */
+    int32_t direct;        /* 1: past the page cache, all files */
 } moxie_store_info;
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
