@@ -5,8 +5,8 @@
  *     experts of a pass, in order   | given back | held: computed now | claimed: read, or being read | not begun |
  *                                   0            first                end                            claimed     count
  *
- * A session claims buffers in the order of its experts, as far as there are free ones. It waits only for experts that it
- * has claimed, or, holding no claim, for a free buffer; what it holds it computes without waiting. So sessions of
+ * A session claims buffers in the order of its experts, as far as there are free ones. It waits only for experts that
+ * it has claimed, or, holding no claim, for a free buffer; what it holds it computes without waiting. So sessions of
  * several runs never wait for each other in a ring.
  *
  * One call of next() hands out at most half of the read buffers, so that the others are read meanwhile.

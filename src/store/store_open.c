@@ -100,7 +100,7 @@ static moxie_status divide(moxie_store *store, const moxie_store_options *o, mox
 {
     const uint64_t left = o->ram_bytes > store->shared_bytes ? o->ram_bytes - store->shared_bytes : 0;
     const int64_t records = (int64_t)(left / store->record_bytes), layers = store->n_layers;
-    const int64_t usual = mox_min_i64(2 * max_top_k(store), records / 4);
+    const int64_t usual = mox_min_i64(mox_min_i64(2 * max_top_k(store), records / 4), records - layers);
     const int64_t reads = mox_max_i64(o->read_buffers > 0 ? o->read_buffers : usual, MIN_READ_BUFFERS);
     if (records < layers + reads)
         return too_small(store, o->ram_bytes, layers + mox_max_i64(o->read_buffers, MIN_READ_BUFFERS), error);
