@@ -315,6 +315,8 @@ static void test_waits(void **state)
     test_trace_write(trace_path, TEST_TRACE_LOCAL, &info, 40, 5);
     const double without = waited(false), with = waited(true);
     print_message("waits of 40 steps: %.3f s without prefetch, %.3f s with it\n", without, with);
+    if (test_emulated())
+        return; /* its times mean nothing */
     assert_true(without > 0.05);
     assert_true(with <= without / 2);
 }
@@ -384,7 +386,7 @@ static void test_cap(void **state)
         assert_ok(moxie_plan_run(plan, &t.args, &error), &error);
         assert_int_equal(mox_alloc_count(), count); /* a run allocates nothing */
         assert_memory_equal(t.args.output, want, test_layer_output_bytes(&t));
-        if (!test_sanitized())
+        if (!test_sanitized() && !test_emulated())
             assert_true((status_kib("RssAnon:") - anonymous) * 1024 <= options.ram_bytes + workspace + (3 << 20));
     }
     moxie_plan_destroy(plan);
