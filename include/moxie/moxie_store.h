@@ -215,13 +215,14 @@ typedef struct moxie_store_options {
     int64_t census_experts;
     const int64_t *pinned; /* [n_pinned, 2] layer number, expert: they get a slot at once, and keep it */
     int64_t n_pinned;
-    int32_t staging_records; /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
-    int32_t no_prefetch;     /* 1: moxie_store_prefetch() and _lookahead() do nothing */
-    int32_t verify;          /* 1: the checksum of each record that was read */
-    const char *reader;      /* a name of moxie_read_engine_at(); NULL: the best that is usable */
-    int32_t read_depth;      /* reads in flight on a drive; 0: the reader's default */
-    int32_t buffered;        /* 1: through the system's page cache */
-    const char *mirror;      /* a folder with the same files on another drive; NULL: none */
+    int32_t staging_records;   /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
+    int32_t no_prefetch;       /* 1: moxie_store_prefetch() and _lookahead() do nothing */
+    int32_t verify;            /* 1: the checksum of each record that was read */
+    const char *reader;        /* a name of moxie_read_engine_at(); NULL: the best that is usable */
+    int32_t read_depth;        /* reads in flight on a drive; 0: the reader's default */
+    int32_t buffered;          /* 1: through the system's page cache */
+    uint64_t read_chunk_bytes; /* of one read, a multiple of 4096; 0: the reader's default */
+    const char *mirror;        /* a folder with the same files on another drive; NULL: none */
 } moxie_store_options;
 #define MOXIE_STORE_OPTIONS_INIT MOXIE_INIT(moxie_store_options)
 
@@ -249,6 +250,11 @@ typedef struct moxie_store_info {
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
 MOXIE_API moxie_status moxie_store_get_info(const moxie_store *store, moxie_store_info *out, moxie_error *error);
+/* What moxie_store_open() would make of the budget: slots, buffers, bytes. No record is read and no memory for one is
+ * allocated; `reader` is "". `out` was set by its INIT macro. Thread-safe. */
+MOXIE_API moxie_status moxie_store_describe(const char *const *paths, int64_t n_paths,
+                                            const moxie_store_options *options, moxie_store_info *out,
+                                            moxie_error *error);
 /* The checkpoint's number of layer i, ascending; -1 past the last. Immutable. */
 MOXIE_API int64_t moxie_store_layer_number(const moxie_store *store, int64_t i);
 /* The file of a layer, which lives as long as the store; NULL when the store has no such layer. Immutable. */

@@ -34,6 +34,8 @@ sys.exit((store["uses"], store["hits"], store["inserts"]) != tuple(simulated[k] 
 END
 fi
 
+expect 0 "the bytes are equal" "$moxie" diff "$ex" --budget-ram 500K --mirror "$ex" --read-engine pread --read-depth 3
+expect 2 "leave one out" "$moxie" run "$ex" --budget-ram 500K --load read
 expect 4 "moxie prepare DIR --layout moxie-auto" "$moxie" run "$ck" --budget-ram 500K
 expect 5 "at least" "$moxie" run "$ex" --budget-ram 10K
 expect 2 "goes with --budget-ram" "$moxie" run "$ex" --policy lru

@@ -9,8 +9,8 @@
  * two makes the floor; with --limits FILE they are read from the file (bench_limits.c).
  */
 #include "bench_ranks.h"
-#include "cli_disk.h"
 #include "bench_store.h"
+#include "cli_disk.h"
 #include "cli_store.h"
 
 #include <moxie/moxie_comm.h>
@@ -50,7 +50,7 @@ static const struct argp_option options[] = {
     { "adapters", OPT_ADAPTERS, "N", 0, "tokens have LoRA adapters, each one of N in turn (default 0: none)", 2 },
     { "adapter-rank", OPT_ADAPTER_RANK, "R", 0, "the rank of these adapters (default 16)", 2 },
     { "lookahead", OPT_LOOKAHEAD, NULL, 0,
-      "with --budget-ram: prefetch the experts that the trace has for the next layer", 7 },
+      "with --budget-ram: prefetch the experts that the trace has for the next layer", 8 },
     { NULL, 0, NULL, 0, "What it is compared with, and how it is drawn:", 4 },
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
@@ -142,9 +142,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = &args->layer;
         state->child_inputs[2] = state->child_inputs[3] = &args->local;
-        state->child_inputs[4] = &args->layer;
-        state->child_inputs[5] = &args->layer.disk;
-        state->child_inputs[6] = &args->layer;
+        state->child_inputs[4] = state->child_inputs[5] = &args->layer;
         return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -401,9 +399,8 @@ int cmd_bench(int argc, char **argv)
         { &cli_layer_argp, 0, "The layer and the plan:", 3 },
         { &cli_ranks_argp, 0, "Many ranks that run here, beside one with all --threads (docs/ranks.md):", 6 },
         { &cli_comm_argp, 0, NULL, 6 },
-        { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 7 },
-        { &cli_disk_argp, 0, NULL, 7 },
         { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
+        { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 7 },
         { 0 }
     };
     static const struct argp parser = {
