@@ -62,9 +62,10 @@ static moxie_status read_options(const cli_layer_options *args, moxie_store_opti
     out->mirror = args->disk.mirror;
     if (cli_has_experts(args->dir))
         return MOXIE_OK;
-    return cli_error(MOXIE_ERR_UNSUPPORTED, error, args->dir,
-                     "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto -o OUT` "
-                     "writes them, then give OUT");
+    return cli_error(
+        MOXIE_ERR_UNSUPPORTED, error, args->dir,
+        "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto -o OUT` "
+        "writes them, then give OUT");
 }
 
 moxie_status cli_store_open(const cli_layer_options *args, int64_t layer, moxie_store **out, moxie_error *error)
