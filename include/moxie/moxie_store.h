@@ -215,7 +215,7 @@ typedef struct moxie_store_options {
     int64_t census_experts;
     const int64_t *pinned; /* [n_pinned, 2] layer number, expert: they get a slot at once, and keep it */
     int64_t n_pinned;
-    int32_t staging_records;   /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
+    int32_t read_buffers;      /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
     int32_t no_prefetch;       /* 1: moxie_store_prefetch() and _lookahead() do nothing */
     int32_t verify;            /* 1: the checksum of each record that was read */
     const char *reader;        /* a name of moxie_read_engine_at(); NULL: the best that is usable */
@@ -238,14 +238,14 @@ typedef struct moxie_store_info {
     uint32_t struct_size;
     int32_t layers;
     const char *policy;
-    int32_t slots;           /* of each layer; a layer with fewer experts has as many as these */
-    int32_t staging_records; /* buffers for reads besides the slots */
-    uint64_t record_bytes;   /* of a slot or buffer: the largest record, padded to a page */
-    uint64_t buffer_bytes;   /* of all slots and buffers */
-    uint64_t shared_bytes;   /* of the shared experts, which stay in memory */
-    uint64_t file_bytes;     /* of all routed experts' records */
-    const char *reader;      /* "uring" */
-    int32_t direct;          /* 1: past the page cache, all files */
+    int32_t slots;         /* of each layer; a layer with fewer experts has as many as these */
+    int32_t read_buffers;  /* buffers for reads besides the slots */
+    uint64_t record_bytes; /* of a slot or buffer: the largest record, padded to a page */
+    uint64_t buffer_bytes; /* of all slots and buffers */
+    uint64_t shared_bytes; /* of the shared experts, which stay in memory */
+    uint64_t file_bytes;   /* of all routed experts' records */
+    const char *reader;    /* "uring" */
+    int32_t direct;        /* 1: past the page cache, all files */
 } moxie_store_info;
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
@@ -263,9 +263,9 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
 /* A layer whose experts are read when a run needs them. Plans and runs are the ordinary ones, and the bytes of their
  * results are those of moxie_layer_open_file(). A run that needs more experts than there is room for goes through them
  * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
- * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file(). MOXIE_ERR_UNSUPPORTED for a GPU, and for plans with a
- * comm or adapters. moxie_plan_check() reads records through the mapped file. The store must outlive the layer.
- * Thread-safe. */
+ * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file().
+ * MOXIE_ERR_UNSUPPORTED for a GPU, and for plans with a comm or adapters. moxie_plan_check() reads records through the
+ * mapped file. The store must outlive the layer. Thread-safe. */
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
                                          const moxie_options *options, moxie_layer **out, moxie_error *error);
 

@@ -150,7 +150,7 @@ void mox_store_get_info(const moxie_store *store, moxie_store_info *out)
                                 .layers = store->n_layers,
                                 .policy = store->policy->name,
                                 .slots = store->slots,
-                                .staging_records = store->staging,
+                                .read_buffers = store->read_buffers,
                                 .record_bytes = store->record_bytes,
                                 .buffer_bytes = (uint64_t)store->n_buffers * store->record_bytes,
                                 .shared_bytes = store->shared_bytes,

@@ -55,15 +55,15 @@ typedef struct opened {
     float *weights; /* of any routing */
 } opened;
 
-static void open_store(opened *o, moxie_store_options *options, int64_t slots, int64_t staging,
+static void open_store(opened *o, moxie_store_options *options, int64_t slots, int64_t reads,
                        const mox_reader_options *reader)
 {
     moxie_options plain = MOXIE_OPTIONS_INIT;
     moxie_error error;
     plain.backend = MOXIE_BACKEND_CPU;
     plain.max_tokens = MAX_TOKENS;
-    options->ram_bytes = test_store_budget(folder, slots, staging);
-    options->staging_records = (int32_t)staging;
+    options->ram_bytes = test_store_budget(folder, slots, reads);
+    options->read_buffers = (int32_t)reads;
     o->store = test_store_open(folder, options, reader);
     o->weights = calloc(MAX_TOKENS * TOP_K, sizeof *o->weights);
     for (int l = 0; l < LAYERS; l++) {
@@ -365,7 +365,7 @@ static void test_cap(void **state)
     test_layer_plan(&t, &plain);
     void *want = test_layer_output(&t, t.plan);
     options.ram_bytes = test_store_budget(big, 5, 3);
-    options.staging_records = 3;
+    options.read_buffers = 3;
     options.read_depth = 2;
     const uint64_t allocated = mox_alloc_bytes(), anonymous = status_kib("RssAnon:");
     moxie_store *store = test_store_open(big, &options, NULL);

@@ -49,7 +49,7 @@ import json, sys
 
 explained, bench, assumed = (json.load(open(name)) for name in sys.argv[1:])
 e, row, b = explained["store"], explained["store"]["rows"][0], bench["store"]
-assert (e["slots"], e["staging_records"], e["record_bytes"]) == (b["slots"], b["staging_records"], b["record_bytes"])
+assert (e["slots"], e["read_buffers"], e["record_bytes"]) == (b["slots"], b["read_buffers"], b["record_bytes"])
 assert abs(row["hit_rate"] - b["all"]["hits"] / b["all"]["uses"]) < 1e-12 and not e["assumed"]
 misses = (b["all"]["uses"] - b["all"]["hits"]) / bench["tokens"]
 disk = misses * b["record_bytes"] / 2e9

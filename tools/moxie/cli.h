@@ -220,12 +220,12 @@ typedef struct cli_layer_options {
     bool allow_unread;        /* load a layer even if it has tensors that moxie does not know */
     bool plans_only;          /* the command runs nothing, so a device may be an architecture */
     int32_t max_adapter_rank; /* of a run's adapters; 0: it has none */
+    int32_t access;           /* moxie_expert_access of expert files */
+    cli_disk disk;
     /* Experts that are read when a run needs them (cli_store.h). */
     int64_t budget_ram; /* bytes; 0: all experts are in memory */
     const char *policy;
     int32_t max_inserts;
-    int32_t access; /* moxie_expert_access of expert files */
-    cli_disk disk;
 } cli_layer_options;
 
 typedef struct cli_layer {

@@ -121,7 +121,7 @@ void cli_store_print(moxie_store *store)
     cli_table table;
     (void)moxie_store_get_info(store, &info, NULL);
     printf("store: %d %s a layer by %s, %d buffers for reads, %s; shared experts %s; of experts of %s, read by %s%s\n",
-           (int)info.slots, info.slots == 1 ? "slot" : "slots", info.policy, (int)info.staging_records,
+           (int)info.slots, info.slots == 1 ? "slot" : "slots", info.policy, (int)info.read_buffers,
            cli_bytes(buffers, info.buffer_bytes), cli_bytes(shared, info.shared_bytes), cli_bytes(all, info.file_bytes),
            info.reader, info.direct ? " past the page cache" : "");
     cli_table_begin(&table, 11, headings);
@@ -154,7 +154,7 @@ json_t *cli_store_json(moxie_store *store)
     for (int32_t l = 0; l < i.layers; l++)
         cli_json_append(layers, counters_json(store, moxie_store_layer_number(store, l)));
     return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o}", "policy", i.policy, "slots",
-                    (int)i.slots, "staging_records", (int)i.staging_records, "record_bytes", (json_int_t)i.record_bytes,
+                    (int)i.slots, "read_buffers", (int)i.read_buffers, "record_bytes", (json_int_t)i.record_bytes,
                     "buffer_bytes", (json_int_t)i.buffer_bytes, "shared_bytes", (json_int_t)i.shared_bytes,
                     "file_bytes", (json_int_t)i.file_bytes, "reader", i.reader, "direct", (int)i.direct, "layers",
                     layers, "all", counters_json(store, -1));

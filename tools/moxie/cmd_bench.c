@@ -142,7 +142,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = &args->layer;
         state->child_inputs[2] = state->child_inputs[3] = &args->local;
-        state->child_inputs[4] = state->child_inputs[5] = &args->layer;
+        state->child_inputs[4] = &args->layer;
+        state->child_inputs[5] = &args->layer.disk;
+        state->child_inputs[6] = &args->layer;
         return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -399,8 +401,9 @@ int cmd_bench(int argc, char **argv)
         { &cli_layer_argp, 0, "The layer and the plan:", 3 },
         { &cli_ranks_argp, 0, "Many ranks that run here, beside one with all --threads (docs/ranks.md):", 6 },
         { &cli_comm_argp, 0, NULL, 6 },
-        { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 7 },
+        { &cli_disk_argp, 0, NULL, 7 },
+        { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
         { 0 }
     };
     static const struct argp parser = {

@@ -243,12 +243,11 @@ static void print_rows(const explain_store *s)
 void explain_store_print(const explain_store *s)
 {
     char budget[16], all[16], record[16];
-    printf(
-        "\na store with %s, of experts of %s in %d %s: %d of %lld experts of a layer have a slot of %s, %d buffers for "
-        "reads\n",
-        cli_bytes(budget, (uint64_t)s->options->budget_ram), cli_bytes(all, s->info.file_bytes), (int)s->info.layers,
-        s->info.layers == 1 ? "layer" : "layers", (int)s->info.slots, (long long)s->experts,
-        cli_bytes(record, s->info.record_bytes), (int)s->info.staging_records);
+    printf("\na store with %s, of experts of %s in %d %s: %d of %lld experts of a layer have a slot of %s, %d read "
+           "buffers\n",
+           cli_bytes(budget, (uint64_t)s->options->budget_ram), cli_bytes(all, s->info.file_bytes), (int)s->info.layers,
+           s->info.layers == 1 ? "layer" : "layers", (int)s->info.slots, (long long)s->experts,
+           cli_bytes(record, s->info.record_bytes), (int)s->info.read_buffers);
     printf("disk   %.2f GB/s, %s\nmemory %.1f GB/s, %s\n", s->disk_gb_s, cli_printable(s->disk_how), s->memory_gb_s,
            s->memory_how);
     print_rows(s);
@@ -278,7 +277,7 @@ json_t *explain_store_json(const explain_store *s)
     }
     return cli_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:s, s:f, s:s, s:s, s:b, s:o}", "budget_bytes",
                     (json_int_t)s->options->budget_ram, "layers", (int)s->info.layers, "slots", (int)s->info.slots,
-                    "staging_records", (int)s->info.staging_records, "record_bytes", (json_int_t)s->info.record_bytes,
+                    "read_buffers", (int)s->info.read_buffers, "record_bytes", (json_int_t)s->info.record_bytes,
                     "shared_bytes", (json_int_t)s->info.shared_bytes, "file_bytes", (json_int_t)s->info.file_bytes,
                     "disk_gb_s", s->disk_gb_s, "disk_how", cli_utf8(s->disk_how), "memory_gb_s", s->memory_gb_s,
                     "memory_how", s->memory_how, "policy", s->info.policy, "assumed", s->trace_layers == 0, "rows",

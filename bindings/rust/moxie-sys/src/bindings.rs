@@ -2718,12 +2718,13 @@ pub struct moxie_store_options {
     pub census_experts: i64,
     pub pinned: *const i64,
     pub n_pinned: i64,
-    pub staging_records: i32,
+    pub read_buffers: i32,
     pub no_prefetch: i32,
     pub verify: i32,
     pub reader: *const ::std::os::raw::c_char,
     pub read_depth: i32,
     pub buffered: i32,
+    pub read_chunk_bytes: u64,
     pub mirror: *const ::std::os::raw::c_char,
 }
 extern "C" {
@@ -2744,7 +2745,7 @@ pub struct moxie_store_info {
     pub layers: i32,
     pub policy: *const ::std::os::raw::c_char,
     pub slots: i32,
-    pub staging_records: i32,
+    pub read_buffers: i32,
     pub record_bytes: u64,
     pub buffer_bytes: u64,
     pub shared_bytes: u64,
