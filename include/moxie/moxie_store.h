@@ -250,6 +250,11 @@ typedef struct moxie_store_info {
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
 MOXIE_API moxie_status moxie_store_get_info(const moxie_store *store, moxie_store_info *out, moxie_error *error);
+/* What moxie_store_open() would make of the budget: slots, buffers, bytes. No record is read and no memory for one is
+ * allocated; `reader` is "". `out` was set by its INIT macro. Thread-safe. */
+MOXIE_API moxie_status moxie_store_describe(const char *const *paths, int64_t n_paths,
+                                            const moxie_store_options *options, moxie_store_info *out,
+                                            moxie_error *error);
 /* The checkpoint's number of layer i, ascending; -1 past the last. Immutable. */
 MOXIE_API int64_t moxie_store_layer_number(const moxie_store *store, int64_t i);
 /* The file of a layer, which lives as long as the store; NULL when the store has no such layer. Immutable. */

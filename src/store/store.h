@@ -129,6 +129,8 @@ void mox_store_read_kept(mox_store_layer *layer);
 /* Bodies of the calls of moxie_store.h; structs are the library's. `reader`: what options do not say; NULL. */
 moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
                             const mox_reader_options *reader, moxie_store **out, moxie_error *error);
+moxie_status mox_store_describe(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                moxie_store_info *out, moxie_error *error);
 void mox_store_close(moxie_store *store);
 void mox_store_get_info(const moxie_store *store, moxie_store_info *out);
 moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxie_layer_config *config,

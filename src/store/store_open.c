@@ -264,6 +264,24 @@ moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const mox
     return MOXIE_OK;
 }
 
+moxie_status mox_store_describe(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                moxie_store_info *out, moxie_error *error)
+{
+    moxie_store *store = mox_calloc(1, sizeof *store);
+    MOX_FAIL_IF(store == NULL, MOXIE_ERR_MEMORY, error, "no memory for a store");
+    moxie_status status = check_policy(store, options, error);
+    if (status == MOXIE_OK)
+        status = mox_store_open_files(store, paths, n_paths, error);
+    if (status == MOXIE_OK) {
+        measure(store);
+        status = divide(store, options, error);
+    }
+    if (status == MOXIE_OK)
+        mox_store_get_info(store, out);
+    mox_store_close(store);
+    return status;
+}
+
 void mox_store_close(moxie_store *store)
 {
     if (store == NULL)

@@ -51,23 +51,39 @@ void cli_store_check(struct argp_state *state, const cli_layer_options *args, co
         argp_error(state, "--budget-ram is for the CPU: a store has no tier on a GPU yet; leave --backend cuda out");
 }
 
+static moxie_status read_options(const cli_layer_options *args, moxie_store_options *out, moxie_error *error)
+{
+    out->ram_bytes = (uint64_t)args->budget_ram;
+    out->policy = args->policy;
+    out->max_inserts = args->max_inserts;
+    out->reader = args->disk.engine;
+    out->read_depth = args->disk.depth;
+    out->read_chunk_bytes = args->disk.chunk_bytes;
+    out->mirror = args->disk.mirror;
+    if (cli_has_experts(args->dir))
+        return MOXIE_OK;
+    return cli_error(
+        MOXIE_ERR_UNSUPPORTED, error, args->dir,
+        "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto -o OUT` "
+        "writes them, then give OUT");
+}
+
 moxie_status cli_store_open(const cli_layer_options *args, int64_t layer, moxie_store **out, moxie_error *error)
 {
     char path[PATH_MAX];
     moxie_store_options store = MOXIE_STORE_OPTIONS_INIT;
-    store.ram_bytes = (uint64_t)args->budget_ram;
-    store.policy = args->policy;
-    store.max_inserts = args->max_inserts;
-    store.reader = args->disk.engine;
-    store.read_depth = args->disk.depth;
-    store.read_chunk_bytes = args->disk.chunk_bytes;
-    store.mirror = args->disk.mirror;
-    if (!cli_has_experts(args->dir))
-        return cli_error(MOXIE_ERR_UNSUPPORTED, error, args->dir,
-                         "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto "
-                         "-o OUT` writes them, then give OUT");
+    const moxie_status status = read_options(args, &store, error);
+    if (status != MOXIE_OK)
+        return status;
     const char *paths[] = { layer < 0 ? args->dir : prepare_experts_path(args->dir, layer, path) };
     return moxie_store_open(paths, 1, &store, out, error);
+}
+
+moxie_status cli_store_describe(const cli_layer_options *args, moxie_store_info *out, moxie_error *error)
+{
+    moxie_store_options store = MOXIE_STORE_OPTIONS_INIT;
+    const moxie_status status = read_options(args, &store, error);
+    return status == MOXIE_OK ? moxie_store_describe(&args->dir, 1, &store, out, error) : status;
 }
 
 /* ---- what it did ----------------------------------------------------------------------------------------- */

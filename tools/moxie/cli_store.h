@@ -15,6 +15,8 @@ void cli_store_check(struct argp_state *state, const cli_layer_options *options,
 
 /* Opens a store of one layer's file, or with layer -1 of all files of options->dir. */
 moxie_status cli_store_open(const cli_layer_options *options, int64_t layer, moxie_store **out, moxie_error *error);
+/* What a store of all files of options->dir would make of the budget; nothing is read. */
+moxie_status cli_store_describe(const cli_layer_options *options, moxie_store_info *out, moxie_error *error);
 /* What it made of the budget, and counters for each layer. */
 void cli_store_print(moxie_store *store);
 json_t *cli_store_json(moxie_store *store);
