@@ -276,9 +276,18 @@ static int64_t slow_read(void *user, int32_t file, int32_t copy, uint64_t offset
     return result;
 }
 
-/* Decode steps over a slow disk. The model does other work between layers, while guesses, of which one in six is wrong,
- * are read. */
-static double waited(bool guesses)
+static bool is_reading(moxie_store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    mox_store_poll(store);
+    const bool reading = store->reading > 0;
+    pthread_mutex_unlock(&store->mutex);
+    return reading;
+}
+
+/* Decode steps over a slow disk. Between layers the model does other work, for as long as guesses are read. One guess in
+ * six is wrong. */
+static moxie_store_counters decode(bool guesses)
 {
     const mox_reader_options slow = { .engine = "pread", .depth = 8, .threads = 8, .fault = slow_read };
     moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
@@ -298,14 +307,16 @@ static double waited(bool guesses)
                 ids[j] = test_below(&rng, 6) == 0 ? (int32_t)test_below(&rng, EXPERTS) : own[j];
             if (guesses)
                 assert_ok(moxie_store_prefetch(o.store, 10 + l, ids, TOP_K, &error), &error);
-            test_sleep_ms(6);
+            do
+                test_sleep_ms(2);
+            while (is_reading(o.store));
             run_ids(&o, l, own, 1);
         }
     }
     moxie_trace_close(trace);
-    const double seconds = counters_of(&o, -1, 0).wait_seconds;
+    const moxie_store_counters counters = counters_of(&o, -1, 0);
     close_store(&o);
-    return seconds;
+    return counters;
 }
 
 static void test_waits(void **state)
@@ -313,12 +324,16 @@ static void test_waits(void **state)
     (void)state;
     const moxie_trace_info info = { .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K };
     test_trace_write(trace_path, TEST_TRACE_LOCAL, &info, 40, 5);
-    const double without = waited(false), with = waited(true);
-    print_message("waits of 40 steps: %.3f s without prefetch, %.3f s with it\n", without, with);
-    if (test_emulated())
-        return; /* its times mean nothing */
-    assert_true(without > 0.05);
-    assert_true(with <= without / 2);
+    bool shorter = test_emulated();                       /* whose times mean nothing */
+    for (int i = 0; i < 3 && (i == 0 || !shorter); i++) { /* the machine may be busy with something else */
+        const moxie_store_counters without = decode(false), with = decode(true);
+        print_message("40 steps: %lld waits of %.3f s without prefetch, %lld of %.3f s with it\n",
+                      (long long)without.waits, without.wait_seconds, (long long)with.waits, with.wait_seconds);
+        assert_true(without.waits > 20);
+        assert_true(with.waits <= without.waits / 2);
+        shorter = shorter || with.wait_seconds <= without.wait_seconds / 2;
+    }
+    assert_true(shorter);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
