@@ -50,18 +50,18 @@ import json, sys
 explained, bench, assumed = (json.load(open(name)) for name in sys.argv[1:])
 e, row, b = explained["store"], explained["store"]["rows"][0], bench["store"]
 assert (e["slots"], e["read_buffers"], e["record_bytes"]) == (b["slots"], b["read_buffers"], b["record_bytes"])
-assert abs(row["hit_rate"] - b["all"]["hits"] / b["all"]["uses"]) < 1e-12 and not e["assumed"]
+assert abs(row["hit_rate"] - b["all"]["hits"] / b["all"]["uses"]) < 1e-8 and not e["assumed"]
 misses = (b["all"]["uses"] - b["all"]["hits"]) / bench["tokens"]
 disk = misses * b["record_bytes"] / 2e9
 memory = (b["all"]["uses"] / bench["tokens"] * b["record_bytes"] + b["shared_bytes"]) / 10e9
-assert abs(row["misses_per_token"] - misses) < 1e-9
-assert abs(row["max_tokens_per_s"] * (disk + memory) - 1) < 1e-9
-assert abs(row["max_tokens_per_s_overlapped"] * max(disk, memory) - 1) < 1e-9
+assert abs(row["misses_per_token"] - misses) < 1e-7
+assert abs(row["max_tokens_per_s"] * (disk + memory) - 1) < 1e-7
+assert abs(row["max_tokens_per_s_overlapped"] * max(disk, memory) - 1) < 1e-7
 
 # Zipf's law by its definition: draws with replacement until a token has so many different experts on average.
 a, experts, k = assumed["store"], assumed["experts"], assumed["top_k"]
 uniform, zipf = a["rows"]
-assert a["assumed"] and abs(uniform["hit_rate"] - a["slots"] / experts) < 1e-12
+assert a["assumed"] and abs(uniform["hit_rate"] - a["slots"] / experts) < 1e-8
 weight = [1 / (i + 1) for i in range(experts)]
 def used(draws):
     return [1 - (1 - w / sum(weight)) ** draws for w in weight]

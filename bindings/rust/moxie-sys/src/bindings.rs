@@ -2761,6 +2761,15 @@ extern "C" {
     ) -> moxie_status;
 }
 extern "C" {
+    pub fn moxie_store_describe(
+        paths: *const *const ::std::os::raw::c_char,
+        n_paths: i64,
+        options: *const moxie_store_options,
+        out: *mut moxie_store_info,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
     pub fn moxie_store_layer_number(store: *const moxie_store, i: i64) -> i64;
 }
 extern "C" {
