@@ -285,8 +285,8 @@ static bool is_reading(moxie_store *store)
     return reading;
 }
 
-/* Decode steps over a slow disk. Between layers the model does other work, for as long as guesses are read. One guess in
- * six is wrong. */
+/* Decode steps over a slow disk. Between layers the model does other work, for as long as guesses are read. One guess
+ * in six is wrong. */
 static moxie_store_counters decode(bool guesses)
 {
     const mox_reader_options slow = { .engine = "pread", .depth = 8, .threads = 8, .fault = slow_read };
