@@ -215,13 +215,14 @@ typedef struct moxie_store_options {
     int64_t census_experts;
     const int64_t *pinned; /* [n_pinned, 2] layer number, expert: they get a slot at once, and keep it */
     int64_t n_pinned;
-    int32_t staging_records; /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
-    int32_t no_prefetch;     /* 1: moxie_store_prefetch() and _lookahead() do nothing */
-    int32_t verify;          /* 1: the checksum of each record that was read */
-    const char *reader;      /* a name of moxie_read_engine_at(); NULL: the best that is usable */
-    int32_t read_depth;      /* reads in flight on a drive; 0: the reader's default */
-    int32_t buffered;        /* 1: through the system's page cache */
-    const char *mirror;      /* a folder with the same files on another drive; NULL: none */
+    int32_t read_buffers;      /* buffers for reads besides the slots; 0: twice top_k, but at most a quarter of all */
+    int32_t no_prefetch;       /* 1: moxie_store_prefetch() and _lookahead() do nothing */
+    int32_t verify;            /* 1: the checksum of each record that was read */
+    const char *reader;        /* a name of moxie_read_engine_at(); NULL: the best that is usable */
+    int32_t read_depth;        /* reads in flight on a drive; 0: the reader's default */
+    int32_t buffered;          /* 1: through the system's page cache */
+    uint64_t read_chunk_bytes; /* of one read, a multiple of 4096; 0: the reader's default */
+    const char *mirror;        /* a folder with the same files on another drive; NULL: none */
 } moxie_store_options;
 #define MOXIE_STORE_OPTIONS_INIT MOXIE_INIT(moxie_store_options)
 
@@ -237,18 +238,23 @@ typedef struct moxie_store_info {
     uint32_t struct_size;
     int32_t layers;
     const char *policy;
-    int32_t slots;           /* of each layer; a layer with fewer experts has as many as these */
-    int32_t staging_records; /* buffers for reads besides the slots */
-    uint64_t record_bytes;   /* of a slot or buffer: the largest record, padded to a page */
-    uint64_t buffer_bytes;   /* of all slots and buffers */
-    uint64_t shared_bytes;   /* of the shared experts, which stay in memory */
-    uint64_t file_bytes;     /* of all routed experts' records */
-    const char *reader;      /* "uring" */
-    int32_t direct;          /* 1: past the page cache, all files */
+    int32_t slots;         /* of each layer; a layer with fewer experts has as many as these */
+    int32_t read_buffers;  /* buffers for reads besides the slots */
+    uint64_t record_bytes; /* of a slot or buffer: the largest record, padded to a page */
+    uint64_t buffer_bytes; /* of all slots and buffers */
+    uint64_t shared_bytes; /* of the shared experts, which stay in memory */
+    uint64_t file_bytes;   /* of all routed experts' records */
+    const char *reader;    /* "uring" */
+    int32_t direct;        /* 1: past the page cache, all files */
 } moxie_store_info;
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
 MOXIE_API moxie_status moxie_store_get_info(const moxie_store *store, moxie_store_info *out, moxie_error *error);
+/* What moxie_store_open() would make of the budget: slots, buffers, bytes. No record is read and no memory for one is
+ * allocated; `reader` is "". `out` was set by its INIT macro. Thread-safe. */
+MOXIE_API moxie_status moxie_store_describe(const char *const *paths, int64_t n_paths,
+                                            const moxie_store_options *options, moxie_store_info *out,
+                                            moxie_error *error);
 /* The checkpoint's number of layer i, ascending; -1 past the last. Immutable. */
 MOXIE_API int64_t moxie_store_layer_number(const moxie_store *store, int64_t i);
 /* The file of a layer, which lives as long as the store; NULL when the store has no such layer. Immutable. */
@@ -257,9 +263,9 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
 /* A layer whose experts are read when a run needs them. Plans and runs are the ordinary ones, and the bytes of their
  * results are those of moxie_layer_open_file(). A run that needs more experts than there is room for goes through them
  * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
- * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file(). MOXIE_ERR_UNSUPPORTED for a GPU, and for plans with a
- * comm or adapters. moxie_plan_check() reads records through the mapped file. The store must outlive the layer.
- * Thread-safe. */
+ * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file().
+ * MOXIE_ERR_UNSUPPORTED for a GPU, and for plans with a comm or adapters. moxie_plan_check() reads records through the
+ * mapped file. The store must outlive the layer. Thread-safe. */
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
                                          const moxie_options *options, moxie_layer **out, moxie_error *error);
 
@@ -269,8 +275,8 @@ MOXIE_API moxie_status moxie_store_prefetch(moxie_store *store, int64_t layer, c
                                             moxie_error *error);
 /* The same with the ids that the router of the plan's layer chooses for args->hidden, or args->logits, args->token_ids,
  * as moxie_plan_route() does: the input of the layer before is a good guess for this one's, and a layer that routes by
- * token ids needs no guess. args->workspace is that of the plan; a run on the same workspace must wait until this call
- * has returned. MOXIE_ERR_ARGUMENT unless the plan's layer is one of a store. Thread-safe for different workspaces. */
+ * token ids needs no guess. It uses args->workspace as a run does. MOXIE_ERR_ARGUMENT unless the plan's layer is one of
+ * a store. One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_store_lookahead(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 
 /* What runs did. A use is an expert in one run of one layer. */

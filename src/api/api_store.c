@@ -210,6 +210,23 @@ moxie_status moxie_store_open(const char *const *paths, int64_t n_paths, const m
     return mox_store_open(paths, n_paths, &read, NULL, out, error);
 }
 
+moxie_status moxie_store_describe(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                  moxie_store_info *out, moxie_error *error)
+{
+    moxie_store_options read;
+    moxie_store_info info;
+    NEED(paths);
+    NEED(options);
+    NEED(out);
+    for (int64_t i = 0; i < n_paths; i++)
+        MOX_FAIL_IF(paths[i] == NULL, MOXIE_ERR_ARGUMENT, error, "paths[%lld] is NULL", (long long)i);
+    MOX_TRY(mox_struct_read(options, &read, MOX_STRUCT(moxie_store_options), error));
+    MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_store_info), error));
+    MOX_TRY(mox_store_describe(paths, n_paths, &read, &info, error));
+    mox_struct_write(&info, out, MOX_STRUCT(moxie_store_info));
+    return MOXIE_OK;
+}
+
 void moxie_store_close(moxie_store *store)
 {
     mox_store_close(store);

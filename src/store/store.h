@@ -7,8 +7,8 @@
  *     buffers | record | record | ... |     one block; each holds a record of any layer, or is free
  *
  * An expert that the layer's cache keeps (expert_cache.h) has a buffer for as long as it is kept: that buffer is its
- * slot. The others are staging: a run reads an expert there, computes it and gives the buffer back. So there are
- * layers x slots + staging buffers, and never more kept experts than layers x slots.
+ * slot. The others are read buffers: a run reads an expert there, computes it and gives the buffer back. So there are
+ * layers x slots + read buffers, and never more kept experts than layers x slots.
  *
  *     free --claim--> reading --> ready --release--> free, unless the expert is kept
  *     free --prefetch--> reading --> ready: a guess, until a run of the layer claims it or goes without it
@@ -77,7 +77,7 @@ struct moxie_store {
     mox_store_layer *layers; /* [n_layers] by number */
     int32_t n_layers;
     int32_t slots;         /* of each layer */
-    int32_t staging;       /* buffers besides them */
+    int32_t read_buffers;  /* buffers besides them */
     uint64_t record_bytes; /* of a buffer */
     uint64_t shared_bytes;
     void *memory;
@@ -129,6 +129,8 @@ void mox_store_read_kept(mox_store_layer *layer);
 /* Bodies of the calls of moxie_store.h; structs are the library's. `reader`: what options do not say; NULL. */
 moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
                             const mox_reader_options *reader, moxie_store **out, moxie_error *error);
+moxie_status mox_store_describe(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                moxie_store_info *out, moxie_error *error);
 void mox_store_close(moxie_store *store);
 void mox_store_get_info(const moxie_store *store, moxie_store_info *out);
 moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxie_layer_config *config,

@@ -105,12 +105,12 @@ static int32_t oldest_guess(const moxie_store *store)
     return oldest;
 }
 
-/* A layer's guesses take half of the staging buffers, or more while slots are empty: the other half is for the layer
+/* A layer's guesses take half of the read buffers, or more while slots are empty: the other half is for the layer
  * that runs meanwhile, whose own guesses may be there still. */
 static bool may_guess(const mox_store_layer *layer)
 {
-    const int32_t half = layer->store->staging / 2;
-    return layer->guesses < half || layer->store->n_free > layer->store->staging;
+    const int32_t half = layer->store->read_buffers / 2;
+    return layer->guesses < half || layer->store->n_free > layer->store->read_buffers;
 }
 
 int32_t mox_store_read(mox_store_layer *layer, int32_t expert, mox_store_why why)

@@ -5,11 +5,11 @@
  *     experts of a pass, in order   | given back | held: computed now | claimed: read, or being read | not begun |
  *                                   0            first                end                            claimed     count
  *
- * A session claims buffers in the order of its experts, as far as there are free ones. It waits only for experts that it
- * has claimed, or, holding no claim, for a free buffer; what it holds it computes without waiting. So sessions of
+ * A session claims buffers in the order of its experts, as far as there are free ones. It waits only for experts that
+ * it has claimed, or, holding no claim, for a free buffer; what it holds it computes without waiting. So sessions of
  * several runs never wait for each other in a ring.
  *
- * One call of next() hands out at most half of the staging buffers, so that the others are read meanwhile.
+ * One call of next() hands out at most half of the read buffers, so that the others are read meanwhile.
  */
 #include <string.h>
 
@@ -185,7 +185,7 @@ static void want(void *memory, int32_t *experts, int64_t count, bool sorted)
 static void extend(session *s)
 {
     moxie_store *store = s->layer->store;
-    const int64_t limit = mox_max_i64(store->staging / 2, 1);
+    const int64_t limit = mox_max_i64(store->read_buffers / 2, 1);
     for (int64_t staged = 0; s->end < s->claimed; s->end++) {
         const mox_buffer *b = &store->buffers[s->buffers[s->end]];
         if (b->state != MOX_BUFFER_READY)

@@ -115,6 +115,7 @@ moxie_status mox_store_open_reader(moxie_store *store, const moxie_store_options
     mox_read_file *files = mox_arena_calloc(&arena, (uint64_t)store->n_layers, sizeof *files);
     options.engine = o->reader != NULL ? o->reader : options.engine;
     options.depth = o->read_depth > 0 ? o->read_depth : options.depth;
+    options.chunk_bytes = o->read_chunk_bytes > 0 ? o->read_chunk_bytes : options.chunk_bytes;
     options.buffered = options.buffered || o->buffered;
     options.buffers = &memory;
     options.n_buffers = 1;
@@ -142,18 +143,19 @@ moxie_status mox_store_find(const moxie_store *store, int64_t number, mox_store_
 
 void mox_store_get_info(const moxie_store *store, moxie_store_info *out)
 {
-    mox_reader_info reader;
-    mox_reader_get_info(store->reader, &reader);
+    mox_reader_info reader = { .engine = "" };
+    if (store->reader != NULL) /* mox_store_describe() opens none */
+        mox_reader_get_info(store->reader, &reader);
     *out = (moxie_store_info) { .struct_size = sizeof *out,
                                 .layers = store->n_layers,
                                 .policy = store->policy->name,
                                 .slots = store->slots,
-                                .staging_records = store->staging,
+                                .read_buffers = store->read_buffers,
                                 .record_bytes = store->record_bytes,
                                 .buffer_bytes = (uint64_t)store->n_buffers * store->record_bytes,
                                 .shared_bytes = store->shared_bytes,
                                 .reader = reader.engine,
-                                .direct = reader.direct_copies == reader.copies };
+                                .direct = store->reader != NULL && reader.direct_copies == reader.copies };
     for (int32_t l = 0; l < store->n_layers; l++)
         out->file_bytes += (uint64_t)store->layers[l].file->header.held * store->layers[l].file->header.record_bytes;
 }

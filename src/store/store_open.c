@@ -2,7 +2,7 @@
  *
  * store_open.c - opens and closes a store (store.h):
  *
- *     paths -> files, by layer -> budget: shared experts | layers x slots | staging -> reader -> caches
+ *     paths -> files, by layer -> budget: shared experts | layers x slots | read buffers -> reader -> caches
  *
  * Files are mapped, but their routed records are read through the mapping by checks alone: pages of a mapping come and
  * go as the system likes, buffers stay.
@@ -18,7 +18,7 @@
 #include "store/store.h"
 #include "store/store_files.h"
 
-enum { MIN_STAGING = 2 };
+enum { MIN_READ_BUFFERS = 2 };
 
 /* ---- options ---------------------------------------------------------------------------------------- */
 
@@ -27,12 +27,12 @@ static moxie_status check_numbers(const moxie_store_options *o, moxie_error *err
     MOX_FAIL_IF(o->device_bytes != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "options.device_bytes is %llu, but a store has no tier on a GPU yet: set it to 0",
                 (unsigned long long)o->device_bytes);
-    MOX_FAIL_IF(o->max_inserts < -1 || o->warm_runs < 0 || o->n_pinned < 0 || o->staging_records < 0 ||
+    MOX_FAIL_IF(o->max_inserts < -1 || o->warm_runs < 0 || o->n_pinned < 0 || o->read_buffers < 0 ||
                     o->read_depth < 0 || o->census_experts < 0,
                 MOXIE_ERR_ARGUMENT, error,
-                "max_inserts %d, warm_runs %lld, n_pinned %lld, staging_records %d, read_depth %d, census_experts "
+                "max_inserts %d, warm_runs %lld, n_pinned %lld, read_buffers %d, read_depth %d, census_experts "
                 "%lld: none is below 0, but max_inserts may be -1",
-                (int)o->max_inserts, (long long)o->warm_runs, (long long)o->n_pinned, (int)o->staging_records,
+                (int)o->max_inserts, (long long)o->warm_runs, (long long)o->n_pinned, (int)o->read_buffers,
                 (int)o->read_depth, (long long)o->census_experts);
     MOX_FAIL_IF(!isfinite(o->half_life) || o->half_life < 0, MOXIE_ERR_ARGUMENT, error,
                 "a half-life of %g runs: it is above 0, or 0 for %g", o->half_life, MOXIE_CACHE_HALF_LIFE);
@@ -83,8 +83,9 @@ static void measure(moxie_store *store)
 
 static moxie_status too_small(const moxie_store *store, uint64_t budget, int64_t needed, moxie_error *error)
 {
-    const uint64_t all = store->shared_bytes +
-                         ((uint64_t)store->n_layers * (uint64_t)max_experts(store) + MIN_STAGING) * store->record_bytes;
+    const uint64_t all =
+        store->shared_bytes +
+        ((uint64_t)store->n_layers * (uint64_t)max_experts(store) + MIN_READ_BUFFERS) * store->record_bytes;
     return mox_fail(MOXIE_ERR_MEMORY, error,
                     "a budget of %llu bytes: %d layers need at least %llu, for their shared experts (%llu) and %lld "
                     "records of %llu, a slot for each layer and buffers for reads; %llu hold all experts",
@@ -94,21 +95,21 @@ static moxie_status too_small(const moxie_store *store, uint64_t budget, int64_t
                     (unsigned long long)all);
 }
 
-/* Cuts the budget into slots and staging buffers. */
+/* Cuts the budget into slots and read buffers. */
 static moxie_status divide(moxie_store *store, const moxie_store_options *o, moxie_error *error)
 {
     const uint64_t left = o->ram_bytes > store->shared_bytes ? o->ram_bytes - store->shared_bytes : 0;
     const int64_t records = (int64_t)(left / store->record_bytes), layers = store->n_layers;
-    const int64_t usual = mox_min_i64(2 * max_top_k(store), records / 4);
-    const int64_t staging = mox_max_i64(o->staging_records > 0 ? o->staging_records : usual, MIN_STAGING);
-    if (records < layers + staging)
-        return too_small(store, o->ram_bytes, layers + mox_max_i64(o->staging_records, MIN_STAGING), error);
-    const int64_t slots = mox_min_i64((records - staging) / layers, max_experts(store));
-    const int64_t buffers = slots * layers + staging;
+    const int64_t usual = mox_min_i64(mox_min_i64(2 * max_top_k(store), records / 4), records - layers);
+    const int64_t reads = mox_max_i64(o->read_buffers > 0 ? o->read_buffers : usual, MIN_READ_BUFFERS);
+    if (records < layers + reads)
+        return too_small(store, o->ram_bytes, layers + mox_max_i64(o->read_buffers, MIN_READ_BUFFERS), error);
+    const int64_t slots = mox_min_i64((records - reads) / layers, max_experts(store));
+    const int64_t buffers = slots * layers + reads;
     MOX_FAIL_IF(buffers > INT32_MAX, MOXIE_ERR_ARGUMENT, error, "a budget of %lld records: lower it",
                 (long long)buffers);
     store->slots = (int32_t)slots;
-    store->staging = (int32_t)staging;
+    store->read_buffers = (int32_t)reads;
     store->n_buffers = (int32_t)buffers;
     return MOXIE_OK;
 }
@@ -261,6 +262,24 @@ moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const mox
     }
     *out = store;
     return MOXIE_OK;
+}
+
+moxie_status mox_store_describe(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                moxie_store_info *out, moxie_error *error)
+{
+    moxie_store *store = mox_calloc(1, sizeof *store);
+    MOX_FAIL_IF(store == NULL, MOXIE_ERR_MEMORY, error, "no memory for a store");
+    moxie_status status = check_policy(store, options, error);
+    if (status == MOXIE_OK)
+        status = mox_store_open_files(store, paths, n_paths, error);
+    if (status == MOXIE_OK) {
+        measure(store);
+        status = divide(store, options, error);
+    }
+    if (status == MOXIE_OK)
+        mox_store_get_info(store, out);
+    mox_store_close(store);
+    return status;
 }
 
 void mox_store_close(moxie_store *store)

@@ -235,7 +235,8 @@ static void test_short_reads(void **state)
         mox_reader *reader = open_reader(&options, i % 4 > 1);
         if (reader == NULL)
             continue;
-        read_random(reader, &t.rng);
+        test_rng rng = { test_seed((uint64_t)(20 + i)) }; /* t.rng is of the reader's threads */
+        read_random(reader, &rng);
         mox_reader_info info;
         mox_reader_get_info(reader, &info);
         assert_true(info.resumed > 10);

@@ -55,15 +55,15 @@ typedef struct opened {
     float *weights; /* of any routing */
 } opened;
 
-static void open_store(opened *o, moxie_store_options *options, int64_t slots, int64_t staging,
+static void open_store(opened *o, moxie_store_options *options, int64_t slots, int64_t reads,
                        const mox_reader_options *reader)
 {
     moxie_options plain = MOXIE_OPTIONS_INIT;
     moxie_error error;
     plain.backend = MOXIE_BACKEND_CPU;
     plain.max_tokens = MAX_TOKENS;
-    options->ram_bytes = test_store_budget(folder, slots, staging);
-    options->staging_records = (int32_t)staging;
+    options->ram_bytes = test_store_budget(folder, slots, reads);
+    options->read_buffers = (int32_t)reads;
     o->store = test_store_open(folder, options, reader);
     o->weights = calloc(MAX_TOKENS * TOP_K, sizeof *o->weights);
     for (int l = 0; l < LAYERS; l++) {
@@ -276,9 +276,18 @@ static int64_t slow_read(void *user, int32_t file, int32_t copy, uint64_t offset
     return result;
 }
 
-/* Decode steps over a slow disk. The model does other work between layers, while guesses, of which one in six is wrong,
- * are read. */
-static double waited(bool guesses)
+static bool is_reading(moxie_store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    mox_store_poll(store);
+    const bool reading = store->reading > 0;
+    pthread_mutex_unlock(&store->mutex);
+    return reading;
+}
+
+/* Decode steps over a slow disk. Between layers the model does other work, for as long as guesses are read. One guess
+ * in six is wrong. */
+static moxie_store_counters decode(bool guesses)
 {
     const mox_reader_options slow = { .engine = "pread", .depth = 8, .threads = 8, .fault = slow_read };
     moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
@@ -298,14 +307,16 @@ static double waited(bool guesses)
                 ids[j] = test_below(&rng, 6) == 0 ? (int32_t)test_below(&rng, EXPERTS) : own[j];
             if (guesses)
                 assert_ok(moxie_store_prefetch(o.store, 10 + l, ids, TOP_K, &error), &error);
-            test_sleep_ms(6);
+            do
+                test_sleep_ms(2);
+            while (is_reading(o.store));
             run_ids(&o, l, own, 1);
         }
     }
     moxie_trace_close(trace);
-    const double seconds = counters_of(&o, -1, 0).wait_seconds;
+    const moxie_store_counters counters = counters_of(&o, -1, 0);
     close_store(&o);
-    return seconds;
+    return counters;
 }
 
 static void test_waits(void **state)
@@ -313,10 +324,16 @@ static void test_waits(void **state)
     (void)state;
     const moxie_trace_info info = { .struct_size = sizeof info, .layers = LAYERS, .experts = EXPERTS, .top_k = TOP_K };
     test_trace_write(trace_path, TEST_TRACE_LOCAL, &info, 40, 5);
-    const double without = waited(false), with = waited(true);
-    print_message("waits of 40 steps: %.3f s without prefetch, %.3f s with it\n", without, with);
-    assert_true(without > 0.05);
-    assert_true(with <= without / 2);
+    bool shorter = test_emulated();                       /* whose times mean nothing */
+    for (int i = 0; i < 3 && (i == 0 || !shorter); i++) { /* the machine may be busy with something else */
+        const moxie_store_counters without = decode(false), with = decode(true);
+        print_message("40 steps: %lld waits of %.3f s without prefetch, %lld of %.3f s with it\n",
+                      (long long)without.waits, without.wait_seconds, (long long)with.waits, with.wait_seconds);
+        assert_true(without.waits > 20);
+        assert_true(with.waits <= without.waits / 2);
+        shorter = shorter || with.wait_seconds <= without.wait_seconds / 2;
+    }
+    assert_true(shorter);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
@@ -365,7 +382,7 @@ static void test_cap(void **state)
     test_layer_plan(&t, &plain);
     void *want = test_layer_output(&t, t.plan);
     options.ram_bytes = test_store_budget(big, 5, 3);
-    options.staging_records = 3;
+    options.read_buffers = 3;
     options.read_depth = 2;
     const uint64_t allocated = mox_alloc_bytes(), anonymous = status_kib("RssAnon:");
     moxie_store *store = test_store_open(big, &options, NULL);
@@ -384,7 +401,7 @@ static void test_cap(void **state)
         assert_ok(moxie_plan_run(plan, &t.args, &error), &error);
         assert_int_equal(mox_alloc_count(), count); /* a run allocates nothing */
         assert_memory_equal(t.args.output, want, test_layer_output_bytes(&t));
-        if (!test_sanitized())
+        if (!test_sanitized() && !test_emulated())
             assert_true((status_kib("RssAnon:") - anonymous) * 1024 <= options.ram_bytes + workspace + (3 << 20));
     }
     moxie_plan_destroy(plan);

@@ -34,6 +34,57 @@ sys.exit((store["uses"], store["hits"], store["inserts"]) != tuple(simulated[k] 
 END
 fi
 
+expect 0 "the bytes are equal" "$moxie" diff "$ex" --budget-ram 500K --mirror "$ex" --read-engine pread --read-depth 3
+expect 2 "leave one out" "$moxie" run "$ex" --budget-ram 500K --load read
+# Advice before a run: the slots and hits of the store that was replayed, and bytes / rates.
+rates="--disk-gb-s 2 --memory-gb-s 10"
+if command -v python3 >/dev/null; then
+    # shellcheck disable=SC2086 # several options
+    "$moxie" explain "$ex" --budget-ram 900K --max-inserts 3 --trace "$trace" $rates --json >"$tmp/explain.json" ||
+        fail "explain"
+    # shellcheck disable=SC2086
+    "$moxie" explain "$ex" --budget-ram 900K $rates --json >"$tmp/assumed.json" || fail "explain without a trace"
+    python3 - "$tmp/explain.json" "$tmp/bench.json" "$tmp/assumed.json" <<'END' || fail "explain expects another store"
+import json, sys
+
+explained, bench, assumed = (json.load(open(name)) for name in sys.argv[1:])
+e, row, b = explained["store"], explained["store"]["rows"][0], bench["store"]
+assert (e["slots"], e["read_buffers"], e["record_bytes"]) == (b["slots"], b["read_buffers"], b["record_bytes"])
+assert abs(row["hit_rate"] - b["all"]["hits"] / b["all"]["uses"]) < 1e-8 and not e["assumed"]
+misses = (b["all"]["uses"] - b["all"]["hits"]) / bench["tokens"]
+disk = misses * b["record_bytes"] / 2e9
+memory = (b["all"]["uses"] / bench["tokens"] * b["record_bytes"] + b["shared_bytes"]) / 10e9
+assert abs(row["misses_per_token"] - misses) < 1e-7
+assert abs(row["max_tokens_per_s"] * (disk + memory) - 1) < 1e-7
+assert abs(row["max_tokens_per_s_overlapped"] * max(disk, memory) - 1) < 1e-7
+
+# Zipf's law by its definition: draws with replacement until a token has so many different experts on average.
+a, experts, k = assumed["store"], assumed["experts"], assumed["top_k"]
+uniform, zipf = a["rows"]
+assert a["assumed"] and abs(uniform["hit_rate"] - a["slots"] / experts) < 1e-8
+weight = [1 / (i + 1) for i in range(experts)]
+def used(draws):
+    return [1 - (1 - w / sum(weight)) ** draws for w in weight]
+low, high = 0, 1e6
+while high - low > 1e-9:
+    middle = (low + high) / 2
+    low, high = (middle, high) if sum(used(middle)) < k else (low, middle)
+assert abs(zipf["misses_per_token"] - a["layers"] * sum(used(low)[a["slots"]:])) < 1e-6
+END
+fi
+expect 0 "GB/s, measured: .*reads of" "$moxie" explain "$ex" --budget-ram 900K --memory-gb-s 10
+expect 0 "these are assumptions" "$moxie" explain "$ex" --budget-ram 900K --memory-gb-s 10
+expect 4 "moxie prepare DIR --layout moxie-auto" "$moxie" explain "$ck" --budget-ram 900K
+expect 5 "at least" "$moxie" explain "$ex" --budget-ram 10K
+expect 2 "goes with --budget-ram" "$moxie" explain "$ex" --trace "$trace"
+expect 2 "goes with --budget-ram" "$moxie" explain "$ex" --read-depth 4
+expect 2 "goes with a directory of expert files" "$moxie" explain --preset qwen3-30b-a3b --budget-ram 1G
+expect 2 "leave one of the two out" "$moxie" explain "$ex" --budget-ram 1G --ranks 2
+expect 2 "goes with --ranks" "$moxie" explain "$ex" --limits nowhere
+synth gpt-oss-20b mxfp4-gptoss "$tmp/other" --layers 1
+expect 0 . "$moxie" trace record "$tmp/other" --tokens 3 -o "$tmp/other.trace"
+expect 3 "choose 4 of" "$moxie" explain "$ex" --budget-ram 900K --trace "$tmp/other.trace" --disk-gb-s 1 --memory-gb-s 1
+
 expect 4 "moxie prepare DIR --layout moxie-auto" "$moxie" run "$ck" --budget-ram 500K
 expect 5 "at least" "$moxie" run "$ex" --budget-ram 10K
 expect 2 "goes with --budget-ram" "$moxie" run "$ex" --policy lru

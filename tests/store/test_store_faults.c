@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_store_faults.c - what goes wrong with a store, and what is left of it: reads that fail, files that are cut off or
- * damaged while it is open, mirrors, budgets that are too small, arguments, allocations that fail, plans that a store
- * cannot serve.
+ * test_store_faults.c - what goes wrong with a store, and what is left of it: reads that fail, files that are cut off
+ * or damaged while it is open, mirrors, budgets that are too small, arguments, allocations that fail, plans that a
+ * store cannot serve.
  */
 #include "test_store.h"
 

@@ -49,7 +49,7 @@ static void compare_store(test_layer *t, const moxie_options *options, int64_t s
     moxie_plan *plan = NULL;
     moxie_error error;
     o.ram_bytes = test_store_budget(folder, slots, 3);
-    o.staging_records = 3;
+    o.read_buffers = 3;
     o.verify = 1;
     moxie_store *store = test_store_open(folder, &o, NULL);
     assert_ok(moxie_store_layer(store, 7, NULL, options, &layer, &error), &error);
@@ -264,7 +264,7 @@ static void test_side_by_side(void **state)
         want[l] = test_layer_output(&layers[l], layers[l].plan);
     }
     o.ram_bytes = test_store_budget(folder, 3, 4);
-    o.staging_records = 4;
+    o.read_buffers = 4;
     moxie_store *store = test_store_open(folder, &o, NULL);
     for (int l = 0; l < LAYERS; l++)
         assert_ok(moxie_store_layer(store, l, NULL, &options, &opened[l], &error), &error);

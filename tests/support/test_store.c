@@ -67,7 +67,7 @@ void test_store_write(const char *folder, int64_t number, const test_layer *t, c
     assert_ok(moxie_expert_writer_finish(writer, &error), &error);
 }
 
-uint64_t test_store_budget(const char *folder, int64_t slots, int64_t staging)
+uint64_t test_store_budget(const char *folder, int64_t slots, int64_t reads)
 {
     DIR *stream = opendir(folder);
     const struct dirent *entry;
@@ -90,7 +90,7 @@ uint64_t test_store_budget(const char *folder, int64_t slots, int64_t staging)
         moxie_expert_file_close(file);
     }
     closedir(stream);
-    return shared + (layers * (uint64_t)slots + (uint64_t)staging) * record;
+    return shared + (layers * (uint64_t)slots + (uint64_t)reads) * record;
 }
 
 moxie_store *test_store_open(const char *folder, const moxie_store_options *options, const mox_reader_options *reader)

@@ -21,7 +21,7 @@ void test_store_make(test_layer *t, uint64_t seed, const test_layer_limits *limi
 /* Writes FOLDER/layer-NUMBER.moxie. */
 void test_store_write(const char *folder, int64_t number, const test_layer *t, const char *target);
 /* The budget of a store of these files with so many slots for each layer, and so many buffers for reads. */
-uint64_t test_store_budget(const char *folder, int64_t slots, int64_t staging);
+uint64_t test_store_budget(const char *folder, int64_t slots, int64_t reads);
 /* Opens the folder; options->ram_bytes is set. `reader` may be NULL. A failure fails the test. */
 moxie_store *test_store_open(const char *folder, const moxie_store_options *options, const mox_reader_options *reader);
 

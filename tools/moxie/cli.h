@@ -224,7 +224,7 @@ typedef struct cli_layer_options {
     cli_disk disk;
     /* Experts that are read when a run needs them (cli_store.h). */
     int64_t budget_ram; /* bytes; 0: all experts are in memory */
-    const char *policy, *reader;
+    const char *policy;
     int32_t max_inserts;
 } cli_layer_options;
 

@@ -68,8 +68,9 @@ static error_t parse_load(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_LOAD: options->access = cli_parse_name(state, &loads, arg); return 0;
     case ARGP_KEY_END:
-        if (cli_disk_asked(&options->disk) && options->access != MOXIE_EXPERT_DIRECT)
-            argp_error(state, "--mirror, --read-engine, --read-depth and --read-chunk go with --load direct");
+        if (cli_disk_asked(&options->disk) && options->access != MOXIE_EXPERT_DIRECT && !options->budget_ram)
+            argp_error(state, "--mirror, --read-engine, --read-depth and --read-chunk go with --load direct or "
+                              "--budget-ram");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -82,6 +83,8 @@ void cli_disk_file_options(const cli_layer_options *options, int64_t layer, char
 {
     const cli_disk *disk = &options->disk;
     out->access = options->access;
+    if (options->access != MOXIE_EXPERT_DIRECT) /* the options are for a store */
+        return;
     out->read_engine = disk->engine;
     out->read_depth = disk->depth;
     out->read_chunk_bytes = disk->chunk_bytes;

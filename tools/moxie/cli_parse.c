@@ -54,7 +54,7 @@ static void add_parser(option_list *list, const struct argp *parser)
 {
     add_options(list, parser->options);
     for (const struct argp_child *child = parser->children; child && child->argp; child++)
-        add_options(list, child->argp->options);
+        add_parser(list, child->argp);
 }
 
 /* The option with this long name, or the first that begins with it: getopt_long() rejects ambiguous ones. */

@@ -9,7 +9,7 @@
 
 #include "prepare.h"
 
-enum { OPT_BUDGET_RAM = 256, OPT_POLICY, OPT_MAX_INSERTS, OPT_READER };
+enum { OPT_BUDGET_RAM = 1300, OPT_POLICY, OPT_MAX_INSERTS };
 
 static const struct argp_option options[] = {
     { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
@@ -18,7 +18,6 @@ static const struct argp_option options[] = {
     { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru or lfu", 0 },
     { "max-inserts", OPT_MAX_INSERTS, "N", 0,
       "experts that begin to stay in one run of a layer (default: the layer's top-k; -1: any number)", 0 },
-    { "reader", OPT_READER, "NAME", 0, "how files are read: auto (default), uring or pread", 0 },
     { 0 },
 };
 
@@ -31,7 +30,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_MAX_INSERTS:
         args->max_inserts = (int32_t)cli_parse_int(state, "--max-inserts", arg, -1, MOXIE_MAX_EXPERTS);
         return 0;
-    case OPT_READER: args->reader = arg; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -40,34 +38,52 @@ const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NUL
 
 void cli_store_check(struct argp_state *state, const cli_layer_options *args, const char *other)
 {
-    const char *only = args->policy        ? "--policy"
-                       : args->max_inserts ? "--max-inserts"
-                       : args->reader      ? "--reader"
-                                           : NULL;
+    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : NULL;
     if (args->budget_ram == 0 && only)
         argp_error(state, "%s goes with --budget-ram", only);
     if (args->budget_ram == 0)
         return;
     if (other)
         argp_error(state, "--budget-ram does not go with %s: leave one of the two out", other);
+    if (args->access != MOXIE_EXPERT_MAP)
+        argp_error(state, "--load is for files that stay in memory, --budget-ram for those that do not: leave one out");
     if (args->backend == MOXIE_BACKEND_CUDA)
         argp_error(state, "--budget-ram is for the CPU: a store has no tier on a GPU yet; leave --backend cuda out");
+}
+
+static moxie_status read_options(const cli_layer_options *args, moxie_store_options *out, moxie_error *error)
+{
+    out->ram_bytes = (uint64_t)args->budget_ram;
+    out->policy = args->policy;
+    out->max_inserts = args->max_inserts;
+    out->reader = args->disk.engine;
+    out->read_depth = args->disk.depth;
+    out->read_chunk_bytes = args->disk.chunk_bytes;
+    out->mirror = args->disk.mirror;
+    if (cli_has_experts(args->dir))
+        return MOXIE_OK;
+    return cli_error(
+        MOXIE_ERR_UNSUPPORTED, error, args->dir,
+        "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto -o OUT` "
+        "writes them, then give OUT");
 }
 
 moxie_status cli_store_open(const cli_layer_options *args, int64_t layer, moxie_store **out, moxie_error *error)
 {
     char path[PATH_MAX];
     moxie_store_options store = MOXIE_STORE_OPTIONS_INIT;
-    store.ram_bytes = (uint64_t)args->budget_ram;
-    store.policy = args->policy;
-    store.max_inserts = args->max_inserts;
-    store.reader = args->reader;
-    if (!cli_has_experts(args->dir))
-        return cli_error(MOXIE_ERR_UNSUPPORTED, error, args->dir,
-                         "--budget-ram reads expert files, and these are none: `moxie prepare DIR --layout moxie-auto "
-                         "-o OUT` writes them, then give OUT");
+    const moxie_status status = read_options(args, &store, error);
+    if (status != MOXIE_OK)
+        return status;
     const char *paths[] = { layer < 0 ? args->dir : prepare_experts_path(args->dir, layer, path) };
     return moxie_store_open(paths, 1, &store, out, error);
+}
+
+moxie_status cli_store_describe(const cli_layer_options *args, moxie_store_info *out, moxie_error *error)
+{
+    moxie_store_options store = MOXIE_STORE_OPTIONS_INIT;
+    const moxie_status status = read_options(args, &store, error);
+    return status == MOXIE_OK ? moxie_store_describe(&args->dir, 1, &store, out, error) : status;
 }
 
 /* ---- what it did ----------------------------------------------------------------------------------------- */
@@ -105,7 +121,7 @@ void cli_store_print(moxie_store *store)
     cli_table table;
     (void)moxie_store_get_info(store, &info, NULL);
     printf("store: %d %s a layer by %s, %d buffers for reads, %s; shared experts %s; of experts of %s, read by %s%s\n",
-           (int)info.slots, info.slots == 1 ? "slot" : "slots", info.policy, (int)info.staging_records,
+           (int)info.slots, info.slots == 1 ? "slot" : "slots", info.policy, (int)info.read_buffers,
            cli_bytes(buffers, info.buffer_bytes), cli_bytes(shared, info.shared_bytes), cli_bytes(all, info.file_bytes),
            info.reader, info.direct ? " past the page cache" : "");
     cli_table_begin(&table, 11, headings);
@@ -138,7 +154,7 @@ json_t *cli_store_json(moxie_store *store)
     for (int32_t l = 0; l < i.layers; l++)
         cli_json_append(layers, counters_json(store, moxie_store_layer_number(store, l)));
     return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o}", "policy", i.policy, "slots",
-                    (int)i.slots, "staging_records", (int)i.staging_records, "record_bytes", (json_int_t)i.record_bytes,
+                    (int)i.slots, "read_buffers", (int)i.read_buffers, "record_bytes", (json_int_t)i.record_bytes,
                     "buffer_bytes", (json_int_t)i.buffer_bytes, "shared_bytes", (json_int_t)i.shared_bytes,
                     "file_bytes", (json_int_t)i.file_bytes, "reader", i.reader, "direct", (int)i.direct, "layers",
                     layers, "all", counters_json(store, -1));

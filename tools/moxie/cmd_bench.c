@@ -9,8 +9,8 @@
  * two makes the floor; with --limits FILE they are read from the file (bench_limits.c).
  */
 #include "bench_ranks.h"
-#include "cli_disk.h"
 #include "bench_store.h"
+#include "cli_disk.h"
 #include "cli_store.h"
 
 #include <moxie/moxie_comm.h>
@@ -51,7 +51,7 @@ static const struct argp_option options[] = {
     { "adapters", OPT_ADAPTERS, "N", 0, "tokens have LoRA adapters, each one of N in turn (default 0: none)", 2 },
     { "adapter-rank", OPT_ADAPTER_RANK, "R", 0, "the rank of these adapters (default 16)", 2 },
     { "lookahead", OPT_LOOKAHEAD, NULL, 0,
-      "with --budget-ram: prefetch the experts that the trace has for the next layer", 7 },
+      "with --budget-ram: prefetch the experts that the trace has for the next layer", 8 },
     { NULL, 0, NULL, 0, "What it is compared with, and how it is drawn:", 4 },
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
@@ -418,7 +418,7 @@ int cmd_bench(int argc, char **argv)
         { &cli_comm_argp, 0, NULL, 6 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 7 },
         { &cli_disk_argp, 0, NULL, 7 },
-        { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 7 },
+        { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
         { 0 }
     };
     static const struct argp parser = {

@@ -406,7 +406,7 @@ int cmd_diff(int argc, char **argv)
                                                   { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 2 },
                                                   { &cli_disk_argp, 0, NULL, 2 },
                                                   { &cli_store_argp, 0,
-                                                    "A store against all experts in memory, byte by byte:", 2 },
+                                                    "A store against all experts in memory, byte by byte:", 3 },
                                                   { 0 } };
     static const struct argp parser = {
         options,  parse,

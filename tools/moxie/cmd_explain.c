@@ -6,6 +6,9 @@
  * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size. With
  * --ranks it shows which rank has what (explain_ranks.c).
  */
+#include "cli_disk.h"
+#include "cli_store.h"
+#include "explain_store.h"
 #include "explain_times.h"
 #include "preset_layer.h"
 
@@ -23,6 +26,7 @@ typedef struct arguments {
     cli_sizes tokens;
     cli_ranks_options ranks;
     explain_times_options times;
+    explain_store_options store;
 } arguments;
 
 enum {
@@ -134,6 +138,23 @@ static void check_source(struct argp_state *state, const arguments *args)
                    "--experts, --top-k, --hidden and --intermediate");
 }
 
+/* --limits is for ranks and for stores. */
+static void check_store(struct argp_state *state, arguments *args)
+{
+    const bool ranks = cli_ranks_asked(&args->ranks), store = args->layer.budget_ram > 0;
+    const char *lone = explain_store_lone(&args->store), *times = args->times.lone;
+    args->store.limits = args->times.limits;
+    cli_store_check(state, &args->layer, ranks ? "--ranks" : NULL);
+    if (times && !ranks && !(store && !strcmp(times, "--limits")))
+        argp_error(state, "%s goes with --ranks N, which is not given", times);
+    if (!lone && cli_disk_asked(&args->layer.disk))
+        lone = "--mirror, or another option of how files are read,";
+    if (lone && !store)
+        argp_error(state, "%s goes with --budget-ram, which is not given", lone);
+    if (store && !args->layer.dir)
+        argp_error(state, "--budget-ram goes with a directory of expert files, which is not given");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
@@ -142,6 +163,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->layer;
         state->child_inputs[1] = &args->ranks;
         state->child_inputs[2] = &args->times;
+        state->child_inputs[3] = &args->layer;
+        state->child_inputs[4] = &args->store;
+        state->child_inputs[5] = &args->layer.disk;
         return 0;
     case OPT_PRESET: args->preset = parse_listed(state, &cli_presets, arg); return 0;
     case OPT_FORMAT: args->format = parse_listed(state, &cli_formats, arg); return 0;
@@ -152,8 +176,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case ARGP_KEY_END:
         check_source(state, args);
-        if (args->times.lone && !cli_ranks_asked(&args->ranks))
-            argp_error(state, "%s goes with --ranks N, which is not given", args->times.lone);
+        check_store(state, args);
         return 0;
     default: return parse_layer_flag(key, arg, state);
     }
@@ -287,7 +310,7 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
 }
 
 static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
-                       const explain_times *times)
+                       const explain_times *times, const explain_store *store)
 {
     char workspace[16];
     printf("%lld %s, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n",
@@ -300,6 +323,8 @@ static void print_text(const arguments *args, const moxie_layer_config *config, 
         explain_ranks_print(times->ranks);
         explain_times_print(times, &args->tokens);
     }
+    if (store->options)
+        explain_store_print(store);
 }
 
 static json_t *json_launch(int64_t tokens, const moxie_cuda_launch *l)
@@ -324,7 +349,7 @@ static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_siz
 }
 
 static void print_json(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
-                       const explain_times *times)
+                       const explain_times *times, const explain_store *store)
 {
     json_t *object = cli_json_begin("explain"), *steps = json_array();
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
@@ -345,6 +370,8 @@ static void print_json(const arguments *args, const moxie_layer_config *config, 
         cli_json_set(ranks, "times", explain_times_json(times, &args->tokens));
         cli_json_set(object, "ranks", ranks);
     }
+    if (store->options)
+        cli_json_set(object, "store", explain_store_json(store));
     cli_json_end(object);
 }
 
@@ -363,7 +390,7 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
 }
 
 static moxie_status explain(const arguments *args, cli_layer *layer, explain_ranks *ranks, explain_times *times,
-                            moxie_error *error)
+                            explain_store *store, moxie_error *error)
 {
     moxie_options plan_options = MOXIE_OPTIONS_INIT;
     plan_options.backend = args->layer.backend;
@@ -383,6 +410,8 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
         status = explain_ranks_find(&args->ranks, layer, &plan_options, ranks, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
         status = explain_times_find(&args->times, ranks, times, error);
+    if (status == MOXIE_OK && args->layer.budget_ram)
+        status = explain_store_find(&args->layer, &args->store, &config, store, error);
     return status;
 }
 
@@ -391,6 +420,10 @@ int cmd_explain(int argc, char **argv)
     static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 },
                                                   { &cli_ranks_argp, 0, "Who has what, and what travels:", 4 },
                                                   { &explain_times_argp, 0, "How long it may take:", 5 },
+                                                  { &cli_store_argp, 0,
+                                                    "What a store would do with less memory (docs/store.md):", 6 },
+                                                  { &explain_store_argp, 0, NULL, 6 },
+                                                  { &cli_disk_argp, 0, NULL, 6 },
                                                   { 0 } };
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was rejected.", children, 0, 0
@@ -406,14 +439,15 @@ int cmd_explain(int argc, char **argv)
     cli_layer layer = { 0 };
     explain_ranks ranks = { .options = NULL };
     explain_times times = { .ranks = NULL };
-    const moxie_status status = explain(&args, &layer, &ranks, &times, &error);
+    explain_store store = { .options = NULL };
+    const moxie_status status = explain(&args, &layer, &ranks, &times, &store, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)
         code = cli_fail("explain", args.layer.json, status, &error);
     else if (args.layer.json)
-        print_json(&args, &layer.config, layer.plan, &times);
+        print_json(&args, &layer.config, layer.plan, &times, &store);
     else
-        print_text(&args, &layer.config, layer.plan, &times);
+        print_text(&args, &layer.config, layer.plan, &times, &store);
     explain_ranks_free(&ranks);
     cli_layer_close(&layer);
     return code;

@@ -10,8 +10,8 @@
  *                   router_logits [T,E] f32 (when there were logits)
  */
 #include "cli_disk.h"
-#include "made_weights.h"
 #include "cli_store.h"
+#include "made_weights.h"
 #include "cmd_run.h"
 
 #include <stdlib.h>
@@ -275,7 +275,7 @@ int cmd_run(int argc, char **argv)
         { &cli_comm_argp, 0, NULL, 4 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 5 },
         { &cli_disk_argp, 0, NULL, 5 },
-        { &cli_store_argp, 0, "With less memory than the experts need (docs/store.md):", 5 },
+        { &cli_store_argp, 0, "With less memory than the experts need (docs/store.md):", 6 },
         { 0 }
     };
     static const struct argp parser = { options,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * diff_bytes.c - compares two outputs byte by byte, and what the router chose as well (diff_bytes.h). Where they differ,
- * the first element is told.
+ * diff_bytes.c - compares two outputs byte by byte, and what the router chose as well (diff_bytes.h). Where they
+ * differ, the first element is told.
  */
 #include "diff_bytes.h"
 

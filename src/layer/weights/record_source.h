@@ -23,7 +23,7 @@ typedef struct mox_record_source {
     uint64_t session_bytes;
     /* `experts` [count] differ. On failure the session is not open. */
     moxie_status (*begin)(void *user, void *session, const int32_t *experts, int64_t count, moxie_error *error);
-    /* Sorts experts [count], of those that begin() got, unless `sorted`: then they keep the order of an earlier call. */
+    /* Sorts experts [count], of those that begin() got. `sorted`: they keep the order of an earlier call. */
     void (*want)(void *session, int32_t *experts, int64_t count, bool sorted);
     /* Stores the records of the next *ready experts: 0 when none is left. With `wait` at least one, if one is left;
      * without it only those that are in memory. They stay until the next call with this session. */

@@ -2731,12 +2731,13 @@ pub struct moxie_store_options {
     pub census_experts: i64,
     pub pinned: *const i64,
     pub n_pinned: i64,
-    pub staging_records: i32,
+    pub read_buffers: i32,
     pub no_prefetch: i32,
     pub verify: i32,
     pub reader: *const ::std::os::raw::c_char,
     pub read_depth: i32,
     pub buffered: i32,
+    pub read_chunk_bytes: u64,
     pub mirror: *const ::std::os::raw::c_char,
 }
 extern "C" {
@@ -2757,7 +2758,7 @@ pub struct moxie_store_info {
     pub layers: i32,
     pub policy: *const ::std::os::raw::c_char,
     pub slots: i32,
-    pub staging_records: i32,
+    pub read_buffers: i32,
     pub record_bytes: u64,
     pub buffer_bytes: u64,
     pub shared_bytes: u64,
@@ -2768,6 +2769,15 @@ pub struct moxie_store_info {
 extern "C" {
     pub fn moxie_store_get_info(
         store: *const moxie_store,
+        out: *mut moxie_store_info,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_store_describe(
+        paths: *const *const ::std::os::raw::c_char,
+        n_paths: i64,
+        options: *const moxie_store_options,
         out: *mut moxie_store_info,
         error: *mut moxie_error,
     ) -> moxie_status;

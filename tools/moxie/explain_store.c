@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * explain_store.c - hits and times of a store before it runs (explain_store.h).
+ */
+#include "explain_store.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <moxie/moxie_trace.h>
+
+#include "cli_disk.h"
+#include "cli_store.h"
+
+/* ---- options --------------------------------------------------------------------------------------- */
+
+enum { OPT_TRACE = 1500, OPT_DISK_GB_S, OPT_MEMORY_GB_S };
+
+static const struct argp_option store_options[] = {
+    { "trace", OPT_TRACE, "FILE", 0, "hits by replaying this routing trace (default: two stated distributions)", 0 },
+    { "disk-gb-s", OPT_DISK_GB_S, "B", 0, "GB/s of the disk (default: measured on DIR)", 0 },
+    { "memory-gb-s", OPT_MEMORY_GB_S, "B", 0, "GB/s of memory (default: of --limits FILE, or measured)", 0 },
+    { 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    explain_store_options *options = state->input;
+    switch (key) {
+    case OPT_TRACE: options->trace = arg; return 0;
+    case OPT_DISK_GB_S: options->disk_gb_s = cli_parse_real(state, "--disk-gb-s", arg, false); return 0;
+    case OPT_MEMORY_GB_S: options->memory_gb_s = cli_parse_real(state, "--memory-gb-s", arg, false); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp explain_store_argp = { store_options, parse, NULL, NULL, NULL, NULL, NULL };
+
+const char *explain_store_lone(const explain_store_options *options)
+{
+    return options->trace             ? "--trace"
+           : options->disk_gb_s > 0   ? "--disk-gb-s"
+           : options->memory_gb_s > 0 ? "--memory-gb-s"
+                                      : NULL;
+}
+
+/* ---- rates ------------------------------------------------------------------------------------------ */
+
+static moxie_status find_disk(explain_store *s, moxie_error *error)
+{
+    moxie_disk_rate rate = MOXIE_DISK_RATE_INIT;
+    char chunk[16];
+    s->disk_gb_s = s->own->disk_gb_s;
+    snprintf(s->disk_how, sizeof s->disk_how, "given");
+    if (s->disk_gb_s > 0)
+        return MOXIE_OK;
+    const moxie_status status =
+        cli_disk_measure(s->options->dir, &s->options->disk, s->info.record_bytes, &rate, error);
+    s->disk_gb_s = rate.gb_s;
+    snprintf(s->disk_how, sizeof s->disk_how, "measured: %s, %d reads of %s in flight%s%s",
+             rate.engine ? rate.engine : "", rate.depth, cli_bytes(chunk, rate.chunk_bytes),
+             rate.drives > 1 ? " on each drive" : "",
+             rate.direct ? "" : ", THROUGH THE PAGE CACHE, so this may be memory's rate");
+    return status;
+}
+
+static moxie_status measure_memory(explain_store *s, moxie_error *error)
+{
+    moxie_executor *executor = NULL;
+    cli_limits_of of;
+    cli_limits limits;
+    moxie_status status = cli_executor_create("explain", s->options->threads, &executor, error);
+    if (status == MOXIE_OK)
+        status = cli_limits_of_cpu(executor, NULL, &of, error);
+    if (status == MOXIE_OK)
+        status = cli_limits_get(NULL, &of, &limits, error);
+    moxie_executor_destroy(executor);
+    if (status == MOXIE_OK)
+        s->memory_gb_s = limits.found.read_gb_s;
+    return status;
+}
+
+static moxie_status find_memory(explain_store *s, moxie_error *error)
+{
+    cli_limits limits;
+    const char *how = s->own->memory_gb_s > 0 ? "given" : s->own->limits ? "of --limits" : "measured";
+    snprintf(s->memory_how, sizeof s->memory_how, "%s", how);
+    s->memory_gb_s = s->own->memory_gb_s;
+    if (s->memory_gb_s > 0)
+        return MOXIE_OK;
+    if (!s->own->limits)
+        return measure_memory(s, error);
+    const moxie_status status = cli_limits_read(s->own->limits, &limits, error);
+    s->memory_gb_s = status == MOXIE_OK ? limits.found.read_gb_s : 0;
+    return status;
+}
+
+/* ---- hits ------------------------------------------------------------------------------------------- */
+
+static void add_row(explain_store *s, const char *choices, const char *policy, double uses, double misses)
+{
+    const double record = (double)s->info.record_bytes;
+    s->rows[s->n_rows++] =
+        (explain_store_row) { .choices = choices,
+                              .policy = policy,
+                              .uses = uses,
+                              .misses = misses,
+                              .disk_s = misses * record / (s->disk_gb_s * 1e9),
+                              .memory_s = (uses * record + (double)s->info.shared_bytes) / (s->memory_gb_s * 1e9) };
+}
+
+/* The probability that a token uses the expert of rank i in a Zipf distribution: 1 - (1 - p)^m, where m makes the sum
+ * over all experts top_k. Returns the sum over the experts from `first` on. */
+static double zipf_sum(int64_t experts, double draws, int64_t first)
+{
+    double norm = 0, sum = 0;
+    for (int64_t i = 0; i < experts; i++)
+        norm += 1 / (double)(i + 1);
+    for (int64_t i = first; i < experts; i++)
+        sum += 1 - pow(1 - 1 / (norm * (double)(i + 1)), draws);
+    return sum;
+}
+
+static double zipf_misses(int64_t experts, int64_t top_k, int64_t slots)
+{
+    double low = 0, high = 1;
+    if (top_k >= experts)
+        return (double)(experts - slots);
+    while (zipf_sum(experts, high, 0) < (double)top_k)
+        high *= 2;
+    for (int i = 0; i < 60; i++) {
+        const double middle = (low + high) / 2;
+        if (zipf_sum(experts, middle, 0) < (double)top_k)
+            low = middle;
+        else
+            high = middle;
+    }
+    return zipf_sum(experts, high, slots);
+}
+
+/* Without a trace: a token whose choices are even, and one whose choices are Zipf's with the most popular in memory. */
+static void assume(explain_store *s)
+{
+    const double uses = (double)s->info.layers * (double)s->top_k;
+    const int64_t slots = s->info.slots < s->experts ? s->info.slots : s->experts;
+    add_row(s, "uniform", "-", uses, uses * (double)(s->experts - slots) / (double)s->experts);
+    add_row(s, "zipf 1", "-", uses, (double)s->info.layers * zipf_misses(s->experts, s->top_k, slots));
+}
+
+static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *error)
+{
+    moxie_trace_info info = MOXIE_TRACE_INFO_INIT;
+    moxie_cache_config config = MOXIE_CACHE_CONFIG_INIT;
+    moxie_cache_hits hits = MOXIE_CACHE_HITS_INIT;
+    const int32_t inserts = s->options->max_inserts;
+    moxie_status status = moxie_trace_get_info(trace, &info, error);
+    if (status == MOXIE_OK && (info.experts != s->experts || info.top_k != s->top_k || info.tokens == 0))
+        status = cli_error(MOXIE_ERR_MISMATCH, error, s->own->trace,
+                           "its %lld %s choose %d of %d experts, those of %s choose %lld of %lld",
+                           CLI_COUNT(info.tokens, "token"), info.top_k, info.experts, cli_printable(s->options->dir),
+                           (long long)s->top_k, (long long)s->experts);
+    config.slots = s->info.slots;
+    config.policy = s->info.policy;
+    config.max_inserts = inserts == 0 ? (int32_t)s->top_k : inserts < 0 ? 0 : inserts;
+    if (status == MOXIE_OK)
+        status = moxie_trace_simulate(trace, &config, &hits, NULL, error);
+    if (status != MOXIE_OK)
+        return status;
+    s->trace_layers = info.layers;
+    const double share = (double)s->info.layers / (double)info.layers / (double)hits.tokens;
+    add_row(s, "trace", s->info.policy, (double)hits.uses * share, (double)(hits.uses - hits.hits) * share);
+    return MOXIE_OK;
+}
+
+static moxie_status find_hits(explain_store *s, moxie_error *error)
+{
+    moxie_trace *trace = NULL;
+    if (!s->own->trace) {
+        assume(s);
+        return MOXIE_OK;
+    }
+    moxie_status status = moxie_trace_open(s->own->trace, &trace, error);
+    if (status == MOXIE_OK)
+        status = replay(s, trace, error);
+    moxie_trace_close(trace);
+    return status;
+}
+
+moxie_status explain_store_find(const cli_layer_options *options, const explain_store_options *own,
+                                const moxie_layer_config *config, explain_store *out, moxie_error *error)
+{
+    *out = (explain_store) { .options = options,
+                             .own = own,
+                             .info = MOXIE_STORE_INFO_INIT,
+                             .experts = config->experts,
+                             .top_k = config->top_k };
+    moxie_status status = cli_store_describe(options, &out->info, error);
+    if (status == MOXIE_OK)
+        status = find_disk(out, error);
+    if (status == MOXIE_OK)
+        status = find_memory(out, error);
+    return status == MOXIE_OK ? find_hits(out, error) : status;
+}
+
+/* ---- output ----------------------------------------------------------------------------------------- */
+
+/* Tokens/s when reads and products take turns; when they overlap. */
+static double in_turns(const explain_store_row *r)
+{
+    return 1 / (r->disk_s + r->memory_s);
+}
+
+static double overlapped(const explain_store_row *r)
+{
+    return 1 / fmax(r->disk_s, r->memory_s);
+}
+
+static void print_rows(const explain_store *s)
+{
+    static const char *const headings[] = { "choices",           "policy",      ">hits",    ">uses/token",
+                                            ">misses/token",     ">read/token", ">disk ms", ">memory ms",
+                                            ">tokens/s at most", ">overlapped" };
+    cli_table table;
+    char bytes[16];
+    cli_table_begin(&table, 10, headings);
+    for (int i = 0; i < s->n_rows; i++) {
+        const explain_store_row *r = &s->rows[i];
+        cli_table_add(&table, "%s", r->choices);
+        cli_table_add(&table, "%s", r->policy);
+        cli_table_add(&table, "%.1f%%", 100 * (1 - r->misses / r->uses));
+        cli_table_add(&table, "%.2f", r->uses);
+        cli_table_add(&table, "%.2f", r->misses);
+        cli_table_add(&table, "%s", cli_bytes(bytes, (uint64_t)(r->misses * (double)s->info.record_bytes)));
+        cli_table_add(&table, "%.2f", 1e3 * r->disk_s);
+        cli_table_add(&table, "%.2f", 1e3 * r->memory_s);
+        cli_table_add(&table, "%.2f", in_turns(r));
+        cli_table_add(&table, "%.2f", overlapped(r));
+    }
+    cli_table_print(&table);
+    cli_table_free(&table);
+}
+
+void explain_store_print(const explain_store *s)
+{
+    char budget[16], all[16], record[16];
+    printf("\na store with %s, of experts of %s in %d %s: %d of %lld experts of a layer have a slot of %s, %d read "
+           "buffers\n",
+           cli_bytes(budget, (uint64_t)s->options->budget_ram), cli_bytes(all, s->info.file_bytes), (int)s->info.layers,
+           s->info.layers == 1 ? "layer" : "layers", (int)s->info.slots, (long long)s->experts,
+           cli_bytes(record, s->info.record_bytes), (int)s->info.read_buffers);
+    printf("disk   %.2f GB/s, %s\nmemory %.1f GB/s, %s\n", s->disk_gb_s, cli_printable(s->disk_how), s->memory_gb_s,
+           s->memory_how);
+    print_rows(s);
+    if (s->trace_layers && s->trace_layers != s->info.layers)
+        printf("the trace has %d layers: its mean layer stands for each of %d\n", (int)s->trace_layers,
+               (int)s->info.layers);
+    if (!s->trace_layers)
+        printf(
+            "these are assumptions, for one token at a time; --trace FILE counts. uniform: all experts alike, which no "
+            "policy can help;\nzipf 1: the n-th popular expert is chosen 1/n as often, and the most popular ones are "
+            "always in memory\n");
+    printf("an estimate, and an upper bound: experts only, of an idle machine. at most: reads and products take turns; "
+           "overlapped: every guess\nof a prefetch is right\n");
+}
+
+json_t *explain_store_json(const explain_store *s)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < s->n_rows; i++) {
+        const explain_store_row *r = &s->rows[i];
+        cli_json_append(rows, cli_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "choices", r->choices,
+                                       "policy", r->policy, "hit_rate", 1 - r->misses / r->uses, "uses_per_token",
+                                       r->uses, "misses_per_token", r->misses, "read_bytes_per_token",
+                                       r->misses * (double)s->info.record_bytes, "disk_ms", 1e3 * r->disk_s,
+                                       "memory_ms", 1e3 * r->memory_s, "max_tokens_per_s", in_turns(r),
+                                       "max_tokens_per_s_overlapped", overlapped(r)));
+    }
+    return cli_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:s, s:f, s:s, s:s, s:b, s:o}", "budget_bytes",
+                    (json_int_t)s->options->budget_ram, "layers", (int)s->info.layers, "slots", (int)s->info.slots,
+                    "read_buffers", (int)s->info.read_buffers, "record_bytes", (json_int_t)s->info.record_bytes,
+                    "shared_bytes", (json_int_t)s->info.shared_bytes, "file_bytes", (json_int_t)s->info.file_bytes,
+                    "disk_gb_s", s->disk_gb_s, "disk_how", cli_utf8(s->disk_how), "memory_gb_s", s->memory_gb_s,
+                    "memory_how", s->memory_how, "policy", s->info.policy, "assumed", s->trace_layers == 0, "rows",
+                    rows);
+}
