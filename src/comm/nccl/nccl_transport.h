@@ -7,8 +7,9 @@
  *     host memory            pinned -> device -> group -> device -> pinned, on a stream of the transport
  *
  *         staging of one operation:   | message to send | ... | message that comes | ... |
- *         a message:                  | operation, kind, bytes | the bytes |      numbers that only the device knows are
- *                                                                               put into it there (mox_comm_numbers)
+ *         a message:                  | operation, kind, bytes | the bytes |
+ *
+ * Numbers that only the device knows are put into the messages there (mox_comm_numbers).
  *
  * While a stream is captured in a graph, the group becomes a part of it, and no event can tell when it has ended.
  *
