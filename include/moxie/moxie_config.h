@@ -233,9 +233,9 @@ typedef struct moxie_layer_config {
     moxie_activation shared_activation; /* its per-expert arrays are NULL */
     /* Tensor parallel inside an expert parallel rank; sizes 0 and 1 mean none. Of the tp_size ranks that share experts
      * this is number tp_rank: it holds a part of W13's rows and a part of W2's rows (moxie_tp_slice, docs/ranks.md),
-     * and the whole shared expert. moxie_layer_prepare gets views of whole experts. Rank ep_rank * tp_size + tp_rank
-     * of the comm is this one. Plans need options.comm; moxie_plan_experts is collective as well, and all ranks of a
-     * group pass it the same tokens. */
+     * and likewise of the shared expert (moxie_tp_slice_shared). moxie_layer_prepare gets views of whole experts. Rank
+     * ep_rank * tp_size + tp_rank of the comm is this one. Plans need options.comm; moxie_plan_experts is collective as
+     * well, and all ranks of a group pass it the same tokens. */
     int32_t tp_size, tp_rank;
     const moxie_slot_map *slot_map; /* of ep_size ranks; NULL: ep_map's. moxie_layer_create copies it */
     /* 1: each routed expert's result is rounded to dtype, BF16 or F16, before its routing weight multiplies it; after

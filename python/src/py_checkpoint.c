@@ -118,10 +118,11 @@ static PyObject *synth(PyObject *module, PyObject *args, PyObject *named)
 
 PyMethodDef mpy_checkpoint_functions[] = {
     { "lint", (PyCFunction)(void (*)(void))lint, METH_VARARGS | METH_KEYWORDS,
-      "lint(path, *, deep=False, first_layer=-1, last_layer=-1, only=None, progress=None)\n--\n\n"
-      "What is wrong or suspicious in a checkpoint directory: a LintReport.\n\n"
+      "lint(path, *, deep=False, first_layer=-1, last_layer=-1, only=None, progress=None, model=None)\n--\n\n"
+      "What is wrong or suspicious in a checkpoint directory, or in a LoRA adapter's: a LintReport.\n\n"
       "deep=True reads the numbers, too, not only the files' headers. first_layer and last_layer restrict it to some\n"
-      "layers, `only` to one rule (lint_rules() lists them). progress(done, total) ends the call by a true result." },
+      "layers, `only` to one rule (lint_rules() lists them). progress(done, total) ends the call by a true result.\n"
+      "model: of an adapter, the model whose layers and sizes it must have." },
     { "lint_rules", lint_rules, METH_NOARGS, "lint_rules()\n--\n\nEvery rule of lint(): a list of LintRule." },
     { "synth", (PyCFunction)(void (*)(void))synth, METH_VARARGS | METH_KEYWORDS,
       "synth(preset, path, *, format=None, layers=0, experts=0, hidden=0, intermediate=0, seed=0,\n"

@@ -38,13 +38,14 @@ typedef struct open_request {
 struct moxie_comm {
     moxie_transport transport;
     int32_t deadline;
-    uint64_t operations; /* started */
-    uint64_t waited;     /* ns */
-    uint64_t sent_bytes; /* to other ranks */
-    bool degraded;       /* goes on without ranks that are lost */
-    bool alone;          /* all others are lost, and the transport is not used any more */
-    mox_comm_copy copy;  /* of rows on the transport's device, when this rank is alone; or NULL */
-    bool *lost;          /* [ranks] */
+    uint64_t operations;          /* started */
+    uint64_t waited;              /* ns */
+    uint64_t sent_bytes;          /* to other ranks */
+    bool degraded;                /* goes on without ranks that are lost */
+    bool alone;                   /* all others are lost, and the transport is not used any more */
+    mox_comm_copy copy;           /* of rows on the transport's device, when this rank is alone; or NULL */
+    mox_comm_counts_of counts_of; /* or NULL */
+    bool *lost;                   /* [ranks] */
     int32_t losses;
     moxie_error broken; /* code MOXIE_OK: it is not */
     open_request open[MOX_COMM_OPEN];
@@ -74,6 +75,7 @@ moxie_status mox_comm_create(const moxie_transport *transport, int32_t deadline_
     }
     comm->transport = *transport;
     comm->copy = NULL;
+    comm->counts_of = NULL;
     comm->deadline = deadline_ms > 0 ? deadline_ms : MOX_COMM_DEADLINE;
     *out = comm;
     return MOXIE_OK;
@@ -240,6 +242,16 @@ void mox_comm_set_copy(moxie_comm *comm, mox_comm_copy copy)
     comm->copy = copy;
 }
 
+void mox_comm_set_counts_of(moxie_comm *comm, mox_comm_counts_of counts)
+{
+    comm->counts_of = counts;
+}
+
+bool mox_comm_takes_numbers(const moxie_comm *comm)
+{
+    return comm->counts_of != NULL;
+}
+
 bool mox_comm_can_lose(const moxie_comm *comm)
 {
     return comm->transport.device == 0 || comm->transport.mask != NULL || comm->copy != NULL;
@@ -383,8 +395,8 @@ static moxie_status started(moxie_comm *comm, open_request *place, moxie_status 
     return MOXIE_OK;
 }
 
-moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
-                                   mox_comm_request *request, moxie_error *error)
+moxie_status mox_comm_start_counts_of(moxie_comm *comm, const mox_comm_numbers *numbers, const int64_t *send,
+                                      int64_t *recv, int64_t each, mox_comm_request *request, moxie_error *error)
 {
     moxie_error reason = UNSAID;
     moxie_status status;
@@ -394,8 +406,19 @@ moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_
         return status;
     MOX_TRY(mox_comm_check_counts(send, recv, each, t->ranks, error));
     place->rows = (moxie_comm_rows) { .send = send, .recv = recv, .row_bytes = 8 * (uint64_t)each };
-    status = comm->alone ? MOXIE_OK : t->counts(t->self, send, recv, each, &place->number, &reason);
+    if (comm->alone)
+        status = MOXIE_OK;
+    else if (numbers != NULL)
+        status = comm->counts_of(t->self, numbers, send, recv, each, &place->number, &reason);
+    else
+        status = t->counts(t->self, send, recv, each, &place->number, &reason);
     return started(comm, place, status, &reason, request, error);
+}
+
+moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
+                                   mox_comm_request *request, moxie_error *error)
+{
+    return mox_comm_start_counts_of(comm, NULL, send, recv, each, request, error);
 }
 
 /* Of an exchange: what goes to other ranks. */

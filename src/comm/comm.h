@@ -57,6 +57,18 @@ void mox_comm_set_degraded(moxie_comm *comm, bool degraded);
 typedef moxie_status (*mox_comm_copy)(void *self, void *to, const void *from, uint64_t bytes, void *stream,
                                       moxie_error *error);
 void mox_comm_set_copy(moxie_comm *comm, mox_comm_copy copy);
+/* Numbers that a device knows and the host does not: `put` writes them into the messages of a counts operation, behind
+ * what is enqueued on `stream`. The messages are in the device's memory, `stride` bytes apart, rank 0's at `first`. */
+typedef struct mox_comm_numbers {
+    const void *user;
+    moxie_status (*put)(const void *user, void *first, uint64_t stride, moxie_error *error);
+    void *stream;
+} mox_comm_numbers;
+/* For a transport whose messages pass through a device: counts with such numbers. */
+typedef moxie_status (*mox_comm_counts_of)(void *self, const mox_comm_numbers *numbers, const int64_t *send,
+                                           int64_t *recv, int64_t each, int64_t *request, moxie_error *error);
+void mox_comm_set_counts_of(moxie_comm *comm, mox_comm_counts_of counts);
+bool mox_comm_takes_numbers(const moxie_comm *comm);
 /* Whether rows on the transport's device can lose a rank, for plans there. */
 bool mox_comm_can_lose(const moxie_comm *comm);
 /* Whether this rank has lost `rank`, or the comm broke because of it. Ranks may have lost different ones. */
@@ -69,6 +81,9 @@ typedef int32_t mox_comm_request;
 
 moxie_status mox_comm_start_counts(moxie_comm *comm, const int64_t *send, int64_t *recv, int64_t each,
                                    mox_comm_request *request, moxie_error *error);
+/* The same with numbers of a device, for a comm that takes them. */
+moxie_status mox_comm_start_counts_of(moxie_comm *comm, const mox_comm_numbers *numbers, const int64_t *send,
+                                      int64_t *recv, int64_t each, mox_comm_request *request, moxie_error *error);
 moxie_status mox_comm_start_alltoallv(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,
                                       moxie_error *error);
 moxie_status mox_comm_start_allgatherv(moxie_comm *comm, const moxie_comm_rows *rows, mox_comm_request *request,

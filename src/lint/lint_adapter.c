@@ -178,18 +178,13 @@ static void read_config(mox_lint_adapter *a)
     mox_lint_report(lint->report, MOX_LINT_ADAPTER_REFUSED, at, "%s", error.text);
 }
 
-static bool is_wanted(const moxie_lint_options *o, int64_t layer)
-{
-    return !o->some_layers || (layer >= o->first_layer && layer <= o->last_layer);
-}
-
 static moxie_status check_tensors(const mox_lint_adapter *a, moxie_error *error)
 {
     mox_lint *lint = a->lint;
     const moxie_lint_options *o = lint->options;
     int64_t factors = 0;
     for (int64_t i = 0; i < lint->n_tensors; i++) {
-        if (!is_wanted(o, mox_lint_layer_of(lint->tensors[i].name)))
+        if (!mox_lint_wants(lint, mox_lint_layer_of(lint->tensors[i].name)))
             continue;
         factors += check_tensor(a, i);
         if (o->deep && lint->read[i] && is_float(&lint->tensors[i].tensor) && mox_lint_still_there(lint))

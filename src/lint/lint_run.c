@@ -39,12 +39,6 @@ static bool open_model(mox_lint *lint)
     return false;
 }
 
-static bool is_wanted(const mox_lint *lint, int64_t layer)
-{
-    const moxie_lint_options *o = lint->options;
-    return !o->some_layers || (layer >= o->first_layer && layer <= o->last_layer);
-}
-
 static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, moxie_error *error)
 {
     mox_lint_layer layer;
@@ -73,7 +67,7 @@ static moxie_status check_layers(mox_lint *lint, moxie_error *error)
     const moxie_model *model = lint->model;
     const moxie_lint_options *o = lint->options;
     for (int64_t i = 0; i < model->n_places; i++) {
-        if (is_wanted(lint, model->places[i].layer))
+        if (mox_lint_wants(lint, model->places[i].layer))
             MOX_TRY(check_layer(lint, &model->places[i], error));
         MOX_FAIL_IF(!o->deep && o->progress && o->progress(o->progress_user, i + 1, model->n_places) != 0,
                     MOXIE_ERR_TIMEOUT, error, "the caller stopped after layer %lld", (long long)model->places[i].layer);

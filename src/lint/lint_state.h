@@ -43,6 +43,13 @@ void mox_lint_close(mox_lint *lint);
 void mox_lint_json(mox_lint *lint);
 void mox_lint_config(mox_lint *lint);
 
+/* Whether the caller wants this layer checked. */
+static inline bool mox_lint_wants(const mox_lint *lint, int64_t layer)
+{
+    const moxie_lint_options *o = lint->options;
+    return !o->some_layers || (layer >= o->first_layer && layer <= o->last_layer);
+}
+
 /* The number of a tensor of the model's set. */
 int64_t mox_lint_number(const mox_lint *lint, const mox_file_tensor *tensor);
 /* Notes that something reads it; NULL is fine. */

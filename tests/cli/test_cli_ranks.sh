@@ -91,6 +91,12 @@ for line in '^ +0 +8 +0-63 +0-127 +0-7$' '^ +3 +8 +64-127 +128-255 +8-15$' '^dis
     '^act +256 +8\.00 +2\.0 kB +2\.0 kB$' '^return +1024 +[56]\.'; do
     grep -qE "$line" "$tmp/out" || fail "explain without $line: $(cat "$tmp/out")"
 done
+# The shared expert of 2048 rows is cut, too: each rank's rows and bytes beside those of a whole one.
+expect 0 "^ +1 +1024-2047 +3584-7167 +22\.0 MB +44\.1 MB" "$moxie" explain --preset deepseek-v3 --ranks 4 --tp 2
+for line in '^tensor_parallel +shared +rows ' '^shared_x +14336 +1\.00 ' '^shared_act +8192 +1\.00 ' '^shared_y +28672 +0\.50 '; do
+    grep -qE "$line" "$tmp/out" || fail "explain of a shared expert without $line: $(cat "$tmp/out")"
+done
+expect 0 '"shared_whole_bytes": 44051008' "$moxie" explain --preset deepseek-v3 --ranks 4 --tp 2 --json
 expect 0 "^dispatch +7424 " "$moxie" explain --preset deepseek-v3 --ranks 4
 expect 0 "^dispatch +14372 " "$moxie" explain --preset deepseek-v3 --ranks 4 --adapter-rank 16 # hidden states, and a number
 expect 0 "^gather +512 +1\.00" "$moxie" explain "$tmp/model" --ranks 2 --ep-map "$tmp/map.json" --tokens-as replicated

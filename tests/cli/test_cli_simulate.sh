@@ -34,7 +34,7 @@ expect 2 "go with --simulate-ranks" "$moxie" bench $small --link-us 1
 expect 2 "go with --simulate-ranks" "$moxie" bench $small --link-us 1
 expect 2 "does not go with --simulate-ranks" "$moxie" bench $small --simulate-ranks 4 $link --plot "$tmp/x.svg"
 expect 2 "at most 1024 ranks" "$moxie" bench $small --simulate-ranks 8,2000 $link
-expect 2 "whole number from 1 to 4" "$moxie" bench $small --simulate-ranks 8..4 $link
+expect 2 "must not be above the second" "$moxie" bench $small --simulate-ranks 8..4 $link
 expect 2 "number above 0" "$moxie" bench $small --simulate-ranks 4 --link-gb-s 0 --link-us 1
 expect 2 "number of 0 or more, not \"fast\"" "$moxie" bench $small --simulate-ranks 4 --link-gb-s 1 --link-us fast
 expect 3 "none" "$moxie" bench $small --simulate-ranks 4 $link --trace "$tmp/none"

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "comm/operation.h"
+#include "layer/plan/plan_ranks.h"
 #include "test_cuda_table.h"
 
 static const test_layer_limits limits = {
@@ -303,6 +304,44 @@ static void wrong_arguments_break_nothing(void **state)
     moxie_comm_destroy(comm);
 }
 
+/* Over NCCL, where the device places rows, the host waits once in each chunk, for the numbers of all ranks and its own;
+ * and once for the last results. */
+static void the_host_waits_once_a_chunk(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 1;
+    nccl.id = id;
+    for (int64_t chunk = 1; chunk <= limits.tokens; chunk++) {
+        make(&layer, test_seed(26508));
+        test_layer_plan(&layer, &(moxie_options) { .struct_size = sizeof(moxie_options),
+                                                   .backend = MOXIE_BACKEND_CUDA,
+                                                   .max_tokens = limits.tokens });
+        char *want = test_layer_output(&layer, layer.plan);
+        assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+        const moxie_options options = options_with(comm);
+        mox_plan_ranks_test_chunk = chunk;
+        test_layer_plan(&layer, &options);
+        mox_plan_ranks_test_chunk = 0;
+        moxie_run_args args = layer.args;
+        args.workspace = aligned_alloc(256, (args.workspace_bytes + 511) / 256 * 256);
+        test_cuda_clear();
+        assert_ok(moxie_cuda_plan_run(layer.plan, &args, NULL, &error), &error);
+        assert_int_equal(test_cuda_events(), (args.tokens + chunk - 1) / chunk + 1);
+        assert_null(strstr(test_cuda_log(), "wait"));
+        assert_memory_equal(args.output, want, test_layer_output_bytes(&layer));
+        free(want);
+        free(args.workspace);
+        test_layer_free(&layer);
+        moxie_comm_destroy(comm);
+    }
+}
+
 /* A stream that does not end is waited for until the deadline; then the comm is broken. */
 static void a_wait_has_a_deadline(void **state)
 {
@@ -337,6 +376,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_graph_needs_no_host, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(captures_that_fail_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(the_host_waits_once_a_chunk, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_wait_has_a_deadline, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,8 @@ static void take(test_layer *out, const moxie_model_layer *from, test_rng *rng, 
     a->output = test_layer_own(out, test_layer_output_bytes(out));
 }
 
+static int64_t cut_shared; /* runs whose ranks each have some rows of a shared expert */
+
 static void compare(test_layer *layer, test_rng *rng, const turn *t, const char *name)
 {
     test_rank_result results[TEST_MAX_RANKS];
@@ -62,6 +64,7 @@ static void compare(test_layer *layer, test_rng *rng, const turn *t, const char 
     options.max_tokens = layer->args.tokens + 1;
     test_ranks_cut(&spec, rng, layer->args.tokens);
     test_layer_plan(layer, &options);
+    cut_shared += t->tp > 1 && layer->config.shared.intermediate > 0 && layer->args.tokens > 0;
     char *one = test_layer_output(layer, layer->plan);
     char *all = calloc(test_layer_output_bytes(layer) + 1, 1);
     if (test_ranks_run(layer, &spec, all, results) != MOXIE_OK)
@@ -122,6 +125,7 @@ static void presets_on_ranks(void **state)
                 check(&preset, preset.formats[f], number++, all);
         }
     print_message("%lld layers\n", (long long)number);
+    assert_true(cut_shared > 0);
 }
 
 int main(void)

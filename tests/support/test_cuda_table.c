@@ -52,8 +52,11 @@ const char *test_cuda_log(void)
     return log_text;
 }
 
+static int events;
+
 void test_cuda_clear(void)
 {
+    events = 0;
     log_used = 0;
     log_text[0] = '\0';
 }
@@ -199,7 +202,13 @@ static moxie_status event_done(mox_cuda_event event, int32_t *done, moxie_error 
 static moxie_status event_record(mox_cuda_event event, mox_cuda_stream stream, moxie_error *error)
 {
     (void)event, (void)stream, (void)error;
+    __atomic_add_fetch(&events, 1, __ATOMIC_RELAXED);
     return MOXIE_OK;
+}
+
+int test_cuda_events(void)
+{
+    return events;
 }
 
 /* ---- routing ------------------------------------------------------------------------------------------- */

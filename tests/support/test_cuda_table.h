@@ -32,6 +32,8 @@ void test_cuda_clear(void);
 /* Makes the n-th call from now on that can fail do so (1: the next); 0: none. Returns whether the call set before has
  * failed. */
 bool test_cuda_fail_at(int n);
+/* Events recorded since test_cuda_clear(): one for each time that the host waits for the stream (but "wait"). */
+int test_cuda_events(void);
 /* The number of device allocations so far. */
 int test_cuda_allocations(void);
 

@@ -161,6 +161,9 @@ static moxie_status read_root(const json_t *root, const char *path, int32_t rank
     if (version && (!json_is_integer(version) || json_integer_value(version) != CLI_SCHEMA_VERSION))
         return cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "its schema_version is not %d, the one that is known here",
                          CLI_SCHEMA_VERSION);
+    const char *kind = json_string_value(json_object_get(root, "kind"));
+    if (kind && strcmp(kind, "slot-map") != 0)
+        return cli_error(MOXIE_ERR_FORMAT, error, path, "its kind is \"%.40s\", and a map's is \"slot-map\"", kind);
     if (!maps)
         return cli_error(MOXIE_ERR_FORMAT, error, path,
                          json_object_get(root, "logical_count")

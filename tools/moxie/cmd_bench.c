@@ -87,7 +87,9 @@ static void parse_ranks(struct argp_state *state, const char *text, cli_sizes *o
     } else {
         snprintf(low, sizeof low, "%.*s", (int)(dots - text), text);
         const int64_t high = cli_parse_int(state, option, dots + 2, 1, MOXIE_MAX_RANKS);
-        int64_t ranks = cli_parse_int(state, option, low, 1, high);
+        int64_t ranks = cli_parse_int(state, option, low, 1, MOXIE_MAX_RANKS);
+        if (ranks > high)
+            argp_error(state, "%s %s: the first number must not be above the second", option, cli_printable(text));
         for (out->count = 0; ranks <= high; ranks *= 2)
             out->at[out->count++] = ranks;
     }

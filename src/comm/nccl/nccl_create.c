@@ -134,5 +134,6 @@ moxie_status mox_comm_nccl_create(const moxie_nccl_options *options, const mox_c
     MOX_TRY(status);
     MOX_TRY(mox_comm_create(&transport, deadline, out, error));
     mox_comm_set_copy(*out, mox_nccl_copy);
+    mox_comm_set_counts_of(*out, mox_nccl_counts_of);
     return MOXIE_OK;
 }

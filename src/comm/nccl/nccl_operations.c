@@ -36,13 +36,19 @@ static moxie_status begin(mox_nccl_transport *t, mox_comm_kind kind, mox_nccl_op
                     MOX_COMM_OPEN);
 }
 
+/* Messages of `bytes` bytes each lie so far apart. */
+static uint64_t stride_of(uint64_t bytes)
+{
+    return (sizeof(mox_nccl_header) + bytes + 15) / 16 * 16;
+}
+
 /* Places the messages: those to send, then those that come. */
 static void place(mox_nccl_piece *pieces, int32_t ranks, uint64_t *at)
 {
     for (int32_t r = 0; r < ranks; r++) {
         pieces[r].at = *at;
         if (pieces[r].message)
-            *at += (sizeof(mox_nccl_header) + pieces[r].bytes + 15) / 16 * 16;
+            *at += stride_of(pieces[r].bytes);
     }
 }
 
@@ -73,8 +79,10 @@ static mox_nccl_header header_of(const mox_nccl_operation *o, uint64_t bytes)
     return (mox_nccl_header) { o->number, (uint64_t)o->kind << 56 | bytes };
 }
 
-/* Writes the messages to send into the staging memory, brings them to the device, and submits the group. */
-static moxie_status send_staged(mox_nccl_transport *t, mox_nccl_operation *o, int64_t *request, moxie_error *error)
+/* Writes the messages to send into the staging memory, brings them to the device, and submits the group. `numbers` may
+ * be NULL; else there is a message to each rank, all of one size. */
+static moxie_status send_with(mox_nccl_transport *t, mox_nccl_operation *o, const mox_comm_numbers *numbers,
+                              int64_t *request, moxie_error *error)
 {
     uint64_t at = 0;
     t->operations++;
@@ -94,7 +102,15 @@ static moxie_status send_staged(mox_nccl_transport *t, mox_nccl_operation *o, in
     }
     MOX_TRY(t->device.fill(o->device + o->send_bytes, 0, o->bytes - o->send_bytes, o->stream, error));
     MOX_TRY(t->device.copy(o->device, o->pinned, o->send_bytes, o->stream, error));
+    if (numbers != NULL)
+        MOX_TRY(numbers->put(numbers->user, o->device + o->send[0].at + sizeof(mox_nccl_header),
+                             stride_of(o->send[0].bytes), error));
     return mox_nccl_submit(t, o, request, error);
+}
+
+static moxie_status send_staged(mox_nccl_transport *t, mox_nccl_operation *o, int64_t *request, moxie_error *error)
+{
+    return send_with(t, o, NULL, request, error);
 }
 
 static void set_send(mox_nccl_operation *o, int32_t r, const void *from, uint64_t bytes, bool always)
@@ -107,8 +123,8 @@ static void set_recv(mox_nccl_operation *o, int32_t r, void *to, uint64_t bytes,
     o->recv[r] = (mox_nccl_piece) { .to = to, .bytes = bytes, .message = always || bytes > 0 };
 }
 
-static moxie_status nccl_counts(void *self, const int64_t *send, int64_t *recv, int64_t each, int64_t *request,
-                                moxie_error *error)
+moxie_status mox_nccl_counts_of(void *self, const mox_comm_numbers *numbers, const int64_t *send, int64_t *recv,
+                                int64_t each, int64_t *request, moxie_error *error)
 {
     mox_nccl_transport *t = self;
     mox_nccl_operation *o;
@@ -117,7 +133,15 @@ static moxie_status nccl_counts(void *self, const int64_t *send, int64_t *recv, 
         set_send(o, r, send + r * each, 8 * (uint64_t)each, true);
         set_recv(o, r, recv + r * each, 8 * (uint64_t)each, true);
     }
-    return send_staged(t, o, request, error);
+    if (numbers != NULL)
+        o->stream = numbers->stream;
+    return send_with(t, o, numbers, request, error);
+}
+
+static moxie_status nccl_counts(void *self, const int64_t *send, int64_t *recv, int64_t each, int64_t *request,
+                                moxie_error *error)
+{
+    return mox_nccl_counts_of(self, NULL, send, recv, each, request, error);
 }
 
 static char *row_at(const void *rows, int64_t row, uint64_t row_bytes)

@@ -9,6 +9,8 @@
  *         staging of one operation:   | message to send | ... | message that comes | ... |
  *         a message:                  | operation, kind, bytes | the bytes |
  *
+ * Numbers that only the device knows are put into the messages there (mox_comm_numbers).
+ *
  * While a stream is captured in a graph, the group becomes a part of it, and no event can tell when it has ended.
  *
  * The communicator does not block: MOX_NCCL_IN_PROGRESS means that the group is not on its stream yet. Only when it is,
@@ -26,6 +28,7 @@
 
 #include <stdbool.h>
 
+#include "comm/comm.h"
 #include "comm/device_memory.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/operation.h"
@@ -88,6 +91,9 @@ moxie_status mox_nccl_create(const mox_nccl_id *id, int32_t ranks, int32_t rank,
 
 /* ---- nccl_operations.c ---- */
 
+/* mox_comm_counts_of: on the stream of the numbers, so that nothing has to wait for another stream. */
+moxie_status mox_nccl_counts_of(void *self, const mox_comm_numbers *numbers, const int64_t *send, int64_t *recv,
+                                int64_t each, int64_t *request, moxie_error *error);
 /* Fills in counts .. progress and late. */
 void mox_nccl_operations(moxie_transport *table);
 

@@ -9,6 +9,7 @@
 #include "base/sizes.h"
 #include "layer/adapters/adapters.h"
 #include "layer/plan/exchange_message.h"
+#include "layer/run/ranks_device.h"
 #include "layer/run/run_adapters.h"
 
 static int64_t *message(int64_t *messages, int32_t rank)
@@ -24,10 +25,12 @@ static void forget_lost(const mox_ranks *x)
             memset(message(x->counts.recv, r), 0, MOX_MESSAGE_FIELDS * sizeof(int64_t));
 }
 
-static moxie_status exchange(const mox_ranks *x, moxie_error *error)
+/* `numbers`: those that only the device knows, or NULL. */
+static moxie_status exchange(const mox_ranks *x, const mox_comm_numbers *numbers, moxie_error *error)
 {
     mox_comm_request request;
-    MOX_TRY(mox_comm_start_counts(x->comm, x->counts.send, x->counts.recv, MOX_MESSAGE_FIELDS, &request, error));
+    MOX_TRY(mox_comm_start_counts_of(x->comm, numbers, x->counts.send, x->counts.recv, MOX_MESSAGE_FIELDS, &request,
+                                     error));
     MOX_TRY(mox_comm_wait(x->comm, request, error));
     forget_lost(x);
     return MOXIE_OK;
@@ -42,7 +45,7 @@ void mox_exchange_tell_failure(const moxie_plan *plan, moxie_status status)
             m[f] = 0;
         m[MOX_MESSAGE_STATUS] = status;
     }
-    exchange(x, NULL);
+    exchange(x, NULL, NULL);
 }
 
 /* FNV-1a over the ids and adapters. Ranks that have the same tokens but not the same choices would take results for
@@ -168,8 +171,12 @@ static moxie_status confirm(const mox_ranks *x, moxie_error *error)
 moxie_status mox_exchange_agree(const mox_run *run, int64_t chunk, int64_t *chunks, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
+    const bool of_device = x->places && x->capacity == 0 && mox_comm_takes_numbers(x->comm);
+    const mox_comm_numbers numbers = mox_ranks_numbers(run->own);
     fill(run, chunk);
-    MOX_TRY(exchange(x, error));
+    MOX_TRY(exchange(x, of_device ? &numbers : NULL, error));
+    if (of_device)
+        mox_ranks_take_counts(run->own);
     MOX_TRY(compare(x, error));
     for (int32_t r = 0; r < x->count; r++)
         *chunks = mox_max_i64(*chunks, message(x->counts.recv, r)[MOX_MESSAGE_CHUNKS]);

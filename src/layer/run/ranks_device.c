@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/sizes.h"
+#include "layer/plan/exchange_message.h"
 #include "layer/run/exchange.h"
 #include "layer/run/run_adapters.h"
 
@@ -195,22 +196,55 @@ moxie_status mox_ranks_fetch_counts(const mox_run *run, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
     MOX_TRY(fetch(run, x->space.placed, (uint64_t)(2 * x->groups) * sizeof(int64_t), error));
-    return run->queue.table->event_record(x->last_run, run->queue.stream, error);
+    return mox_comm_takes_numbers(x->comm) ? MOXIE_OK
+                                           : run->queue.table->event_record(x->last_run, run->queue.stream, error);
 }
 
 moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
+    if (mox_comm_takes_numbers(x->comm))
+        return MOXIE_OK;
+    MOX_TRY(wait_for_event(run->queue.table, x, error));
+    mox_ranks_take_counts(run);
+    return MOXIE_OK;
+}
+
+/* Rows and choices are neighbours in a message, as in `placed`. There is one group to a rank. */
+static moxie_status put_counts(const void *user, void *first, uint64_t stride, moxie_error *error)
+{
+    const mox_run *run = user;
+    const mox_ranks *x = run->plan->ranks;
+    const int64_t words = 2 * (int64_t)(sizeof(int64_t) / sizeof(float));
+    const mox_cuda_copy_rows_args args = { .rows = x->groups,
+                                           .cols = words, /* of two numbers */
+                                           .to_cols = words,
+                                           .from = run->space + x->space.placed,
+                                           .to = (int64_t *)first + MOX_MESSAGE_ROWS,
+                                           .from_stride = words * (int64_t)sizeof(float),
+                                           .to_stride = (int64_t)stride,
+                                           .from_dtype = MOXIE_F32,
+                                           .to_dtype = MOXIE_F32 };
+    _Static_assert(MOX_MESSAGE_PAIRS == MOX_MESSAGE_ROWS + 1, "rows and choices are neighbours");
+    return run->queue.table->copy_rows(&args, run->queue.stream, error);
+}
+
+mox_comm_numbers mox_ranks_numbers(const mox_run *run)
+{
+    return (mox_comm_numbers) { .user = run, .put = put_counts, .stream = run->queue.stream };
+}
+
+void mox_ranks_take_counts(const mox_run *run)
+{
+    const mox_ranks *x = run->plan->ranks;
     const mox_ranks_counts *n = &x->counts;
     const int64_t *placed = (const int64_t *)(x->pinned + x->space.placed);
-    MOX_TRY(wait_for_event(run->queue.table, x, error));
     for (int32_t g = 0; g < x->groups; g++) {
         n->rows[g] = placed[2 * g];
         n->pairs[g] = placed[2 * g + 1];
         n->at[g] = g * x->chunk_tokens;
         n->pairs_at[g] = g > 0 ? n->pairs_at[g - 1] + n->pairs[g - 1] : 0;
     }
-    return MOXIE_OK;
 }
 
 /* The device places the numbers that tokens name. One whose adapter is disabled or absent is none, as where the host

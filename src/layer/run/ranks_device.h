@@ -34,16 +34,22 @@ moxie_status mox_ranks_end(const mox_run *run, moxie_error *error);
 const mox_run *mox_ranks_rows_of(const mox_run *run);
 /* Tells the transport about rows on the device. */
 void mox_ranks_mark(const mox_run *run, moxie_comm_rows *rows);
-/* The same of rows for which the host need not wait, since it waits for later ones of this run. */
+/* The same of rows for which the host need not wait, since it waits for later ones of this run; it does wait where it
+ * has placed rows itself, or may lose ranks. */
 void mox_ranks_mark_early(const mox_run *run, moxie_comm_rows *rows);
 
 /* Puts the hidden states of the chunk's rows into send_x, or recv_x where all ranks have all tokens. */
 moxie_status mox_ranks_gather_hidden(const mox_run *run, bool send, int64_t tokens, moxie_error *error);
 /* The rows of hidden states that space.token says, counted from token `first`, to the ranks' buffer at `to`. */
 moxie_status mox_ranks_copy_hidden(const mox_run *run, int64_t first, uint64_t to, int64_t rows, moxie_error *error);
-/* What the device has placed, without a capacity: fetches the counts; waits for them and sets the counts of ranks. */
+/* What the device has placed, without a capacity: fetches the counts. Then, where the comm does not take numbers of a
+ * device: waits for them, and sets the counts of ranks. */
 moxie_status mox_ranks_fetch_counts(const mox_run *run, moxie_error *error);
 moxie_status mox_ranks_read_counts(const mox_run *run, moxie_error *error);
+/* Where it does: these are the counts, as numbers of the messages to the ranks. When the messages have come, so have
+ * the counts: mox_ranks_take_counts sets those of ranks. */
+mox_comm_numbers mox_ranks_numbers(const mox_run *run);
+void mox_ranks_take_counts(const mox_run *run);
 /* Brings rows, ids and weights that the device has placed to the host before they are sent, and waits. */
 moxie_status mox_ranks_download_sent(const mox_run *run, moxie_error *error);
 /* Waits until what was gathered or downloaded is there. */

@@ -191,8 +191,8 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
 /* ---- return ------------------------------------------------------------------------------------------ */
 
 /* Starts to send results back. A row of the exchange is `unit` columns, so that ranks of a group may have different
- * numbers of columns. */
-static moxie_status start_return(const mox_run *run, moxie_comm_rows *rows, mox_comm_request *request,
+ * numbers of columns. `last`: no exchange of this run follows, so the host waits for this one. */
+static moxie_status start_return(const mox_run *run, bool last, moxie_comm_rows *rows, mox_comm_request *request,
                                  moxie_error *error)
 {
     const mox_ranks *x = run->plan->ranks;
@@ -216,7 +216,10 @@ static moxie_status start_return(const mox_run *run, moxie_comm_rows *rows, mox_
                                 .send_at = n->out_at,
                                 .recv_rows = n->in,
                                 .recv_at = n->in_at };
-    mox_ranks_mark(run, rows);
+    if (last)
+        mox_ranks_mark(run, rows);
+    else
+        mox_ranks_mark_early(run, rows);
     return mox_comm_start_alltoallv(x->comm, rows, request, error);
 }
 
@@ -339,7 +342,7 @@ static moxie_status compute_shared(mox_run *run, int64_t number, mox_comm_reques
 }
 
 /* From the rows of a chunk to its outputs. The shared expert is computed while results travel. */
-static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *error)
+static moxie_status finish_chunk(mox_run *run, int64_t number, bool last, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
     const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
@@ -350,7 +353,7 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, moxie_error *erro
     MOX_TRY(finish_dispatch(run, &x->sides[number % 2], error));
     MOX_TRY(compute(run, error));
     (void)enter_exchange(run, MOX_PHASE_RETURN);
-    MOX_TRY(start_return(run, &rows, &request, error));
+    MOX_TRY(start_return(run, last, &rows, &request, error));
     run->first = chunk.first;
     run->tokens = chunk.tokens;
     MOX_TRY(compute_shared(run, number, request, error));
@@ -365,7 +368,7 @@ static moxie_status run_chunks(mox_run *run, int64_t chunks, moxie_error *error)
     for (int64_t i = 0; i < chunks; i++) {
         if (i + 1 < chunks)
             MOX_TRY(begin_chunk(run, i + 1, &chunks, error));
-        MOX_TRY(finish_chunk(run, i, error));
+        MOX_TRY(finish_chunk(run, i, i + 1 == chunks, error));
     }
     return MOXIE_OK;
 }
