@@ -172,8 +172,10 @@ static bool put_routing(const mox_gguf_target *t, const moxie_routing *route)
     const routing_form form = form_of(route);
     json_t *m = t->metadata;
     const char *a = t->architecture;
-    bool fine = put(m, a, "expert_gating_func", json_integer(gating_of(t, route))) &&
-                put(m, a, "expert_weights_norm", json_boolean(form.normalised));
+    const int gating = gating_of(t, route);
+    bool fine = put(m, a, "expert_gating_func", json_integer(gating));
+    if (gating != GATING_SOFTMAX_CHOSEN)
+        fine = fine && put(m, a, "expert_weights_norm", json_boolean(form.normalised));
     if (form.scale != 1)
         fine = fine && put(m, a, "expert_weights_scale", json_real((double)form.scale));
     if (form.n_group > 1)

@@ -19,7 +19,7 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file_dtype.h"
-#include "ckpt/synth/synth_gguf.h"
+#include "ckpt/synth/synth_blocks.h"
 #include "ckpt/synth/synth_matrix.h"
 #include "format/block.h"
 

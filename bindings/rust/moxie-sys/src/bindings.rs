@@ -2346,6 +2346,7 @@ pub struct moxie_quantize_options {
     >,
     pub error_user: *mut ::std::os::raw::c_void,
     pub allow_mixed: i32,
+    pub imatrix: *const ::std::os::raw::c_char,
 }
 #[repr(C)]
 pub struct moxie_quantize_summary {
