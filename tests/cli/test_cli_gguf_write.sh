@@ -25,7 +25,7 @@ expect 0 "gguf-q4_k" "$moxie" info --support
 
 # What has no place in GGUF is refused, and nothing is left.
 expect 4 "no architecture in GGUF" made gemma-4-26b-a4b gguf-q4_0 "$tmp/none.gguf"
-expect 4 "no place for experts of another width" made nemotron-3-super gguf-q4_0 "$tmp/none.gguf"
+expect 4 "no place for experts of another width" "$moxie" synth nemotron-3-super --format gguf-q4_0 --layers 1 --experts 32 -o "$tmp/none.gguf"
 expect 4 "no whole blocks of q4_k.*gguf-q5_0" "$moxie" synth gpt-oss-20b --format gguf-q4_k --layers 1 -o "$tmp/none.gguf"
 expect 0 "1 file" "$moxie" synth gpt-oss-20b --format gguf-q4_k_m --layers 1 --experts 4 --hidden 288 --intermediate 96 -o "$tmp/back.gguf"
 expect 0 "q5_0" "$moxie" inspect "$tmp/back.gguf"

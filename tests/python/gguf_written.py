@@ -52,7 +52,8 @@ def experts(source, part):
 def check_plain(moxie, folder):
     source = safetensors(folder / "qwen3" / "model.safetensors")
     for name in SAME:
-        for tool, path in (("synth", folder / f"s.{name}.gguf"), ("quantize", folder / f"q.{name}.gguf")):
+        tools = ["synth", "quantize"] if name in ("Q5_1", "MXFP4") else ["quantize"]
+        for tool, path in ((tool, folder / f"{tool}.{name}.gguf") for tool in tools):
             form = "gguf-" + name.lower()
             if tool == "synth":
                 synth(moxie, "qwen3-30b-a3b", form, path, "--experts", E)

@@ -53,9 +53,10 @@ static moxie_status choose_format(const char *id, mox_quantize_how *how, moxie_e
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, " %s", f->id);
     }
-    return mox_fail(MOXIE_ERR_ARGUMENT, error,
-                    "there is no format \"%s\"; the formats are:%s, and gguf-q8_0, gguf-q4_k and others (GGUF files)",
-                    mox_escape(escaped, sizeof escaped, id), names);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "there is no format \"%s\"; GGUF files have gguf-q8_0, gguf-q4_k and others, the other formats are:%s",
+        mox_escape(escaped, sizeof escaped, id), names);
 }
 
 static moxie_status check_scales(const mox_quantize_how *how, moxie_error *error)

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/quantize/quantize_failure.h"
 #include "ckpt/safetensors/seal.h"
 #include "quant/block_encode.h"
 #include "quant/matrix_row.h"
@@ -23,9 +24,7 @@
 typedef struct worker {
     float *w, *q, *importance; /* rows */
     uint8_t *piece;
-    moxie_status status; /* of the first expert that failed */
-    int64_t failed;
-    moxie_error error;
+    mox_quantize_failure failure;
 } worker;
 
 typedef struct run {
@@ -202,28 +201,13 @@ static void do_expert(void *context, int64_t task, int32_t number)
     const int64_t e = x->first + task;
     moxie_error error = { 0 };
     moxie_status status = MOXIE_OK;
-    if (k->status != MOXIE_OK)
+    if (k->failure.status != MOXIE_OK)
         return;
     for (int64_t i = 0; i < x->layer->n_specs && status == MOXIE_OK; i++)
         if (mox_quantize_is_routed(&x->layer->specs[i]))
             status = do_matrix(x, i, e, k, &error);
-    if (status != MOXIE_OK) {
-        k->status = status;
-        k->failed = e;
-        k->error = error;
-    }
-}
-
-/* The failure of the lowest expert. */
-static moxie_status first_failure(const worker *workers, int32_t count, moxie_error *error)
-{
-    const worker *first = NULL;
-    for (int32_t i = 0; i < count; i++)
-        if (workers[i].status != MOXIE_OK && (!first || workers[i].failed < first->failed))
-            first = &workers[i];
-    if (first && error)
-        *error = first->error;
-    return first ? first->status : MOXIE_OK;
+    if (status != MOXIE_OK)
+        k->failure = (mox_quantize_failure) { status, e, error };
 }
 
 static moxie_status do_experts(run *x, const moxie_executor *executor,
@@ -238,7 +222,7 @@ static moxie_status do_experts(run *x, const moxie_executor *executor,
         mox_parallel(executor, end - x->first, do_expert, x);
         for (int64_t e = x->first; e < end && weights->done; e++)
             weights->done(weights->done_user, &weights->experts[e]);
-        MOX_TRY(first_failure(x->workers, executor->workers, error));
+        MOX_TRY(mox_quantize_first_failure(&x->workers->failure, sizeof *x->workers, executor->workers, error));
         MOX_TRY(progress(user, bytes * (uint64_t)end / (uint64_t)count - bytes * (uint64_t)x->first / (uint64_t)count,
                          error));
     }
