@@ -182,7 +182,7 @@ static inline void mox_fit_bytes_of(const float *x, float inverse, int32_t count
 {
     for (int32_t i = 0; i < count; i++) {
         const float v = mox_fit_clamp(x[i] * inverse, -127, 127);
-        code[i] = (uint8_t)(int32_t)(v + (v < 0 ? -0.5f : 0.5f));
+        code[i] = (uint8_t)(int32_t)(v + copysignf(0.5f, v));
     }
 }
 
@@ -238,15 +238,22 @@ static inline void mox_fit_level_codes_of(const mox_fit_run *run, float inverse,
 static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse, uint8_t *code)
 {
     float lane[MOX_FIT_LANES] = { 0 };
-    for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES)
+    for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES) {
+        int32_t codes[MOX_FIT_LANES];
         for (int j = 0; j < MOX_FIT_LANES; j++) {
             const float x = run->x[i + j], v = fabsf(x * inverse);
-            const int32_t l = (v > 0.5f) + (v > 1.5f) + (v > 2.5f) + (v > 3.5f) + (v > 5) + (v > 7) + (v > 10);
-            const float level = (float)(l + (l > 4) + (l > 5) + (l > 6 ? 3 : 0)); /* 0 1 2 3 4 6 8 12 */
+            float level = 0; /* 0 1 2 3 4 6 8 12 */
+            int32_t l = 0;
+#define STEP(middle, step) level += v > (middle) ? (step) : 0.0f, l += v > (middle) ? 1 : 0
+            STEP(0.5f, 1), STEP(1.5f, 1), STEP(2.5f, 1), STEP(3.5f, 1), STEP(5, 2), STEP(7, 2), STEP(10, 4);
+#undef STEP
             const float difference = level * d - fabsf(x);
             lane[j] += run->p[i + j] * difference * difference;
-            code[i + j] = (uint8_t)(l + (x < 0 && l > 0 ? 8 : 0));
+            codes[j] = l + (x < -0.5f * d ? 8 : 0);
         }
+        for (int j = 0; j < MOX_FIT_LANES; j++)
+            code[i + j] = (uint8_t)codes[j];
+    }
     return mox_fit_sum(lane);
 }
 
