@@ -260,6 +260,8 @@ typedef struct moxie_preset_info {
     const char *const *formats;
     int32_t n_native;     /* the first n_native formats are those in which it was released */
     uint64_t layer_bytes; /* routed experts of one layer in formats[0] */
+    /* general.architecture of its GGUF files, which the formats "gguf-..." make; NULL: it has no place there. */
+    const char *gguf_architecture;
 } moxie_preset_info;
 #define MOXIE_PRESET_INFO_INIT MOXIE_INIT(moxie_preset_info)
 
@@ -297,7 +299,8 @@ MOXIE_API int32_t moxie_dtype_block(moxie_dtype dtype, int32_t *bytes);
 /* Checkpoint format i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
 MOXIE_API int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out);
 /* Name of checkpoint format i, for example "mxfp4-gptoss"; NULL past the last. Static. Any preset can be written in any
- * format. Immutable. */
+ * format; those named "gguf-..." make one GGUF file, and need an architecture of llama.cpp that computes what the preset
+ * does, and rows of whole blocks. Immutable. */
 MOXIE_API const char *moxie_checkpoint_format_at(int32_t i);
 
 typedef struct moxie_synth_options {

@@ -13,6 +13,12 @@
 #include "format/block.h"
 #include "layer/config/struct_size.h"
 
+static const char *gguf_architecture(const mox_preset *p)
+{
+    const bool latent = p->dims.expert_width > 0 && p->dims.expert_width != p->dims.hidden;
+    return latent ? NULL : mox_gguf_architecture_of(mox_family_by_id(p->family), p->model_type);
+}
+
 int moxie_preset_at(int32_t i, moxie_preset_info *out)
 {
     const mox_preset *p = mox_preset_at(i);
@@ -35,7 +41,8 @@ int moxie_preset_at(int32_t i, moxie_preset_info *out)
                                      .n_formats = n_formats,
                                      .formats = p->formats,
                                      .n_native = p->n_native,
-                                     .layer_bytes = p->native_bytes_per_layer };
+                                     .layer_bytes = p->native_bytes_per_layer,
+                                     .gguf_architecture = gguf_architecture(p) };
     mox_struct_write(&info, out, MOX_STRUCT(moxie_preset_info));
     return 1;
 }

@@ -65,19 +65,22 @@ static encoder encoder_of(const mox_block_fields *f, bool search)
 /* ---- scales of runs ---------------------------------------------------------------------------------- */
 
 /* The weight of largest magnitude, the first of equals. */
-static float extreme_of(const float *x, int32_t count)
+static float extreme_of(const mox_fit_loops *loops, const float *x, int32_t count)
 {
-    float extreme = 0;
+    float low, high;
+    loops->extent(x, count, &low, &high);
+    if (-low != high)
+        return -low > high ? low : high;
     for (int32_t i = 0; i < count; i++)
-        if (fabsf(x[i]) > fabsf(extreme))
-            extreme = x[i];
-    return extreme;
+        if (fabsf(x[i]) == high)
+            return x[i];
+    return 0;
 }
 
 /* The extreme becomes the lowest integer, since there is one more below 0 than above, or nearly. */
 static mox_fit fit_scaled(const encoder *e, const mox_fit_run *run)
 {
-    const float extreme = extreme_of(run->x, run->count);
+    const float extreme = extreme_of(e->loops, run->x, run->count);
     float inverse[MOX_FIT_TRIES];
     if (extreme == 0 || !e->search)
         return (mox_fit) { extreme / e->lowest, 0 };
@@ -91,11 +94,8 @@ static mox_fit fit_scaled(const encoder *e, const mox_fit_run *run)
 
 static mox_fit fit_shifted(const encoder *e, const mox_fit_run *run)
 {
-    float low = run->x[0], high = run->x[0], inverse[MOX_FIT_TRIES];
-    for (int32_t i = 1; i < run->count; i++) {
-        low = run->x[i] < low ? run->x[i] : low;
-        high = run->x[i] > high ? run->x[i] : high;
-    }
+    float low, high, inverse[MOX_FIT_TRIES];
+    e->loops->extent(run->x, run->count, &low, &high);
     low = !e->free_sign && low > 0 ? 0 : low;
     if (high <= low || !e->search)
         return (mox_fit) { high <= low ? 0 : (high - low) / e->highest, low };
@@ -242,12 +242,10 @@ static void encode_block(const encoder *e, const float *x, const float *p, uint8
 
 static void encode_q8_0(const float *x, uint8_t *out)
 {
-    const float d = fabsf(extreme_of(x, 32)) / 127, inverse = d != 0 ? 1.0f / d : 0;
+    const mox_fit_loops *loops = mox_fit_loops_best();
+    const float d = fabsf(extreme_of(loops, x, 32)) / 127, inverse = d != 0 ? 1.0f / d : 0;
     put_f16(d, out);
-    for (int32_t i = 0; i < 32; i++) {
-        const float v = mox_fit_clamp(x[i] * inverse, -127, 127);
-        out[2 + i] = (uint8_t)(int8_t)(int32_t)(v < 0 ? v - 0.5f : v + 0.5f);
-    }
+    loops->bytes(x, inverse, 32, out + 2);
 }
 
 /* 2^(exponent - 128), as ggml's mxfp4 has it: subnormal for the exponents 0 and 1. */
@@ -260,7 +258,7 @@ static void encode_mxfp4(const float *x, const float *p, bool search, uint8_t *o
 {
     const mox_fit_loops *loops = mox_fit_loops_best();
     const mox_fit_run run = { x, p, 32, 0, 0 };
-    const int32_t first = mox_scale_exponent(MOXIE_RULE_OCP_FLOOR, 6, fabsf(extreme_of(x, 32))) + 127;
+    const int32_t first = mox_scale_exponent(MOXIE_RULE_OCP_FLOOR, 6, fabsf(extreme_of(loops, x, 32))) + 127;
     float best = INFINITY;
     for (int32_t t = 0; t < (search ? 3 : 1); t++) {
         uint8_t code[32];

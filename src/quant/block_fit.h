@@ -41,6 +41,10 @@ typedef struct mox_fit_loops {
     mox_fit (*levels)(const mox_fit_run *run, const float *inverse); /* [MOX_FIT_LEVEL_TRIES] */
     /* The one of MOX_FIT_TRIES d and m under which x ~ d l + m has the least error. d 0: x ~ m. */
     int (*choose)(const mox_fit_run *run, const float *d, const float *m);
+    /* Smallest and largest weight. */
+    void (*extent)(const float *x, int32_t count, float *low, float *high);
+    /* code[i] = x[i] inverse to nearest, halves away from 0, within 127. */
+    void (*bytes)(const float *x, float inverse, int32_t count, uint8_t *code);
     /* code[i] = the integer nearest to (x[i] - m) inverse, less `lowest` */
     void (*codes)(const mox_fit_run *run, float inverse, float m, uint8_t *code);
     void (*level_codes)(const mox_fit_run *run, float inverse, uint8_t *code);
@@ -155,6 +159,33 @@ MOX_FIT_INLINE mox_fit mox_fit_shifted(const mox_fit_run *run, const float *inve
     return error[best] < (double)INFINITY ? (mox_fit) { (float)d[best], (float)m[best] } : (mox_fit) { 0, 0 };
 }
 
+static inline void mox_fit_extent_of(const float *x, int32_t count, float *low, float *high)
+{
+    float lows[MOX_FIT_LANES], highs[MOX_FIT_LANES];
+    for (int j = 0; j < MOX_FIT_LANES; j++)
+        lows[j] = highs[j] = x[j];
+    for (int32_t i = MOX_FIT_LANES; i < count; i += MOX_FIT_LANES)
+        for (int j = 0; j < MOX_FIT_LANES; j++) {
+            lows[j] = x[i + j] < lows[j] ? x[i + j] : lows[j];
+            highs[j] = x[i + j] > highs[j] ? x[i + j] : highs[j];
+        }
+    for (int half = MOX_FIT_LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) {
+            lows[j] = lows[j + half] < lows[j] ? lows[j + half] : lows[j];
+            highs[j] = highs[j + half] > highs[j] ? highs[j + half] : highs[j];
+        }
+    *low = lows[0];
+    *high = highs[0];
+}
+
+static inline void mox_fit_bytes_of(const float *x, float inverse, int32_t count, uint8_t *code)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const float v = mox_fit_clamp(x[i] * inverse, -127, 127);
+        code[i] = (uint8_t)(int32_t)(v + copysignf(0.5f, v));
+    }
+}
+
 static inline mox_fit mox_fit_symmetric_of(const mox_fit_run *run, const float *inverse)
 {
     return mox_fit_scaled(run, false, MOX_FIT_TRIES, inverse);
@@ -207,22 +238,29 @@ static inline void mox_fit_level_codes_of(const mox_fit_run *run, float inverse,
 static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse, uint8_t *code)
 {
     float lane[MOX_FIT_LANES] = { 0 };
-    for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES)
+    for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES) {
+        int32_t codes[MOX_FIT_LANES];
         for (int j = 0; j < MOX_FIT_LANES; j++) {
             const float x = run->x[i + j], v = fabsf(x * inverse);
-            const int32_t l = (v > 0.5f) + (v > 1.5f) + (v > 2.5f) + (v > 3.5f) + (v > 5) + (v > 7) + (v > 10);
-            const float level = (float)(l + (l > 4) + (l > 5) + (l > 6 ? 3 : 0)); /* 0 1 2 3 4 6 8 12 */
+            float level = 0; /* 0 1 2 3 4 6 8 12 */
+            int32_t l = 0;
+#define STEP(middle, step) level += v > (middle) ? (step) : 0.0f, l += v > (middle) ? 1 : 0
+            STEP(0.5f, 1), STEP(1.5f, 1), STEP(2.5f, 1), STEP(3.5f, 1), STEP(5, 2), STEP(7, 2), STEP(10, 4);
+#undef STEP
             const float difference = level * d - fabsf(x);
             lane[j] += run->p[i + j] * difference * difference;
-            code[i + j] = (uint8_t)(l + (x < 0 && l > 0 ? 8 : 0));
+            codes[j] = l + (x < -0.5f * d ? 8 : 0);
         }
+        for (int j = 0; j < MOX_FIT_LANES; j++)
+            code[i + j] = (uint8_t)codes[j];
+    }
     return mox_fit_sum(lane);
 }
 
 #define MOX_FIT_LOOPS                                                                                                  \
     {                                                                                                                  \
-        mox_fit_symmetric_of, mox_fit_minimum_of, mox_fit_levels_of, mox_fit_choose_of, mox_fit_codes_of,              \
-            mox_fit_level_codes_of, mox_fit_f4_of                                                                      \
+        mox_fit_symmetric_of, mox_fit_minimum_of, mox_fit_levels_of, mox_fit_choose_of, mox_fit_extent_of,             \
+            mox_fit_bytes_of, mox_fit_codes_of, mox_fit_level_codes_of, mox_fit_f4_of                                  \
     }
 
 #endif

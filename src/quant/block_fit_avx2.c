@@ -9,5 +9,5 @@
 #ifdef __AVX2__
 const mox_fit_loops mox_fit_loops_avx2 = MOX_FIT_LOOPS;
 #else
-const mox_fit_loops mox_fit_loops_avx2 = { NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+const mox_fit_loops mox_fit_loops_avx2 = { .codes = NULL };
 #endif

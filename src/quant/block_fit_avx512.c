@@ -9,5 +9,5 @@
 #ifdef __AVX512BW__
 const mox_fit_loops mox_fit_loops_avx512 = MOX_FIT_LOOPS;
 #else
-const mox_fit_loops mox_fit_loops_avx512 = { NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+const mox_fit_loops mox_fit_loops_avx512 = { .codes = NULL };
 #endif

@@ -393,7 +393,7 @@ static void refusals(void **state)
     const moxie_synth_options o = small("bf16", 1, 8);
     write_threads(f, "qwen3-30b-a3b", f->path, &o, 2);
     refused(f, "int5", 0, MOXIE_ERR_ARGUMENT, "there is no format");
-    refused(f, "q4_0", 0, MOXIE_ERR_ARGUMENT, "GGUF");
+    refused(f, "gguf-q9_k", 0, MOXIE_ERR_ARGUMENT, "gguf-q4_k");
     refused(f, "bf16", 0, MOXIE_ERR_ARGUMENT, "already");
     refused(f, "int4-ct", MOXIE_SCALES_FOUR_OVER_SIX, MOXIE_ERR_ARGUMENT, "four over six");
     refused(f, "int4-ct", 3, MOXIE_ERR_ARGUMENT, "options.scales is 3");

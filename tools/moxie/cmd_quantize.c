@@ -8,19 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD, OPT_ALLOW_MIXED };
+enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD, OPT_ALLOW_MIXED, OPT_IMATRIX };
 
 static const struct argp_option options[] = {
     { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info --support` lists",
       1 },
-    { "output", 'o', "OUT", 0, "directory to make; must be absent or empty", 1 },
+    { "output", 'o', "OUT", 0, "directory to make, absent or empty; with a gguf format, the file to make", 1 },
     { "scales", OPT_SCALES, "HOW", 0,
-      "plain (default): by a group's largest magnitude; mse: of several scales the one with the least squared error; "
-      "four-over-six: NVFP4 whose largest code is 6 or 4, whichever is better",
+      "plain (default): by a group's largest magnitude; mse (default of gguf formats): of several scales the one with "
+      "the least squared error; four-over-six: NVFP4 whose largest code is 6 or 4, whichever is better",
       1 },
     { "input-amax", OPT_INPUT_AMAX, "A13,A2", 0,
       "largest magnitudes of hidden states and of W2's activations, for formats with static scales of activations "
       "(default: what the source says)",
+      1 },
+    { "imatrix", OPT_IMATRIX, "FILE", 0,
+      "importance matrix of llama.cpp, old or GGUF: weights the errors of each column of each expert (gguf formats)",
       1 },
     { "threads", OPT_THREADS, "N", 0, "worker threads (default: all processors)", 2 },
     { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "go on when the layer has tensors that moxie does not know", 2 },
@@ -38,7 +41,7 @@ typedef struct arguments {
     const char *dir, *out;
     moxie_quantize_options quantize;
     int32_t threads;
-    bool json;
+    bool json, has_scales;
 } arguments;
 
 /* "A13,A2" */
@@ -55,6 +58,33 @@ static void parse_amax(struct argp_state *state, const char *text, moxie_quantiz
     o->input_amax2 = (float)cli_parse_real(state, "--input-amax", comma ? comma + 1 : "", false);
 }
 
+static bool is_gguf(const char *format)
+{
+    return strncmp(format, "gguf-", strlen("gguf-")) == 0;
+}
+
+/* GGUF's types are also known without "gguf-", where no other format has the name. */
+static const char *format_name(struct argp_state *state, char *arg)
+{
+    for (int32_t i = 0; moxie_checkpoint_format_at(i); i++)
+        if (strcmp(moxie_checkpoint_format_at(i), arg) == 0)
+            return arg;
+    for (int32_t i = 0; moxie_checkpoint_format_at(i); i++) {
+        const char *name = moxie_checkpoint_format_at(i);
+        if (is_gguf(name) && strcmp(name + strlen("gguf-"), arg) == 0)
+            return name;
+    }
+    cli_parse_name(state, &cli_formats, arg);
+    return arg;
+}
+
+/* llama.cpp's own tool searches scales of its types; so does this, unless it is told not to. */
+static void choose_scales(arguments *args)
+{
+    if (!args->has_scales && is_gguf(args->quantize.format))
+        args->quantize.scales = MOXIE_SCALES_MSE;
+}
+
 static void check_arguments(struct argp_state *state, const arguments *args)
 {
     if (!args->dir || !args->out || !args->quantize.format)
@@ -68,11 +98,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     switch (key) {
-    case OPT_FORMAT:
-        cli_parse_name(state, &cli_formats, arg);
-        args->quantize.format = arg;
+    case OPT_FORMAT: args->quantize.format = format_name(state, arg); return 0;
+    case OPT_SCALES:
+        args->quantize.scales = cli_parse_name(state, &scale_list, arg);
+        args->has_scales = true;
         return 0;
-    case OPT_SCALES: args->quantize.scales = cli_parse_name(state, &scale_list, arg); return 0;
+    case OPT_IMATRIX: args->quantize.imatrix = arg; return 0;
     case OPT_INPUT_AMAX: parse_amax(state, arg, &args->quantize); return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_ALLOW_UNREAD: args->quantize.allow_unread = 1; return 0;
@@ -84,7 +115,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "one checkpoint at a time; \"%s\" is a second one", cli_printable(arg));
         args->dir = arg;
         return 0;
-    case ARGP_KEY_END: check_arguments(state, args); return 0;
+    case ARGP_KEY_END:
+        check_arguments(state, args);
+        choose_scales(args);
+        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -97,9 +131,9 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
     printf("\n%s: %lld %s as %s", cli_printable(args->out), CLI_COUNT(s->layers, "layer"), args->quantize.format);
     if (s->resumed_layers > 0)
         printf(" (%lld of them before)", (long long)s->resumed_layers);
-    printf(", experts %s to %s, other tensors %s as they were, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
-           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes), seconds,
-           (double)s->source_bytes / seconds / 1e6);
+    printf(", experts %s to %s, other tensors %s%s, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
+           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes),
+           is_gguf(args->quantize.format) ? "" : " as they were", seconds, (double)s->source_bytes / seconds / 1e6);
     if (quantize_errors_exact(errors))
         printf("lossless: every weight has the value that it had\n");
     else
@@ -108,6 +142,8 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
         printf("note: %lld other quantized %s copied as well, which config.json's quantization_config no longer "
                "describes\n",
                CLI_COUNT_OF(s->other_quantized, "matrix was", "matrices were"));
+    if (is_gguf(args->quantize.format))
+        printf("note: of a directory the MoE layers alone are written; of a GGUF file all tensors and metadata\n");
     printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
 }
 
@@ -147,7 +183,7 @@ static int show_bytes(void *user, uint64_t done, uint64_t total)
 int cmd_quantize(int argc, char **argv)
 {
     static const struct argp parser = {
-        options, parse, "DIR", "Write a checkpoint with its routed experts in another number format.", 0, 0, 0
+        options, parse, "DIR|FILE.gguf", "Write a checkpoint with its routed experts in another number format.", 0, 0, 0
     };
     arguments args = { .quantize = MOXIE_QUANTIZE_OPTIONS_INIT };
     moxie_quantize_summary summary = MOXIE_QUANTIZE_SUMMARY_INIT;

@@ -16,7 +16,7 @@ typedef struct arguments {
 enum { OPT_LAYERS = 256, OPT_FORMAT, OPT_SEED, OPT_EXPERTS, OPT_HIDDEN, OPT_INTERMEDIATE, OPT_SHARD, OPT_LIST };
 
 static const struct argp_option options[] = {
-    { "output", 'o', "DIR", 0, "directory to create; must be absent or empty", 0 },
+    { "output", 'o', "DIR", 0, "directory to create, absent or empty; with a gguf format, the file to create", 0 },
     { "format", OPT_FORMAT, "NAME", 0, "number format (default: the primary release's; --list lists them)", 0 },
     { "layers", OPT_LAYERS, "N", 0, "write only the first N MoE layers", 0 },
     { "experts", OPT_EXPERTS, "N", 0, "write only N experts per layer", 0 },
@@ -80,6 +80,11 @@ static void join_formats(const moxie_preset_info *info, char *buffer, size_t siz
         snprintf(buffer + strlen(buffer), size - strlen(buffer), "%s%s", f ? " " : "", info->formats[f]);
 }
 
+static bool is_gguf(const char *format)
+{
+    return strncmp(format, "gguf-", strlen("gguf-")) == 0;
+}
+
 static int list_text(void)
 {
     static const char *const headings[] = { "preset", ">experts", ">top-k",           ">hidden",
@@ -101,6 +106,12 @@ static int list_text(void)
     }
     cli_table_print(&table);
     cli_table_free(&table);
+    printf("\nother formats, of any preset: `moxie info --support`. One GGUF file, where llama.cpp has such a model "
+           "(--json names its architecture):\n");
+    for (int i = 0; moxie_checkpoint_format_at(i); i++)
+        if (is_gguf(moxie_checkpoint_format_at(i)))
+            printf(" %s", moxie_checkpoint_format_at(i));
+    printf("\n");
     return CLI_OK;
 }
 
@@ -117,16 +128,21 @@ static int list_json(void)
     json_t *object = cli_json_begin("synth"), *presets = json_array();
     moxie_preset_info info = MOXIE_PRESET_INFO_INIT;
     for (int i = 0; moxie_preset_at(i, &info); i++)
-        cli_json_append(presets,
-                        cli_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I}", "name", info.name,
-                                 "family", info.family, "experts", (json_int_t)info.experts, "top_k",
-                                 (json_int_t)info.top_k, "hidden", (json_int_t)info.hidden, "intermediate",
-                                 (json_int_t)info.intermediate, "shared_intermediate",
-                                 (json_int_t)info.shared_intermediate, "router_width", (json_int_t)info.router_width,
-                                 "layers", (json_int_t)info.layers, "activation", info.activation, "formats",
-                                 format_names(&info, info.n_formats), "native_formats",
-                                 format_names(&info, info.n_native), "layer_bytes", (json_int_t)info.layer_bytes));
+        cli_json_append(presets, cli_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:I, s:s?}",
+                                          "name", info.name, "family", info.family, "experts", (json_int_t)info.experts,
+                                          "top_k", (json_int_t)info.top_k, "hidden", (json_int_t)info.hidden,
+                                          "intermediate", (json_int_t)info.intermediate, "shared_intermediate",
+                                          (json_int_t)info.shared_intermediate, "router_width",
+                                          (json_int_t)info.router_width, "layers", (json_int_t)info.layers,
+                                          "activation", info.activation, "formats", format_names(&info, info.n_formats),
+                                          "native_formats", format_names(&info, info.n_native), "layer_bytes",
+                                          (json_int_t)info.layer_bytes, "gguf_architecture", info.gguf_architecture));
+    json_t *gguf = json_array();
+    for (int i = 0; moxie_checkpoint_format_at(i); i++)
+        if (is_gguf(moxie_checkpoint_format_at(i)))
+            cli_json_append(gguf, cli_json_string(moxie_checkpoint_format_at(i)));
     cli_json_set(object, "presets", presets);
+    cli_json_set(object, "gguf_formats", gguf);
     cli_json_end(object);
     return CLI_OK;
 }

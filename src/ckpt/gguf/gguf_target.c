@@ -172,8 +172,10 @@ static bool put_routing(const mox_gguf_target *t, const moxie_routing *route)
     const routing_form form = form_of(route);
     json_t *m = t->metadata;
     const char *a = t->architecture;
-    bool fine = put(m, a, "expert_gating_func", json_integer(gating_of(t, route))) &&
-                put(m, a, "expert_weights_norm", json_boolean(form.normalised));
+    const int gating = gating_of(t, route);
+    bool fine = put(m, a, "expert_gating_func", json_integer(gating));
+    if (gating != GATING_SOFTMAX_CHOSEN)
+        fine = fine && put(m, a, "expert_weights_norm", json_boolean(form.normalised));
     if (form.scale != 1)
         fine = fine && put(m, a, "expert_weights_scale", json_real((double)form.scale));
     if (form.n_group > 1)
@@ -197,12 +199,18 @@ static bool put_sizes(const mox_gguf_target *t)
     return fine;
 }
 
+/* Last, as when the experts of a GGUF file are quantized: the same layers give the same bytes. */
+static bool put_types(const mox_gguf_target *t)
+{
+    return json_object_set_new(t->metadata, "general.file_type", json_integer(t->recipe->file_type)) == 0 &&
+           json_object_set_new(t->metadata, "general.quantization_version", json_integer(2)) == 0;
+}
+
 static moxie_status make_metadata(mox_gguf_target *t, const moxie_layer_config *source, moxie_error *error)
 {
-    t->metadata = json_pack("{s:s, s:s, s:i, s:i}", "general.architecture", t->architecture, "general.type", "model",
-                            "general.file_type", (int)t->recipe->file_type, "general.quantization_version", 2);
-    MOX_FAIL_IF(!t->metadata || !put_sizes(t) || !put_routing(t, &source->routing), MOXIE_ERR_MEMORY, error,
-                "no memory for metadata");
+    t->metadata = json_pack("{s:s, s:s}", "general.architecture", t->architecture, "general.type", "model");
+    MOX_FAIL_IF(!t->metadata || !put_sizes(t) || !put_routing(t, &source->routing) || !put_types(t), MOXIE_ERR_MEMORY,
+                error, "no memory for metadata");
     const char *name;
     return mox_gguf_family(t->metadata, "metadata", &t->arena, &t->config, &t->family, &name, error);
 }

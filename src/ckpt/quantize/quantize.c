@@ -19,8 +19,10 @@
 #include "ckpt/formats/hf_quant_config.h"
 #include "ckpt/model/model.h"
 #include "ckpt/quantize/quantize_dir.h"
+#include "ckpt/quantize/quantize_gguf.h"
 #include "ckpt/quantize/quantize_layer.h"
 #include "ckpt/quantize/quantize_rest.h"
+#include "ckpt/quantize/quantize_resume.h"
 #include "ckpt/safetensors/seal.h"
 
 typedef struct job {
@@ -51,10 +53,10 @@ static moxie_status choose_format(const char *id, mox_quantize_how *how, moxie_e
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, " %s", f->id);
     }
-    return mox_fail(MOXIE_ERR_ARGUMENT, error, "%s \"%s\"%s; the formats are:%s",
-                    mox_hf_quant_by_id(id) ? "GGUF files are not written, so there is no quantizing to"
-                                           : "there is no format",
-                    mox_escape(escaped, sizeof escaped, id), "", names);
+    return mox_fail(
+        MOXIE_ERR_ARGUMENT, error,
+        "there is no format \"%s\"; GGUF files have gguf-q8_0, gguf-q4_k and others, the other formats are:%s",
+        mox_escape(escaped, sizeof escaped, id), names);
 }
 
 static moxie_status check_scales(const mox_quantize_how *how, moxie_error *error)
@@ -128,43 +130,11 @@ static moxie_status open_source(job *j, moxie_error *error)
 
 /* ---- the manifest ------------------------------------------------------------------------------------ */
 
-/* Size and time of the last change: weights differ although headers are the same, as in two merged checkpoints. */
-static moxie_status add_file(const char *path, uint64_t *sum, moxie_error *error)
-{
-    struct stat info;
-    if (stat(path, &info) != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot read its attributes: %m");
-    const uint64_t parts[4] = { *sum, (uint64_t)info.st_size, (uint64_t)info.st_mtim.tv_sec,
-                                (uint64_t)info.st_mtim.tv_nsec };
-    *sum = mox_checksum(parts, sizeof parts);
-    return MOXIE_OK;
-}
-
-/* Of all files of the source with their headers, and of its configuration. */
-static moxie_status fingerprint(const job *j, uint64_t *out, moxie_error *error)
-{
-    const mox_tensor_set *set = j->model->set;
-    uint64_t sums[2] = { 0 };
-    char *config = json_dumps(j->model->config, JSON_SORT_KEYS | JSON_COMPACT);
-    MOX_FAIL_IF(!config, MOXIE_ERR_MEMORY, error, "no memory for a manifest");
-    sums[0] = mox_checksum(config, strlen(config));
-    free(config);
-    for (int64_t i = 0; i < mox_tensor_set_files(set); i++) {
-        uint64_t bytes;
-        const unsigned char *header = mox_tensor_set_file_header(set, i, &bytes);
-        sums[1] = mox_checksum(header, bytes);
-        sums[0] = mox_checksum(sums, sizeof sums);
-        MOX_TRY(add_file(mox_tensor_set_file_name(set, i), &sums[0], error));
-    }
-    *out = sums[0];
-    return MOXIE_OK;
-}
-
 static moxie_status manifest(const job *j, json_t **out, moxie_error *error)
 {
     char hash[17];
     uint64_t sum = 0;
-    MOX_TRY(fingerprint(j, &sum, error));
+    MOX_TRY(mox_quantize_fingerprint(j->model, &sum, error));
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)sum);
     *out =
         json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format", j->how.format->id,
@@ -203,38 +173,6 @@ static moxie_status advance(void *user, uint64_t bytes, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* True when an earlier run finished the file. */
-static bool is_finished(const char *path, uint64_t *bytes)
-{
-    mox_tensor_set *set = NULL;
-    if (mox_tensor_set_open_file(path, false, &set, NULL) != MOXIE_OK)
-        return false;
-    const bool whole = mox_seal_check(set, NULL) == MOXIE_OK;
-    *bytes = mox_tensor_set_bytes(set);
-    mox_tensor_set_close(set);
-    return whole;
-}
-
-static void report(const job *j, const moxie_quantize_error *errors, int64_t count)
-{
-    for (int64_t i = 0; i < count && j->options->error; i++)
-        if (errors[i].weight_squares > 0 || errors[i].exact)
-            j->options->error(j->options->error_user, &errors[i]);
-}
-
-/* Reads and reports what a run noted of a finished layer. */
-static bool report_finished(job *j, int64_t i)
-{
-    FILE *file = fopen(errors_path(j, i), "rb");
-    moxie_quantize_error errors[3];
-    if (!file)
-        return false;
-    while (fread(errors, sizeof errors, 1, file) == 1)
-        report(j, errors, 3);
-    fclose(file);
-    return true;
-}
-
 static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *error)
 {
     const double amax[2] = { (double)j->options->input_amax13, (double)j->options->input_amax2 };
@@ -247,7 +185,7 @@ static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *
                                       (uint64_t)layer.n_experts * 3 * sizeof *layer.errors, error);
     if (status == MOXIE_OK) {
         mox_quantize_dir_keep(&j->dir);
-        report(j, layer.errors, 3 * layer.n_experts);
+        mox_quantize_report(j->options, layer.errors, 3 * layer.n_experts);
     }
     for (int64_t s = 0; s < layer.n_specs; s++)
         *bytes += mox_quantize_tensor_bytes(&layer.specs[s]);
@@ -258,7 +196,8 @@ static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *
 static moxie_status do_layer(job *j, int64_t i, moxie_error *error)
 {
     uint64_t bytes = 0;
-    if (!is_finished(file_path(j, i), &bytes) || !report_finished(j, i)) {
+    if (!mox_quantize_is_finished(file_path(j, i), &bytes) ||
+        !mox_quantize_report_finished(j->options, errors_path(j, i))) {
         bytes = 0;
         MOX_TRY(make_layer(j, i, &bytes, error));
     } else {
@@ -275,7 +214,7 @@ static moxie_status do_rest(job *j, int64_t i, moxie_error *error)
 {
     uint64_t bytes = 0;
     const char *path = file_path(j, j->model->n_places + i);
-    if (!is_finished(path, &bytes))
+    if (!mox_quantize_is_finished(path, &bytes))
         MOX_TRY(mox_quantize_rest_write(&j->rest, i, path, error));
     return advance(j, j->rest.shard_bytes[i], error);
 }
@@ -374,6 +313,12 @@ static moxie_status start(job *j, const char *out, moxie_error *error)
 moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                           const moxie_executor *executor, moxie_quantize_summary *summary, moxie_error *error)
 {
+    const mox_gguf_recipe *recipe = mox_gguf_recipe_by_id(options->format);
+    if (recipe)
+        return mox_quantize_gguf(dir, out, recipe, options, executor, summary, error);
+    MOX_FAIL_IF(options->imatrix, MOXIE_ERR_UNSUPPORTED, error,
+                "an importance matrix weights the errors of GGUF formats alone; leave it out, or use gguf-q4_k or "
+                "another of them");
     job *j = mox_alloc(sizeof *j);
     MOX_FAIL_IF(!j, MOXIE_ERR_MEMORY, error, "no memory to quantize");
     j->source = dir;

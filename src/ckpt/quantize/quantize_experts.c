@@ -14,6 +14,7 @@
 
 #include "base/executor.h"
 #include "base/sizes.h"
+#include "ckpt/quantize/quantize_failure.h"
 #include "ckpt/quantize/quantize_layer.h"
 #include "ckpt/safetensors/seal.h"
 #include "quant/matrix_row.h"
@@ -21,9 +22,7 @@
 typedef struct worker {
     float *w, *scale, *zero;
     uint8_t *codes, *piece;
-    moxie_status status; /* of the first expert that failed */
-    int64_t failed;
-    moxie_error error;
+    mox_quantize_failure failure;
 } worker;
 
 typedef struct run {
@@ -203,32 +202,17 @@ static void do_expert(void *context, int64_t task, int32_t number)
     const run *x = context;
     worker *k = &x->workers[number];
     const int64_t e = x->first + task;
-    if (k->status != MOXIE_OK)
+    if (k->failure.status != MOXIE_OK)
         return;
     moxie_error error = { 0 };
     moxie_status status = do_product(x, e, false, k, &error);
     if (status == MOXIE_OK)
         status = do_product(x, e, true, k, &error);
-    if (status != MOXIE_OK) {
-        k->status = status;
-        k->failed = e;
-        k->error = error;
-    }
+    if (status != MOXIE_OK)
+        k->failure = (mox_quantize_failure) { status, e, error };
 }
 
 /* ---- the layer --------------------------------------------------------------------------------------- */
-
-/* The failure of the lowest expert. */
-static moxie_status first_failure(const worker *workers, int32_t count, moxie_error *error)
-{
-    const worker *first = NULL;
-    for (int32_t i = 0; i < count; i++)
-        if (workers[i].status != MOXIE_OK && (!first || workers[i].failed < first->failed))
-            first = &workers[i];
-    if (first && error)
-        *error = first->error;
-    return first ? first->status : MOXIE_OK;
-}
 
 static moxie_status do_experts(run *x, const moxie_executor *executor, mox_quantize_progress progress, void *user,
                                moxie_error *error)
@@ -242,7 +226,7 @@ static moxie_status do_experts(run *x, const moxie_executor *executor, mox_quant
         mox_parallel(executor, end - x->first, do_expert, x);
         for (int64_t e = x->first; e < end && weights->done; e++)
             weights->done(weights->done_user, &weights->experts[e]);
-        status = first_failure(x->workers, executor->workers, error);
+        status = mox_quantize_first_failure(&x->workers->failure, sizeof *x->workers, executor->workers, error);
         if (status == MOXIE_OK)
             status = progress(
                 user, bytes * (uint64_t)end / (uint64_t)count - bytes * (uint64_t)x->first / (uint64_t)count, error);

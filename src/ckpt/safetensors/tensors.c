@@ -519,6 +519,12 @@ const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64
     return file->data;
 }
 
+const unsigned char *mox_tensor_set_file_bytes(const mox_tensor_set *set, int64_t i, uint64_t *bytes)
+{
+    *bytes = set->shards[i].file.size;
+    return set->shards[i].file.data;
+}
+
 /* Operating systems keep files in naturally aligned runs of pages up to this size; touching one byte can map the whole
  * run. */
 #define LONGEST_RUN ((uint64_t)2 << 20)

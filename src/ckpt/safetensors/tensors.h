@@ -49,6 +49,8 @@ const char *mox_tensor_set_file_name(const mox_tensor_set *set, int64_t i);
 const char *mox_tensor_set_metadata(const mox_tensor_set *set, int64_t file, const char *key);
 /* The start of a file, N and header; *bytes is their size. */
 const unsigned char *mox_tensor_set_file_header(const mox_tensor_set *set, int64_t i, uint64_t *bytes);
+/* All bytes of file i. */
+const unsigned char *mox_tensor_set_file_bytes(const mox_tensor_set *set, int64_t i, uint64_t *bytes);
 /* Lets the operating system drop the pages of mapped files that hold these bytes; they come back when they are touched.
  * Bytes outside mapped files are left alone. Thread-safe. */
 void mox_tensor_set_drop(const mox_tensor_set *set, const void *data, uint64_t bytes);

@@ -3,8 +3,9 @@
  * synth_blocks.c - the numbers of a tensor of a block type: the weights that every format has, encoded by the type's
  * plain rule (quant/block_encode.h), row by row.
  */
+#include "ckpt/synth/synth_blocks.h"
+
 #include "base/sizes.h"
-#include "ckpt/synth/synth_gguf.h"
 #include "ckpt/synth/synth_groups.h"
 #include "quant/block_encode.h"
 

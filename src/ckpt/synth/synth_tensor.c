@@ -19,7 +19,7 @@
 
 #include "base/sizes.h"
 #include "ckpt/safetensors/file_dtype.h"
-#include "ckpt/synth/synth_gguf.h"
+#include "ckpt/synth/synth_blocks.h"
 #include "ckpt/synth/synth_matrix.h"
 #include "format/block.h"
 
@@ -82,6 +82,13 @@ static double plain_deviate(const mox_synth_filler *filler, int64_t layer, const
     return z * MOX_DEVIATE_UNIT;
 }
 
+/* In a GGUF file tensors are f32, and hold the numbers that the release has in its dtype; DTYPE_NONE: as they are. */
+static moxie_dtype released_dtype(const mox_synth_model *model, const mox_tensor_spec *spec)
+{
+    const bool router = spec->kind == MOX_TENSOR_ROUTER || spec->kind == MOX_TENSOR_SHARED_EXPERT_GATE;
+    return !model->recipe ? MOXIE_DTYPE_NONE : router ? model->family->router_dtype : model->family->bias_dtype;
+}
+
 static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mox_tensor_spec *spec, int64_t elements,
                                mox_fill_sink sink, moxie_error *error)
 {
@@ -96,12 +103,14 @@ static moxie_status fill_plain(mox_synth_filler *filler, int64_t layer, const mo
     MOX_FAIL_IF(!buffer, MOXIE_ERR_MEMORY, error, "no memory for a chunk of %s", spec->name);
     const plain_rule rule = rule_of(filler->model, spec);
     const int64_t count = elements / experts;
+    const moxie_dtype released = released_dtype(filler->model, spec);
     float values[PLAIN_RUN];
     for (int64_t at = 0; at < elements;) {
         const int64_t n = mox_min_i64(PLAIN_RUN, elements - at);
         for (int64_t j = 0; j < n; j++) {
             const double z = plain_deviate(filler, layer, spec, (at + j) / count, (at + j) % count, count);
             values[j] = (float)(rule.mean + rule.sigma * z);
+            values[j] = released != MOXIE_DTYPE_NONE ? mox_round_to(released, values[j]) : values[j];
         }
         mox_narrow(spec->dtype, values, buffer, n);
         MOX_TRY(sink.put(sink.user, buffer, (uint64_t)(n * bytes), error));

@@ -1133,6 +1133,7 @@ pub struct moxie_preset_info {
     pub formats: *const *const ::std::os::raw::c_char,
     pub n_native: i32,
     pub layer_bytes: u64,
+    pub gguf_architecture: *const ::std::os::raw::c_char,
 }
 extern "C" {
     pub fn moxie_preset_at(i: i32, out: *mut moxie_preset_info) -> ::std::os::raw::c_int;
@@ -2359,6 +2360,7 @@ pub struct moxie_quantize_options {
     >,
     pub error_user: *mut ::std::os::raw::c_void,
     pub allow_mixed: i32,
+    pub imatrix: *const ::std::os::raw::c_char,
 }
 #[repr(C)]
 pub struct moxie_quantize_summary {

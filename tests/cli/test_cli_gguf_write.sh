@@ -1,0 +1,69 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# GGUF files that synth and quantize write: every command takes them; a killed and resumed run gives the same bytes;
+# refusals leave nothing. With gguf-py (PyPI package gguf) and numpy its reader and its quantizers are the reference;
+# without, that part is skipped.
+. "$(dirname "$0")/cli_lib.sh"
+
+small="--layers 1 --experts 16 --hidden 256 --intermediate 256"
+# shellcheck disable=SC2086 # options
+made() { "$moxie" synth "$1" --format "$2" -o "$3" $small; }
+
+# A mixed recipe, and one with biases.
+expect 0 "1 file" made qwen3-30b-a3b gguf-q4_k_m "$tmp/mixed.gguf"
+expect 0 "qwen3moe \(family gguf\)" "$moxie" inspect "$tmp/mixed.gguf"
+expect 0 "0 errors, 0 warnings, 0 notes" "$moxie" lint "$tmp/mixed.gguf" --deep
+expect 0 "^right: the worst error" "$moxie" diff "$tmp/mixed.gguf" --a cpu --b ref --tokens 5
+expect 0 "expert_gemm" "$moxie" explain "$tmp/mixed.gguf"
+expect 0 "expert_gemm" "$moxie" explain --preset qwen3-30b-a3b --format gguf-q4_k
+expect 0 "expert_gemm" "$moxie" explain --preset deepseek-v3 --format gguf-iq4_xs
+expect 0 "GB/s" "$moxie" bench "$tmp/mixed.gguf" --tokens 1
+expect 0 "1 file" made gpt-oss-20b gguf-mxfp4 "$tmp/oss.gguf"
+expect 0 "^right: the worst error" "$moxie" diff "$tmp/oss.gguf" --a cpu --b ref --tokens 5
+expect 0 "gguf-q4_k_m" "$moxie" synth --list
+expect 0 "gguf-q4_k" "$moxie" info --support
+
+# What has no place in GGUF is refused, and nothing is left.
+expect 4 "no architecture in GGUF" made gemma-4-26b-a4b gguf-q4_0 "$tmp/none.gguf"
+expect 4 "no place for experts of another width" "$moxie" synth nemotron-3-super --format gguf-q4_0 --layers 1 --experts 32 -o "$tmp/none.gguf"
+expect 4 "no whole blocks of q4_k.*gguf-q5_0" "$moxie" synth gpt-oss-20b --format gguf-q4_k --layers 1 -o "$tmp/none.gguf"
+expect 0 "1 file" "$moxie" synth gpt-oss-20b --format gguf-q4_k_m --layers 1 --experts 4 --hidden 288 --intermediate 96 -o "$tmp/back.gguf"
+expect 0 "q5_0" "$moxie" inspect "$tmp/back.gguf"
+[ ! -e "$tmp/none.gguf" ] || fail "a refused file is left"
+
+# From a directory, and from the file that makes. The latter keeps all that are no experts.
+synth qwen3-30b-a3b bf16 "$tmp/src" --layers 3 --intermediate 256
+expect 0 "lossless" "$moxie" quantize "$tmp/src" --format gguf-bf16 -o "$tmp/b.gguf"
+expect 0 "root mean square error, relative to the weights: 0.06" "$moxie" quantize "$tmp/src" --format q4_k -o "$tmp/a.gguf"
+expect 0 "root mean square error" "$moxie" quantize "$tmp/b.gguf" --format gguf-q4_k -o "$tmp/c.gguf" --threads 1
+cmp "$tmp/a.gguf" "$tmp/c.gguf" || fail "a directory and the GGUF file of it give other bytes"
+expect 0 "^right: the worst error" "$moxie" diff "$tmp/a.gguf" --a cpu --b ref --tokens 5
+expect 2 "nothing would change" "$moxie" quantize "$tmp/a.gguf" --format gguf-q4_k -o "$tmp/x.gguf"
+expect 3 "exists already" "$moxie" quantize "$tmp/src" --format gguf-q4_0 -o "$tmp/a.gguf"
+expect 2 "scales of least mean square|plain scales" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --scales four-over-six -o "$tmp/x.gguf"
+expect 4 "importance matrix weights" "$moxie" quantize "$tmp/src" --format int4-ct --imatrix "$tmp/a.gguf" -o "$tmp/x"
+expect 3 "no tensor NAME.in_sum2" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --imatrix "$tmp/a.gguf" -o "$tmp/x.gguf"
+expect 3 "no importance matrix|follow: the file" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --imatrix "$tmp/src/config.json" -o "$tmp/x.gguf"
+[ ! -e "$tmp/x.gguf" ] && [ ! -e "$tmp/x.gguf.partial" ] || fail "something is left of refused runs"
+
+# Killed at several moments: the same command goes on to the same bytes.
+for after in 0.02 0.05 0.1; do
+    rm -rf "$tmp/again.gguf" "$tmp/again.gguf.partial"
+    timeout -s KILL $after "$moxie" quantize "$tmp/src" --format gguf-q4_k -o "$tmp/again.gguf" >/dev/null 2>&1 || true
+    [ -e "$tmp/again.gguf" ] || "$moxie" quantize "$tmp/src" --format gguf-q4_k -o "$tmp/again.gguf" >/dev/null
+    cmp "$tmp/a.gguf" "$tmp/again.gguf" || fail "other bytes after a kill at $after s"
+    [ ! -e "$tmp/again.gguf.partial" ] || fail "a partial directory is left"
+done
+
+# No room: files of one block at most.
+expect 3 "no room|File too large|cannot" sh -c "trap '' XFSZ; ulimit -f 1; exec '$moxie' quantize '$tmp/src' --format gguf-q4_0 -o '$tmp/full.gguf'"
+[ ! -e "$tmp/full.gguf" ] && [ ! -e "$tmp/full.gguf.partial" ] || fail "something is left of a run without room"
+
+if python3 -c 'import gguf, numpy; gguf.quants.quantize' 2>/dev/null; then
+    mkdir "$tmp/written"
+    PYTHONDONTWRITEBYTECODE=1 python3 -W ignore tests/python/gguf_written.py "$moxie" "$tmp/written" || fail "files for gguf-py"
+elif [ "$failures" = 0 ]; then
+    echo "skipped: reading the files with gguf-py needs the Python packages gguf and numpy; the rest passed"
+    exit 77
+fi
+finish
