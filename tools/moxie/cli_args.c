@@ -142,7 +142,7 @@ static const struct argp_option layer_options[] = {
     { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 0 },
     { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
     { "mode", OPT_MODE, "NAME", 0, "exact (default) or fast", 0 },
-    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; or 16bit", 0 },
+    { "activations", OPT_ACTIVATIONS, "NAME", 0, "checkpoint (default): quantized as its scheme says; 16bit; or ggml: GGUF's as llama.cpp does on CPUs", 0 },
     { "device", OPT_DEVICE, "N", 0,
       "GPU (default 0), for back end cuda; explain: or sm_90, sm_80, sm_100, amx, avx512, ...", 0 },
     { "device-kernels", OPT_DEVICE_KERNELS, "NAME", 0,

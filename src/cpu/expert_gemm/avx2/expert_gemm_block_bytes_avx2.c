@@ -102,7 +102,9 @@ enum {
     static void all_##id(const mox_ymm_job *job, bool floats)                                                          \
     {                                                                                                                  \
         static const mox_bytes_type ways = { expand_##id, float_step_##id };                                           \
-        if (job->a->rows == 1)                                                                                         \
+        if (job->a->rows == 1 && !floats && job->a->scales == NULL)                                                    \
+            mox_bytes_narrow_whole(&fields_##id, WEIGHTS_##id, job);                                                   \
+        else if (job->a->rows == 1)                                                                                    \
             mox_bytes_narrow(&fields_##id, WEIGHTS_##id, job);                                                         \
         else                                                                                                           \
             mox_bytes_wide(&fields_##id, &ways, job, floats);                                                          \
