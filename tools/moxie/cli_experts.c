@@ -79,6 +79,9 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
     prepare_how_free(&how);
     if (status == MOXIE_OK)
         status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), NULL, &out->file, error);
+    if (status == MOXIE_OK && options->activations == MOXIE_ACTIVATIONS_GGML)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
+                         "activations as ggml quantizes them are for GGUF files");
     if (status == MOXIE_OK) {
         out->config = config_of(options, out->file);
         note_share(options, out->file);
