@@ -119,8 +119,8 @@ MOX_SHARED mox_act_step mox_act_int8(mox_act_rule rule, const mox_act_input *in)
     return rule == MOX_ACT_INT8_TOKEN ? mox_act_multiply_by(a / 127.0f, 127.0f / a) : mox_act_divide_by(a / 127.0f);
 }
 
-/* As llama.cpp quantizes on x86: Q8_0 (HALF, the scale is stored as f16, saturated) and Q8_K (INVERSE). Q8_K's scale has
- * the sign of the largest number there, and its codes the opposite sign; products are the same. */
+/* As llama.cpp quantizes on x86: Q8_0 (HALF, the scale is stored as f16, saturated) and Q8_K (INVERSE). Q8_K's scale
+ * has the sign of the largest number there, and its codes the opposite sign; products are the same. */
 MOX_SHARED mox_act_step mox_act_ggml(mox_act_rule rule, float amax)
 {
     const float by = amax != 0 ? 127.0f / amax : 0.0f;

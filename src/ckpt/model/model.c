@@ -227,7 +227,8 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
     const bool gguf = !options->tensors && mox_is_gguf_file(dir);
     MOX_FAIL_IF(model->activations == MOXIE_ACTIVATIONS_GGML && !gguf, MOXIE_ERR_ARGUMENT, error,
-                "%s is no GGUF file: activations as ggml quantizes them are for those; ask for the checkpoint's own", dir);
+                "%s is no GGUF file: activations as ggml quantizes them are for those; ask for the checkpoint's own",
+                dir);
     MOX_TRY(gguf ? open_gguf(model, dir, options, error) : open_directory(model, dir, options, error));
     MOX_TRY(mox_model_scan(model, error));
     MOX_TRY(collect_unread_keys(model, error));
