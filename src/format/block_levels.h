@@ -48,8 +48,12 @@ const mox_block_levels *mox_block_levels_at(int32_t i);
 
 static inline void mox_levels_put(uint64_t eight, int8_t *level)
 {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(level, &eight, sizeof eight);
+#else
     for (int32_t i = 0; i < 8; i++)
         level[i] = (int8_t)(uint8_t)(eight >> 8 * i);
+#endif
 }
 
 /* Eight codes of 2 bits, a byte each. */
