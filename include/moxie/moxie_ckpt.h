@@ -28,7 +28,8 @@ typedef struct moxie_model_layer moxie_model_layer;
 
 typedef enum moxie_activations_choice {
     MOXIE_ACTIVATIONS_CHECKPOINT = 0, /* quantized as the checkpoint's scheme says */
-    MOXIE_ACTIVATIONS_16BIT = 1       /* not quantized: they keep the dtype of the hidden states */
+    MOXIE_ACTIVATIONS_16BIT = 1,      /* not quantized: they keep the dtype of the hidden states */
+    MOXIE_ACTIVATIONS_GGML = 2        /* GGUF files: as llama.cpp on CPUs, Q8_K for types of 256 weights, else Q8_0 */
 } moxie_activations_choice;
 
 typedef struct moxie_named_tensor {

@@ -199,7 +199,8 @@ typedef enum moxie_scale_rule {
     MOXIE_RULE_QUARK_EVEN = 3, /* E8M0: amax rounded at its quarter bit, then floor */
     MOXIE_RULE_OCP_FLOOR = 4,  /* E8M0: 2^(floor(log2 amax) - emax) */
     MOXIE_RULE_VLLM_FLOOR = 5, /* E8M0 for f8_e4m3 without the emax term: 2^floor(log2 amax) */
-    MOXIE_RULE_UE8M0 = 6       /* float scale rounded up to a power of two (scale_fmt "ue8m0") */
+    MOXIE_RULE_UE8M0 = 6,      /* float scale rounded up to a power of two (scale_fmt "ue8m0") */
+    MOXIE_RULE_INVERSE = 7     /* i8: 1 / (largest code / amax), as llama.cpp's Q8_K */
 } moxie_scale_rule;
 
 typedef enum moxie_rounding {

@@ -20,7 +20,7 @@ class Model(_moxie.Model):
     tensors       {name: array} instead of the directory's files: contiguous arrays on the host with a checkpoint's
                   names, shapes and types. They must stay as they are while the model is used
     mmap          False: read tensors into memory instead of mapping the files
-    activations   "checkpoint": quantized as the checkpoint says; "16bit": never
+    activations   "checkpoint": quantized as the checkpoint says; "16bit": never; "ggml": of GGUF files, as llama.cpp does
     experts_only  layers without router and shared expert, for preparing weights
     allow_unread  load layers that have tensors which moxie does not know
     """

@@ -30,7 +30,7 @@ class Quant:
     has_zero: bool = False  #: zero points, of integers only
     global_: str = "none"  #: "none", "multiply", "divide": one more f32 per tensor or row
     is_static: bool = False  #: activations: the scale comes with the weights
-    rule: str = "default"  #: scale from amax: "default", "amax", "ceil", "quark_even", "ocp_floor", "vllm_floor", "ue8m0"
+    rule: str = "default"  #: scale from amax: "default", "amax", "ceil", "quark_even", "ocp_floor", "vllm_floor", "ue8m0", "inverse"
     rounding: str = "even"  #: of integers: "even", "away", "truncate"
 
 

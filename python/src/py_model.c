@@ -60,6 +60,7 @@ static int take_tensors(model *self, PyObject *tensors, moxie_named_tensor **out
 
 static const mpy_choice activations[] = { { "checkpoint", MOXIE_ACTIVATIONS_CHECKPOINT },
                                           { "16bit", MOXIE_ACTIVATIONS_16BIT },
+                                          { "ggml", MOXIE_ACTIVATIONS_GGML },
                                           { NULL, 0 } };
 
 static int open_model(model *self, PyObject *path, PyObject *tensors, moxie_model_options *options)

@@ -63,10 +63,15 @@ static const mpy_choice group_fills[] = {
 static const mpy_choice zero_kinds[] = { { "identity", MOXIE_ZERO_IDENTITY },
                                          { "null", MOXIE_ZERO_NULL },
                                          { NULL, 0 } };
-static const mpy_choice rules[] = { { "default", MOXIE_RULE_DEFAULT },     { "amax", MOXIE_RULE_AMAX },
-                                    { "ceil", MOXIE_RULE_CEIL },           { "quark_even", MOXIE_RULE_QUARK_EVEN },
-                                    { "ocp_floor", MOXIE_RULE_OCP_FLOOR }, { "vllm_floor", MOXIE_RULE_VLLM_FLOOR },
-                                    { "ue8m0", MOXIE_RULE_UE8M0 },         { NULL, 0 } };
+static const mpy_choice rules[] = { { "default", MOXIE_RULE_DEFAULT },
+                                    { "amax", MOXIE_RULE_AMAX },
+                                    { "ceil", MOXIE_RULE_CEIL },
+                                    { "quark_even", MOXIE_RULE_QUARK_EVEN },
+                                    { "ocp_floor", MOXIE_RULE_OCP_FLOOR },
+                                    { "vllm_floor", MOXIE_RULE_VLLM_FLOOR },
+                                    { "ue8m0", MOXIE_RULE_UE8M0 },
+                                    { "inverse", MOXIE_RULE_INVERSE },
+                                    { NULL, 0 } };
 static const mpy_choice roundings[] = {
     { "even", MOXIE_ROUND_EVEN }, { "away", MOXIE_ROUND_AWAY }, { "truncate", MOXIE_ROUND_TRUNCATE }, { NULL, 0 }
 };

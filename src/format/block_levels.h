@@ -48,8 +48,12 @@ const mox_block_levels *mox_block_levels_at(int32_t i);
 
 static inline void mox_levels_put(uint64_t eight, int8_t *level)
 {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(level, &eight, sizeof eight);
+#else
     for (int32_t i = 0; i < 8; i++)
         level[i] = (int8_t)(uint8_t)(eight >> 8 * i);
+#endif
 }
 
 /* Eight codes of 2 bits, a byte each. */
@@ -88,7 +92,8 @@ static inline uint32_t mox_levels_signs(uint32_t seven)
 static inline void mox_levels_put_iq2(uint32_t entry, uint32_t signs, int8_t *level)
 {
     const uint64_t codes = mox_levels_of_two_bits(entry);
-    mox_levels_put(mox_levels_negate(codes * 17 + (codes >> 1 & MOX_LEVELS_EACH(1)) + MOX_LEVELS_EACH(8), signs), level);
+    mox_levels_put(mox_levels_negate(codes * 17 + (codes >> 1 & MOX_LEVELS_EACH(1)) + MOX_LEVELS_EACH(8), signs),
+                   level);
 }
 
 /* Of IQ3_XXS: 4, 12, 20, .. 52, and 62. */
@@ -162,8 +167,8 @@ static inline void mox_block_iq3_s_step(const uint8_t *block, float d, int32_t s
     for (int32_t l = 0; l < 4; l++) {
         const uint32_t first = run[2 * l] | (ninth >> 2 * l & 1) << 8,
                        second = run[2 * l + 1] | (ninth >> (2 * l + 1) & 1) << 8;
-        const uint64_t codes = mox_levels_of_three_bits(mox_grid_iq3s[first]) |
-                               mox_levels_of_three_bits(mox_grid_iq3s[second]) << 32;
+        const uint64_t codes =
+            mox_levels_of_three_bits(mox_grid_iq3s[first]) | mox_levels_of_three_bits(mox_grid_iq3s[second]) << 32;
         mox_levels_put(mox_levels_negate(codes * 2 + MOX_LEVELS_EACH(1), block[74 + 4 * s + l]), level + 8 * l);
     }
 }

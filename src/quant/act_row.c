@@ -48,6 +48,19 @@ static void unpack(const uint8_t *in, int64_t count, int bits, uint8_t *codes)
     }
 }
 
+/* Codes of scales, of one byte or two. */
+static void put_scale(uint32_t code, int64_t bytes, uint8_t *to)
+{
+    to[0] = (uint8_t)code;
+    if (bytes > 1)
+        to[1] = (uint8_t)(code >> 8);
+}
+
+static uint32_t get_scale(int64_t bytes, const uint8_t *from)
+{
+    return bytes > 1 ? from[0] | (uint32_t)from[1] << 8 : from[0];
+}
+
 void mox_act_row_store(const moxie_quant *quant, const uint8_t *codes, const float *scales, int64_t cols, void *row)
 {
     const int64_t groups = mox_scale_cols(quant, cols), bytes = code_bytes(quant, cols);
@@ -59,8 +72,8 @@ void mox_act_row_store(const moxie_quant *quant, const uint8_t *codes, const flo
     if (quant->scale == MOXIE_F32)
         memcpy(to, scales, (size_t)groups * sizeof *scales);
     else
-        for (int64_t g = 0; g < groups; g++)
-            to[g] = (uint8_t)mox_format_encode(quant->scale, scales[g]);
+        for (int64_t g = 0; g < groups; g++, to += mox_dtype_bytes(quant->scale))
+            put_scale(mox_format_encode(quant->scale, scales[g]), mox_dtype_bytes(quant->scale), to);
 }
 
 void mox_act_row_load(const moxie_quant *quant, const void *row, int64_t cols, uint8_t *codes, float *scales)
@@ -74,6 +87,6 @@ void mox_act_row_load(const moxie_quant *quant, const void *row, int64_t cols, u
     if (quant->scale == MOXIE_F32)
         memcpy(scales, from, (size_t)groups * sizeof *scales);
     else
-        for (int64_t g = 0; g < groups; g++)
-            scales[g] = mox_format_decode(quant->scale, from[g]);
+        for (int64_t g = 0; g < groups; g++, from += mox_dtype_bytes(quant->scale))
+            scales[g] = mox_format_decode(quant->scale, get_scale(mox_dtype_bytes(quant->scale), from));
 }

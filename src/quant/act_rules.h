@@ -19,6 +19,7 @@
 #include <moxie/moxie.h>
 
 #include "base/shared_math.h"
+#include "format/f16.h"
 #include "format/f8_e4m3.h"
 #include "format/f8_e8m0.h"
 #include "format/i8.h"
@@ -35,7 +36,9 @@ typedef enum mox_act_rule {
     MOX_ACT_INT8_TOKEN,
     MOX_ACT_INT8_GROUP,
     MOX_ACT_MX_GROUP,
-    MOX_ACT_NVFP4_GROUP
+    MOX_ACT_NVFP4_GROUP,
+    MOX_ACT_INT8_HALF,
+    MOX_ACT_INT8_INVERSE
 } mox_act_rule;
 
 /* The inputs of a rule. */
@@ -116,6 +119,16 @@ MOX_SHARED mox_act_step mox_act_int8(mox_act_rule rule, const mox_act_input *in)
     return rule == MOX_ACT_INT8_TOKEN ? mox_act_multiply_by(a / 127.0f, 127.0f / a) : mox_act_divide_by(a / 127.0f);
 }
 
+/* As llama.cpp quantizes on x86: Q8_0 (HALF, the scale is stored as f16, saturated) and Q8_K (INVERSE). Q8_K's scale
+ * has the sign of the largest number there, and its codes the opposite sign; products are the same. */
+MOX_SHARED mox_act_step mox_act_ggml(mox_act_rule rule, float amax)
+{
+    const float by = amax != 0 ? 127.0f / amax : 0.0f;
+    if (rule == MOX_ACT_INT8_HALF)
+        return mox_act_multiply_by(mox_f16_decode(mox_f16_encode(amax / 127.0f)), mox_act_finite(by));
+    return mox_act_multiply_by(by != 0 ? 1.0f / mox_act_finite(by) : 0.0f, mox_act_finite(by));
+}
+
 /* The global scale gs multiplies values before they get block scales; `inverse` = 1 / gs undoes it. */
 MOX_SHARED mox_act_step mox_act_nvfp4(const mox_act_input *in)
 {
@@ -149,6 +162,8 @@ MOX_SHARED mox_act_step mox_act_step_of(mox_act_rule rule, const mox_act_input *
         return mox_act_divide_by(
             mox_f8_e8m0_decode((uint32_t)(mox_scale_exponent(in->scale_rule, in->largest, in->amax) + 127)));
     case MOX_ACT_NVFP4_GROUP: return mox_act_nvfp4(in);
+    case MOX_ACT_INT8_HALF:
+    case MOX_ACT_INT8_INVERSE: return mox_act_ggml(rule, in->amax);
     default: return mox_act_int8(rule, in);
     }
 }

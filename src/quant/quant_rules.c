@@ -52,8 +52,8 @@ static moxie_status check_ranges(const moxie_quant *quant, const char *what, mox
                 (int)quant->group_rows, (int)quant->group_cols);
     MOX_FAIL_IF(quant->global < MOXIE_GLOBAL_NONE || quant->global > MOXIE_GLOBAL_DIVIDE, MOXIE_ERR_ARGUMENT, error,
                 "%s: global kind %d is unknown; use 0 (none), 1 (multiply) or 2 (divide)", what, (int)quant->global);
-    MOX_FAIL_IF(quant->rule < MOXIE_RULE_DEFAULT || quant->rule > MOXIE_RULE_UE8M0, MOXIE_ERR_ARGUMENT, error,
-                "%s: scale rule %d is unknown; the rules are 0 to %d", what, (int)quant->rule, MOXIE_RULE_UE8M0);
+    MOX_FAIL_IF(quant->rule < MOXIE_RULE_DEFAULT || quant->rule > MOXIE_RULE_INVERSE, MOXIE_ERR_ARGUMENT, error,
+                "%s: scale rule %d is unknown; the rules are 0 to %d", what, (int)quant->rule, MOXIE_RULE_INVERSE);
     MOX_FAIL_IF(quant->rounding < MOXIE_ROUND_EVEN || quant->rounding > MOXIE_ROUND_TRUNCATE, MOXIE_ERR_ARGUMENT, error,
                 "%s: rounding %d is unknown; the roundings are 0 to %d", what, (int)quant->rounding,
                 MOXIE_ROUND_TRUNCATE);

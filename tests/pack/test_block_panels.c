@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_block_panels.c - block types in layout panel16: every weight found in the record where block_panel.h says, for
- * each row of block_fields.def and block_levels.def; unpack(pack(w)) == w, byte by byte; at most 5 % more bytes than the file; rows that are
- * no whole blocks are rejected.
+ * each row of block_fields.def and block_levels.def; unpack(pack(w)) == w, byte by byte; at most 5 % more bytes than
+ * the file; rows that are no whole blocks are rejected.
  */
 #include <math.h>
 

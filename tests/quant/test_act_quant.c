@@ -402,6 +402,38 @@ static void int8_rows(void **state)
     }
 }
 
+/* llama.cpp's Q8_0 and Q8_K. Of the latter the scale's sign is left out, and the codes' with it. */
+static void ggml_rows(void **state)
+{
+    test_rng rng = { test_seed(35) };
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        const bool half = test_below(&rng, 2) == 0;
+        const int32_t group = 16, groups = (COLS + group - 1) / group;
+        const moxie_quant q = { .element = MOXIE_I8,
+                                .scale = half ? MOXIE_F16 : MOXIE_F32,
+                                .group_cols = group,
+                                .rule = half ? MOXIE_RULE_DEFAULT : MOXIE_RULE_INVERSE };
+        float x[ROWS * COLS], scales[ROWS * COLS];
+        uint8_t codes[ROWS * COLS];
+        for (int i = 0; i < ROWS * COLS; i++)
+            x[i] = round % 7 == 0 && i < group ? 0.0f : test_normal(&rng);
+        quantize(&q, x, ROWS, COLS, 0, codes, scales);
+        for (int i = 0; i < ROWS * COLS; i++) {
+            const int r = i / COLS, g = i % COLS / group, first = r * COLS + g * group;
+            const float amax = group_amax(x + first, COLS - g * group < group ? COLS - g * group : group);
+            const float by = amax == 0 ? 0.0f : 127.0f / amax, v = x[i] * by, ratio = amax / 127.0f;
+            float s = by == 0 ? 0.0f : 1.0f / by;
+            if (half) { /* the nearest multiple of the unit of f16, which is exact in f32 */
+                const float unit = ldexpf(1.0f, (int)fmax(ilogbf(ratio), -14) - 10);
+                s = amax == 0 ? 0.0f : rintf(ratio / unit) * unit;
+            }
+            assert_true(scales[r * groups + g] == s);
+            assert_int_equal((int8_t)codes[i], (int)lrintf(v));
+        }
+    }
+}
+
 static void nvfp4_rows(void **state)
 {
     const minifloat *e4m3 = &formats[0], *e2m1 = &formats[4];
@@ -553,6 +585,7 @@ int main(void)
         cmocka_unit_test(mx_rows),
         cmocka_unit_test(fp8_rows),
         cmocka_unit_test(int8_rows),
+        cmocka_unit_test(ggml_rows),
         cmocka_unit_test(nvfp4_rows),
         cmocka_unit_test(zero_groups),
         cmocka_unit_test(nan_and_infinity),

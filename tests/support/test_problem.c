@@ -135,6 +135,8 @@ const test_act_quant test_act_quants[] = {
     { "mxfp8 e5m2", MX(MOXIE_F8_E5M2) },
     { "mxfp8 floor",
       { .element = MOXIE_F8_E4M3, .scale = MOXIE_F8_E8M0, .group_cols = 32, .rule = MOXIE_RULE_VLLM_FLOOR } },
+    { "q8_0", { .element = MOXIE_I8, .scale = MOXIE_F16, .group_rows = 1, .group_cols = 32 } },
+    { "q8_k", INT8(.group_rows = 1, .group_cols = 256, .rule = MOXIE_RULE_INVERSE) },
     { "fp8 e5m2 token", INT(MOXIE_F8_E5M2, MOXIE_F32, .group_rows = 1, .group_cols = -1) },
 };
 const int test_act_quant_count = sizeof test_act_quants / sizeof test_act_quants[0];

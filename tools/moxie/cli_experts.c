@@ -89,6 +89,9 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
         return cli_error(MOXIE_ERR_IO, error, options->dir, "it is no directory of expert files any more");
     moxie_status status = choose_layer(&how, options->dir, options->layer, &out->index, error);
     prepare_how_free(&how);
+    if (status == MOXIE_OK && options->activations == MOXIE_ACTIVATIONS_GGML)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
+                         "activations as ggml quantizes them are for GGUF files");
     if (status == MOXIE_OK) {
         cli_disk_file_options(options, out->index, mirror, &how_to_open);
         status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), &how_to_open, &out->file,

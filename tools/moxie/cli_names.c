@@ -182,7 +182,7 @@ static const char *layout_at(int32_t i)
 /* In the order of moxie_backend, moxie_mode and moxie_activations_choice. */
 static const char *const backends[] = { "auto", "ref", "cpu", "cuda", NULL };
 static const char *const modes[] = { "exact", "fast", NULL };
-static const char *const activations[] = { "checkpoint", "16bit", NULL };
+static const char *const activations[] = { "checkpoint", "16bit", "ggml", NULL };
 static const char *const isas[] = { "scalar", "neon", "avx2", "avx512", "amx", NULL };
 
 const cli_names cli_presets = { .kind = "preset", .at = preset_at, .listed_by = "moxie synth --list" };

@@ -108,7 +108,8 @@ static report_command command_of(const arguments *args, report_part part, char t
     add_value(&c, "--isa", layer->isa);
     add_value(&c, "--device", layer->device);
     add_value(&c, "--mode", layer->mode == MOXIE_MODE_FAST ? "fast" : NULL);
-    add_value(&c, "--activations", layer->activations == MOXIE_ACTIVATIONS_16BIT ? "16bit" : NULL);
+    add_value(&c, "--activations",
+              layer->activations != MOXIE_ACTIVATIONS_CHECKPOINT ? cli_activations.fixed[layer->activations] : NULL);
     if (layer->allow_unread)
         report_command_add(&c, "--allow-unread");
     return c;

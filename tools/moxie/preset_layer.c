@@ -91,6 +91,10 @@ static moxie_status choose_activations(const char *acts_of, int32_t activations,
     moxie_scheme scheme = MOXIE_SCHEME_INIT;
     if (activations == MOXIE_ACTIVATIONS_16BIT)
         config->a13 = config->a2 = config->shared.a13 = config->shared.a2 = (moxie_quant) { 0 };
+    if (activations == MOXIE_ACTIVATIONS_GGML) {
+        snprintf(error->text, sizeof error->text, "activations as ggml quantizes them are for GGUF files");
+        return MOXIE_ERR_ARGUMENT;
+    }
     if (!acts_of)
         return MOXIE_OK;
     const moxie_status status = moxie_scheme_make(acts_of, &nothing, &scheme, error);

@@ -220,13 +220,16 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
                                moxie_error *error)
 {
     model->activations = (moxie_activations_choice)options->activations;
-    MOX_FAIL_IF(model->activations != MOXIE_ACTIVATIONS_CHECKPOINT && model->activations != MOXIE_ACTIVATIONS_16BIT,
+    MOX_FAIL_IF(model->activations < MOXIE_ACTIVATIONS_CHECKPOINT || model->activations > MOXIE_ACTIVATIONS_GGML,
                 MOXIE_ERR_ARGUMENT, error, "activations %d is no moxie_activations_choice", (int)model->activations);
     model->experts_only = options->experts_only != 0;
     model->allow_unread = options->allow_unread != 0;
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
-    MOX_TRY(!options->tensors && mox_is_gguf_file(dir) ? open_gguf(model, dir, options, error)
-                                                       : open_directory(model, dir, options, error));
+    const bool gguf = !options->tensors && mox_is_gguf_file(dir);
+    MOX_FAIL_IF(model->activations == MOXIE_ACTIVATIONS_GGML && !gguf, MOXIE_ERR_ARGUMENT, error,
+                "%s is no GGUF file: activations as ggml quantizes them are for those; ask for the checkpoint's own",
+                dir);
+    MOX_TRY(gguf ? open_gguf(model, dir, options, error) : open_directory(model, dir, options, error));
     MOX_TRY(mox_model_scan(model, error));
     MOX_TRY(collect_unread_keys(model, error));
     return collect_warnings(model, error);

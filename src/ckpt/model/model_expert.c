@@ -23,6 +23,7 @@
 #include "ckpt/model/model_pair.h"
 #include "ckpt/model/model_shared.h"
 #include "ckpt/model/shared_bias.h"
+#include "format/block.h"
 
 typedef enum projection { GATE, UP, DOWN } projection;
 static const char *const projection_names[] = { "gate", "up", "down" };
@@ -332,6 +333,17 @@ static moxie_status read_fused(expert_pass *pass, int64_t width)
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
+/* The activations that llama.cpp multiplies such weights by: Q8_K for blocks of 256 weights, else Q8_0. */
+static moxie_quant as_ggml(const moxie_quant *weight)
+{
+    const bool large = mox_quant_is_block(weight) && mox_block_of(weight->element)->weights == MOX_BLOCK_MAX;
+    return (moxie_quant) { .element = MOXIE_I8,
+                           .scale = large ? MOXIE_F32 : MOXIE_F16,
+                           .group_rows = 1,
+                           .group_cols = large ? MOX_BLOCK_MAX : 32,
+                           .rule = large ? MOXIE_RULE_INVERSE : MOXIE_RULE_DEFAULT };
+}
+
 /* Quantization of the activations into a projection's product. If the format has static scales but no expert has one,
  * the format is another: weights only, or dynamic scales. */
 static moxie_status resolve_act(expert_pass *pass, projection p, moxie_quant *act, const char **name)
@@ -352,6 +364,8 @@ static moxie_status resolve_act(expert_pass *pass, projection p, moxie_quant *ac
                              "expert has one (an input_scale next to %s)",
                              (long long)pass->reader->layer, pass->first_name[p]);
     *act = plain ? (moxie_quant) { 0 } : format->act;
+    if (pass->reader->model->activations == MOXIE_ACTIVATIONS_GGML)
+        *act = as_ggml(&format->weight);
     *name = format->id;
     return MOXIE_OK;
 }

@@ -37,10 +37,10 @@
  * that hold NaN, are as in FMA_STEPS.
  *
  * BYTE_RUNS, of class TOL, is for block types (pack/panel/block_panel.h), whose weight is S (level - offset) - M with S
- * and M of a run of 16 columns or more. d[k], m and the steps as in FMA_STEPS are those of BYTE_ACTIVATIONS. In each run
- * of the step I = sum of d[k] (level - offset) and D = sum of d[k] are exact. From t = S I of the first run, each adds:
- * t = fma(I, S, t), then t = fma(-D, M, t) where there are minimums. Then t is multiplied by m * (1/127). Activations that
- * are int8 codes already are d[k], and t is not multiplied. INT32_RUNS is that, without minimums.
+ * and M of a run of 16 columns or more. d[k], m and the exceptions are those of BYTE_ACTIVATIONS. In each run of the
+ * step I = sum of d[k] (level - offset) and D = sum of d[k] are exact. From t = S I of the first run, each adds:
+ * t = fma(I, S, t), then t = fma(-D, M, t) where there are minimums. Then t is multiplied by m * (1/127). Activations
+ * that are int8 codes already are d[k], and t is not multiplied. INT32_RUNS is that, without minimums.
  *
  * In the flow: [activations] x [panel] -> c -> global scales, bias -> glu or y, by the caller (panel_run.c, fused.c).
  */

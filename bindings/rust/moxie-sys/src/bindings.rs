@@ -165,6 +165,7 @@ pub const MOXIE_RULE_QUARK_EVEN: moxie_scale_rule = 3;
 pub const MOXIE_RULE_OCP_FLOOR: moxie_scale_rule = 4;
 pub const MOXIE_RULE_VLLM_FLOOR: moxie_scale_rule = 5;
 pub const MOXIE_RULE_UE8M0: moxie_scale_rule = 6;
+pub const MOXIE_RULE_INVERSE: moxie_scale_rule = 7;
 pub type moxie_scale_rule = ::std::os::raw::c_uint;
 pub const MOXIE_ROUND_EVEN: moxie_rounding = 0;
 pub const MOXIE_ROUND_AWAY: moxie_rounding = 1;
@@ -823,6 +824,7 @@ pub struct moxie_model_layer {
 }
 pub const MOXIE_ACTIVATIONS_CHECKPOINT: moxie_activations_choice = 0;
 pub const MOXIE_ACTIVATIONS_16BIT: moxie_activations_choice = 1;
+pub const MOXIE_ACTIVATIONS_GGML: moxie_activations_choice = 2;
 pub type moxie_activations_choice = ::std::os::raw::c_uint;
 #[repr(C)]
 pub struct moxie_named_tensor {

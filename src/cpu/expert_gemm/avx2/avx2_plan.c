@@ -34,9 +34,8 @@ static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
 static uint64_t limb_bytes(mox_ymm_acts acts, bool blocks, int64_t cols, int64_t steps)
 {
     if (blocks)
-        return acts == MOX_YMM_ACTS_EXACT
-                   ? 0
-                   : (uint64_t)(MOX_PANEL_BLOCK * (cols / MOX_PANEL_STEP)) * MOX_YMM_BYTES_LINE;
+        return acts == MOX_YMM_ACTS_EXACT ? 0
+                                          : (uint64_t)(MOX_PANEL_BLOCK * (cols / MOX_PANEL_STEP)) * MOX_YMM_BYTES_LINE;
     return (uint64_t)(mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT) * steps) * 2 * MOX_YMM_INT_DOT_LINE;
 }
 
@@ -81,8 +80,8 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_prob
 static bool admit_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     return mox_block_panel_holds(problem->weight->element) ||
-           mox_reject(why, "take weights of a block type, such as q4_k", "multiplies blocks of GGUF, the weights are %s",
-                      mox_quant_dtype_name(problem->weight->element));
+           mox_reject(why, "take weights of a block type, such as q4_k",
+                      "multiplies blocks of GGUF, the weights are %s", mox_quant_dtype_name(problem->weight->element));
 }
 
 mox_panel_multiply_fn mox_expert_gemm_avx2_block_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -98,7 +97,8 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_block_int8_bind(const mox_expert_gemm
         return NULL;
     }
     if (mox_block_has_minimums(problem->weight->element)) {
-        mox_reject(why, "fast mode takes avx2_block_bytes", "would subtract %s's minimums after the sum, which rounds more",
+        mox_reject(why, "fast mode takes avx2_block_bytes",
+                   "would subtract %s's minimums after the sum, which rounds more",
                    mox_quant_dtype_name(problem->weight->element));
         return NULL;
     }

@@ -298,11 +298,12 @@ static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_
     mox_ymm_block_bytes_of(element)(j, head->floats > 0);
 }
 
-static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
-                         const mox_panel_rows *a, float *c, void *base)
+static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
+                         int panels, const mox_panel_rows *a, float *c, void *base)
 {
-    mox_ymm_job j = { .matrix = m, .a = a, .panels = panels, 
-                      .bytes = acts != MOX_YMM_ACTS_EXACT, .c = c, .mxcsr = _mm_getcsr() };
+    mox_ymm_job j = {
+        .matrix = m, .a = a, .panels = panels, .bytes = acts != MOX_YMM_ACTS_EXACT, .c = c, .mxcsr = _mm_getcsr()
+    };
     mox_carver carver = mox_carver_of(base);
     mox_ymm_scratch sc;
     mox_ymm_lay_out(&carver, acts, weight->element, m->cols, m->groups, &sc);

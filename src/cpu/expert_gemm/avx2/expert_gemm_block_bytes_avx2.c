@@ -70,7 +70,8 @@ int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, moxie_dtype element,
     int64_t floats = 0;
     for (int64_t s = 0; s < job->steps; s++)
         for (int64_t row = 0; row < rows; row++, line++) {
-            put_line(f != NULL ? f : &levels, codes, (const float *)job->a->data + row * job->stride + s * MOX_PANEL_STEP, line);
+            put_line(f != NULL ? f : &levels, codes,
+                     (const float *)job->a->data + row * job->stride + s * MOX_PANEL_STEP, line);
             floats += line->floats;
         }
     return floats;
@@ -102,7 +103,9 @@ enum {
     static void all_##id(const mox_ymm_job *job, bool floats)                                                          \
     {                                                                                                                  \
         static const mox_bytes_type ways = { expand_##id, float_step_##id };                                           \
-        if (job->a->rows == 1)                                                                                         \
+        if (job->a->rows == 1 && !floats && job->a->scales == NULL)                                                    \
+            mox_bytes_narrow_whole(&fields_##id, WEIGHTS_##id, job);                                                   \
+        else if (job->a->rows == 1)                                                                                    \
             mox_bytes_narrow(&fields_##id, WEIGHTS_##id, job);                                                         \
         else                                                                                                           \
             mox_bytes_wide(&fields_##id, &ways, job, floats);                                                          \

@@ -45,8 +45,7 @@ typedef struct levels_variant {
     mox_ymm_block_bytes_fn bytes;
 } levels_variant;
 
-#define MOX_BLOCK_LEVELS(id, type, ...)                                                                                \
-    { { .element = MOX_BLOCK_DTYPE + type, .expand = expand_##id }, bytes_##id },
+#define MOX_BLOCK_LEVELS(id, type, ...) { { .element = MOX_BLOCK_DTYPE + type, .expand = expand_##id }, bytes_##id },
 static const levels_variant variants[] = {
 #include "format/block_levels.def"
 };

@@ -143,6 +143,30 @@ MOX_KERNEL_INLINE __m256 mox_bytes_half_step(const mox_block_fields *f, int weig
     return _mm256_mul_ps(t, _mm256_broadcast_ss(&line->unit));
 }
 
+/* Without scales of activations there is one segment: the sums of all steps stay in registers. */
+MOX_KERNEL_INLINE void mox_bytes_narrow_whole(const mox_block_fields *f, int weights, const mox_ymm_job *j)
+{
+    const mox_block_panel form = mox_block_panel_of(f, weights);
+    const int64_t count = j->matrix->cols / weights;
+    for (int p = 0; p < j->panels; p++) {
+        const uint8_t *blocks = j->codes + p * (int64_t)j->matrix->panel_bytes;
+        const mox_bytes_line *line = (const mox_bytes_line *)(const void *)j->limbs;
+        __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+        for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
+            const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
+            for (int64_t s = 0; s < form.steps; s++, line++) {
+                mox_ymm_block_prefetch(blocks + form.codes_at + s * form.step_bytes, form.step_bytes);
+                MOX_KERNEL_UNROLL
+                for (int half = 0; half < 2; half++)
+                    sum[half] =
+                        _mm256_add_ps(sum[half], mox_bytes_half_step(f, weights, blocks, d[half], s, half, line));
+            }
+        }
+        for (int half = 0; half < 2; half++)
+            _mm256_store_ps(j->c + p * MOX_PANEL_ROWS + 8 * half, sum[half]);
+    }
+}
+
 MOX_KERNEL_INLINE void mox_bytes_narrow(const mox_block_fields *f, int weights, const mox_ymm_job *j)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
@@ -214,43 +238,73 @@ MOX_KERNEL_INLINE void mox_bytes_expand(const mox_block_fields *f, int weights, 
     }
 }
 
-/* Step `i` of the slab times R rows, whose lines begin at `line`. */
+/* Half of step `i` of the slab times R rows, whose lines begin at `line`, to t. */
+MOX_KERNEL_INLINE void mox_bytes_half(const mox_block_fields *f, int R, const mox_ymm_job *j, int64_t i, int half,
+                                      const mox_bytes_line *line, __m256 t[][4])
+{
+    const int runs = mox_bytes_runs(f), of_run = MOX_BYTES_GROUPS / runs, together = mox_bytes_groups(f);
+    const uint8_t *w = (const uint8_t *)j->slab + i * MOX_BYTES_STEP + half * MOX_BYTES_STEP / 2;
+    const float *scales = mox_bytes_scales(j, i) + half * runs * 16;
+    const __m256i ones = _mm256_set1_epi16(1);
+    MOX_KERNEL_UNROLL
+    for (int run = 0; run < runs; run++, scales += 16) {
+        __m256i sum[MOX_BYTES_ROWS], part[MOX_BYTES_ROWS];
+        MOX_KERNEL_UNROLL
+        for (int g = run * of_run; g < (run + 1) * of_run; g++, w += 32) {
+            const __m256i x = _mm256_load_si256((const __m256i *)(const void *)w);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++) {
+                const __m256i two = mox_bytes_multiply(f, x, line[r].d + 4 * g);
+                part[r] = g % together == 0 ? two : _mm256_add_epi16(part[r], two);
+                if (g % together == together - 1) {
+                    const __m256i four = _mm256_madd_epi16(part[r], ones);
+                    sum[r] = g % of_run < together ? four : _mm256_add_epi32(sum[r], four);
+                }
+            }
+        }
+        const mox_ymm_run of = { _mm256_load_ps(scales),
+                                 f->m_at >= 0 ? _mm256_load_ps(scales + 8) : _mm256_setzero_ps() };
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++)
+            t[r][0] = mox_bytes_add_run(f, &line[r], run, sum[r], of, t[r][0]);
+    }
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++)
+        t[r][0] = _mm256_mul_ps(t[r][0], _mm256_broadcast_ss(&line[r].unit));
+}
+
 MOX_KERNEL_INLINE void mox_bytes_step(const mox_block_fields *f, int R, const mox_ymm_job *j, int64_t i, int p,
                                       const mox_bytes_line *line, const mox_ymm_sink *sink)
 {
-    const int runs = mox_bytes_runs(f), of_run = MOX_BYTES_GROUPS / runs, together = mox_bytes_groups(f);
-    const uint8_t *w = (const uint8_t *)j->slab + i * MOX_BYTES_STEP;
-    const float *scales = mox_bytes_scales(j, i);
-    const __m256i ones = _mm256_set1_epi16(1);
+    __m256 t[MOX_BYTES_ROWS][4];
     MOX_KERNEL_UNROLL
     for (int half = 0; half < 2; half++) {
-        __m256 t[MOX_BYTES_ROWS][4];
+        mox_bytes_half(f, R, j, i, half, line, t);
+        mox_ymm_add_step(R, 1, false, sink, p, half, t);
+    }
+}
+
+/* All steps of the slab times R rows from `row` on, without scales of activations: one segment, whose sums are in c. */
+MOX_KERNEL_INLINE void mox_bytes_rows_whole(const mox_block_fields *f, int R, const mox_ymm_job *j, int p,
+                                            int64_t first, int64_t count, int64_t row)
+{
+    for (int half = 0; half < 2; half++) {
+        const mox_bytes_line *line = (const mox_bytes_line *)(const void *)j->limbs + first * j->a->rows + row;
+        float *c = j->c + row * MOX_YMM_WIDTH + p * MOX_PANEL_ROWS + 8 * half;
+        __m256 sum[MOX_BYTES_ROWS];
         MOX_KERNEL_UNROLL
-        for (int run = 0; run < runs; run++, scales += 16) {
-            const mox_ymm_run of = { _mm256_load_ps(scales), f->m_at >= 0 ? _mm256_load_ps(scales + 8)
-                                                                          : _mm256_setzero_ps() };
-            __m256i sum[MOX_BYTES_ROWS], part[MOX_BYTES_ROWS];
-            MOX_KERNEL_UNROLL
-            for (int g = run * of_run; g < (run + 1) * of_run; g++, w += 32) {
-                const __m256i x = _mm256_load_si256((const __m256i *)(const void *)w);
-                MOX_KERNEL_UNROLL
-                for (int r = 0; r < R; r++) {
-                    const __m256i two = mox_bytes_multiply(f, x, line[r].d + 4 * g);
-                    part[r] = g % together == 0 ? two : _mm256_add_epi16(part[r], two);
-                    if (g % together == together - 1) {
-                        const __m256i four = _mm256_madd_epi16(part[r], ones);
-                        sum[r] = g % of_run < together ? four : _mm256_add_epi32(sum[r], four);
-                    }
-                }
-            }
+        for (int r = 0; r < R; r++)
+            sum[r] = _mm256_load_ps(c + r * MOX_YMM_WIDTH);
+        for (int64_t i = 0; i < count; i++, line += j->a->rows) {
+            __m256 t[MOX_BYTES_ROWS][4];
+            mox_bytes_half(f, R, j, i, half, line, t);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
-                t[r][0] = mox_bytes_add_run(f, &line[r], run, sum[r], of, t[r][0]);
+                sum[r] = _mm256_add_ps(sum[r], t[r][0]);
         }
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++)
-            t[r][0] = _mm256_mul_ps(t[r][0], _mm256_broadcast_ss(&line[r].unit));
-        mox_ymm_add_step(R, 1, false, sink, p, half, t);
+            _mm256_store_ps(c + r * MOX_YMM_WIDTH, sum[r]);
     }
 }
 
@@ -260,6 +314,10 @@ MOX_KERNEL_INLINE void mox_bytes_rows(const mox_block_fields *f, int R, const mo
 {
     const mox_bytes_line *line = (const mox_bytes_line *)(const void *)j->limbs + start->step * j->a->rows + row;
     mox_ymm_pos at = *start;
+    if (j->a->scales == NULL) {
+        mox_bytes_rows_whole(f, R, j, p, start->step, count, row);
+        return;
+    }
     for (int64_t i = 0; i < count; i++, line += j->a->rows, mox_ymm_next(j, &at)) {
         const mox_ymm_sink sink = mox_ymm_sink_of(j, &at, row);
         mox_bytes_step(f, R, j, i, p, line, &sink);

@@ -7,7 +7,7 @@
  *                ->  transposed: vectors of four columns of 8 rows
  *                ->  slab of floats, times the scale (panel_fma_avx2.h), or slab of bytes (panel_block_bytes_avx2.h)
  *
- * A row of a code book takes a look-up in memory for 4 or 8 weights, so one row of activations goes through the slab, too.
+ * Code books take a look-up in memory for 4 or 8 weights, so one row of activations goes through the slab, too.
  */
 #ifndef MOX_CPU_PANEL_LEVELS_AVX2_H
 #define MOX_CPU_PANEL_LEVELS_AVX2_H
@@ -47,7 +47,8 @@ MOX_KERNEL_INLINE void mox_levels_transpose(const int8_t *rows, __m256i w[8])
     }
 }
 
-/* Step `step` of half a panel: levels, and the scales of its two halves of 16 columns. `weights`, `bytes`: of a block. */
+/* Step `step` of half a panel: levels, and the scales of its two halves of 16 columns. `weights`, `bytes`: of a block.
+ */
 MOX_KERNEL_INLINE void mox_levels_half(mox_levels_step_fn decode, int weights, int bytes, const mox_ymm_job *j, int p,
                                        int64_t step, int half, __m256i w[8], __m256 scale[2])
 {
@@ -119,7 +120,7 @@ MOX_KERNEL_INLINE void mox_levels_float_step(mox_levels_step_fn decode, int weig
     mox_levels_expand(decode, weights, bytes, &one, p, at->step, 1);
     mox_ymm_wide(MOX_DECODE_PAIRS, 1, &one, p, at, 1, row);
 }
-_Static_assert(MOX_YMM_SLAB * (MOX_BYTES_STEP + 4 * MOX_BYTES_SCALES) <= MOX_YMM_SLAB * MOX_YMM_HALF * 4,
+_Static_assert(MOX_YMM_SLAB *(MOX_BYTES_STEP + 4 * MOX_BYTES_SCALES) <= MOX_YMM_SLAB * MOX_YMM_HALF * 4,
                "the slab of bytes fills half of that of floats at most");
 
 #endif
