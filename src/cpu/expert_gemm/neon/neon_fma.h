@@ -12,6 +12,7 @@
 #ifndef MOX_CPU_NEON_FMA_H
 #define MOX_CPU_NEON_FMA_H
 
+#include "cpu/expert_gemm/neon/neon_blocks.h"
 #include "cpu/expert_gemm/neon/panel_neon.h"
 
 #define NEON_ORDER         MOX_ACT_ORDER_F32
@@ -26,7 +27,7 @@
     X(nibbles, MOX_NEON_NIBBLES)                                                                                       \
     X(nibbles_zeros, MOX_NEON_NIBBLES_ZEROS)                                                                           \
     X(planes, MOX_NEON_PLANES)
-#define NEON_OTHER [MOX_NEON_HALVES] = { NULL, neon_fill_halves },
+#define NEON_OTHER [MOX_NEON_HALVES] = { NULL, neon_fill_halves }, [MOX_NEON_BLOCKS] = { NULL, mox_neon_fill_blocks },
 
 #define neon_unit mox_neon_unit
 

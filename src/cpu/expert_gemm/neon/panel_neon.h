@@ -37,6 +37,7 @@ MOX_KERNEL_INLINE const uint8_t *mox_neon_x(mox_act_order order, const mox_neon_
 typedef struct mox_neon_job {
     const mox_panel_matrix *matrix;
     const mox_panel_rows *a;
+    moxie_dtype element; /* of the weights */
     mox_neon_class decode;
     mox_neon_tables tables;
     bool scaled; /* weights have scales */
@@ -195,7 +196,9 @@ static inline void mox_neon_prepare(mox_act_order order, bool bytes, mox_neon_jo
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     mox_carver carver = mox_carver_of(scratch);
-    *j = (mox_neon_job) { .matrix = m, .a = a, .decode = mox_neon_class_of(weight->element, m->zero_at != 0) };
+    *j = (mox_neon_job) {
+        .matrix = m, .a = a, .element = weight->element, .decode = mox_neon_class_of(weight->element, m->zero_at != 0)
+    };
     j->tables = mox_neon_tables_of(j->decode, weight->element);
     j->scaled = m->scale_lanes > 0;
     j->step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
