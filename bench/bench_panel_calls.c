@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_panel_calls.c - calls the inner product of one panel kernel and does nothing else, so that the instructions of a call
- * can be counted from outside (scripts/count-aarch64): those of many calls less those of few.
+ * bench_panel_calls.c - calls the inner product of one panel kernel and does nothing else, so that the instructions of
+ * a call can be counted from outside (scripts/count-aarch64): those of many calls less those of few.
  *
  *     bench_panel_calls                               lists "FORMAT KERNEL" for all that run here
  *     bench_panel_calls FORMAT KERNEL ROWS CALLS      prints the weights of one call; exit 1 when the kernel rejects

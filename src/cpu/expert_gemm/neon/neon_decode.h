@@ -9,8 +9,8 @@
  *
  *     NIBBLES     both bytes of a bf16 looked up by code (TBL). With zero points code - zero is a 5-bit index
  *     PLANES      the same by 6 bits, from 64 entries
- *     E4M3        a look-up of the upper byte by the upper nibble; magnitudes below 16 from small tables, as TBL gives 0
- *                 for an index above 15
+ *     E4M3        a look-up of the upper byte by the upper nibble; magnitudes below 16 from small tables, as TBL gives
+ *                 0 for an index above 15
  *     E5M2        the upper byte of an f16: FCVTL, whose results' upper halves are kept
  *     QUADS       8-bit integers less their zero point: widened and converted, kept likewise
  *     PAIRS       as they are

@@ -6,8 +6,8 @@
  *
  *     slab    [column pair][even: 16 rows | odd: 16 rows] f32
  *
- * One row: a pair register (neon_decode.h) is one shift or mask away from four rows of a column. More rows: half a panel
- * at a time, so that 4 rows have 16 accumulators, 4 registers of weights and 4 of activations.
+ * One row: a pair register (neon_decode.h) is one shift or mask away from four rows of a column. More rows: half a
+ * panel at a time, so that 4 rows have 16 accumulators, 4 registers of weights and 4 of activations.
  */
 #ifndef MOX_CPU_NEON_FMA_H
 #define MOX_CPU_NEON_FMA_H
