@@ -19,15 +19,8 @@
 #define NEON_X_BYTES       4
 #define NEON_RUN           1
 #define NEON_QUARTER_BYTES 512
-#define NEON_CLASSES(X)                                                                                                \
-    X(pairs, MOX_NEON_PAIRS)                                                                                           \
-    X(quads, MOX_NEON_QUADS)                                                                                           \
-    X(e4m3, MOX_NEON_E4M3)                                                                                             \
-    X(e5m2, MOX_NEON_E5M2)                                                                                             \
-    X(nibbles, MOX_NEON_NIBBLES)                                                                                       \
-    X(nibbles_zeros, MOX_NEON_NIBBLES_ZEROS)                                                                           \
-    X(planes, MOX_NEON_PLANES)
-#define NEON_OTHER [MOX_NEON_HALVES] = { NULL, neon_fill_halves }, [MOX_NEON_BLOCKS] = { NULL, mox_neon_fill_blocks },
+#define NEON_CLASSES       MOX_NEON_UNITS
+#define NEON_OTHER         [MOX_NEON_HALVES] = { NULL, neon_fill_halves }, [MOX_NEON_BLOCKS] = { NULL, mox_neon_fill_blocks },
 
 #define neon_unit mox_neon_unit
 
