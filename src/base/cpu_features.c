@@ -4,8 +4,9 @@
  *
  * x86-64: a feature counts when CPUID reports it and XCR0 (read by XGETBV) shows that the system saves its registers.
  * AMX also needs the system's permission for tile data, which is requested here, once per process. aarch64: the
- * system's hardware capability words. Sources: Intel SDM vol. 2A (CPUID) and vol. 1 ch. 13 (XCR0); Linux
- * Documentation/arch/x86/xstate.rst; Linux Documentation/arch/arm64/elf_hwcaps.rst; cgroup v2 "cpu.max".
+ * system's hardware capability words; on macOS, where nothing has been tested, its sysctl names. Sources: Intel SDM
+ * vol. 2A (CPUID) and vol. 1 ch. 13 (XCR0); Linux Documentation/arch/x86/xstate.rst; Linux
+ * Documentation/arch/arm64/elf_hwcaps.rst; cgroup v2 "cpu.max".
  */
 #include "base/cpu_features.h"
 
@@ -20,6 +21,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -151,6 +154,25 @@ static void probe(mox_cpu_features *f)
     f->avx512_bf16 = f->avx512 && bit(a, 5);
     f->full_rate_bf16 = f->avx512_bf16 && is_amd();
     f->amx_fp16 = f->amx_tile && bit(a, 21);
+}
+
+#elif defined(__aarch64__) && defined(__APPLE__)
+
+/* macOS has no capability words; each feature is a number that is 1 where it is there. */
+static bool has(const char *name)
+{
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, NULL, 0) == 0 && value == 1;
+}
+
+static void probe(mox_cpu_features *f)
+{
+    snprintf(f->brand, sizeof f->brand, "aarch64");
+    f->neon = true;
+    f->dotprod = has("hw.optional.arm.FEAT_DotProd");
+    f->i8mm = has("hw.optional.arm.FEAT_I8MM");
+    f->neon_bf16 = has("hw.optional.arm.FEAT_BF16");
 }
 
 #elif defined(__aarch64__)

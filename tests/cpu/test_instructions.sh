@@ -43,6 +43,7 @@ suffix_of() {
     generic64:*_avx512_vbmi) echo +avx512vbmi ;;
     generic64:*_avx512_bf16) echo +avx512_bf16+avx512vbmi ;;
     generic64:*_avx512_*) echo "+avx512_${1##*_}" ;;
+    armv8-a:*_neon_i8mm) echo +dotprod+i8mm ;;
     armv8-a:*_neon_*) echo "+${1##*_}" ;;
     esac
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_fma_neon_dotprod.c - kernels neon_fma (neon_fma.h) and neon_bytes (neon_int_dot.h) for processors with SDOT.
+ * expert_gemm_fma_neon_dotprod.c - kernels neon_fma (neon_fma.h) and neon_bytes (neon_int_dot.h) for processors with
+ * SDOT.
  */
 #include "cpu/expert_gemm/neon/neon_plan.h"
 

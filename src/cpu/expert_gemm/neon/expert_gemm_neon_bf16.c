@@ -25,15 +25,8 @@
 #define NEON_X_BYTES       2
 #define NEON_RUN           MOX_NEON_SLAB
 #define NEON_QUARTER_BYTES 256
-#define NEON_CLASSES(X)                                                                                                \
-    X(pairs, MOX_NEON_PAIRS)                                                                                           \
-    X(quads, MOX_NEON_QUADS)                                                                                           \
-    X(e4m3, MOX_NEON_E4M3)                                                                                             \
-    X(e5m2, MOX_NEON_E5M2)                                                                                             \
-    X(nibbles, MOX_NEON_NIBBLES)                                                                                       \
-    X(nibbles_zeros, MOX_NEON_NIBBLES_ZEROS)                                                                           \
-    X(planes, MOX_NEON_PLANES)
-#define NEON_OTHER /* there is none */
+#define NEON_CLASSES       MOX_NEON_UNITS
+#define NEON_OTHER         /* there is none */
 
 #define neon_unit mox_neon_unit
 

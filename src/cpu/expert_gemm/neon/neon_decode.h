@@ -9,8 +9,8 @@
  *
  *     NIBBLES     both bytes of a bf16 looked up by code (TBL). With zero points code - zero is a 5-bit index
  *     PLANES      the same by 6 bits, from 64 entries
- *     E4M3        a look-up of the upper byte by the upper nibble; magnitudes below 16 from small tables, as TBL gives 0
- *                 for an index above 15
+ *     E4M3        a look-up of the upper byte by the upper nibble; magnitudes below 16 from small tables, as TBL gives
+ *                 0 for an index above 15
  *     E5M2        the upper byte of an f16: FCVTL, whose results' upper halves are kept
  *     QUADS       8-bit integers less their zero point: widened and converted, kept likewise
  *     PAIRS       as they are
@@ -171,6 +171,16 @@ MOX_KERNEL_INLINE uint32x4_t mox_neon_byte(int8x16_t codes, int b, int32x4_t zer
     const int32x4_t top = vshlq_s32(vreinterpretq_s32_s8(codes), vdupq_n_s32(24 - 8 * b));
     return vreinterpretq_u32_f32(vcvtq_f32_s32(vsubq_s32(vshrq_n_s32(top, 24), zero)));
 }
+
+/* X(name, class) for every class that mox_neon_unit() decodes. */
+#define MOX_NEON_UNITS(X)                                                                                              \
+    X(pairs, MOX_NEON_PAIRS)                                                                                           \
+    X(quads, MOX_NEON_QUADS)                                                                                           \
+    X(e4m3, MOX_NEON_E4M3)                                                                                             \
+    X(e5m2, MOX_NEON_E5M2)                                                                                             \
+    X(nibbles, MOX_NEON_NIBBLES)                                                                                       \
+    X(nibbles_zeros, MOX_NEON_NIBBLES_ZEROS)                                                                           \
+    X(planes, MOX_NEON_PLANES)
 
 /* Unit (q, m) of the step at `step`. `zero`: of rows 4m .. 4m+3, as mox_neon_zeros() stores them. */
 MOX_KERNEL_INLINE void mox_neon_unit(mox_neon_class decode, const mox_neon_tables *t, const uint8_t *step, int64_t q,

@@ -6,27 +6,21 @@
  *
  *     slab    [column pair][even: 16 rows | odd: 16 rows] f32
  *
- * One row: a pair register (neon_decode.h) is one shift or mask away from four rows of a column. More rows: half a panel
- * at a time, so that 4 rows have 16 accumulators, 4 registers of weights and 4 of activations.
+ * One row: a pair register (neon_decode.h) is one shift or mask away from four rows of a column. More rows: half a
+ * panel at a time, so that 4 rows have 16 accumulators, 4 registers of weights and 4 of activations.
  */
 #ifndef MOX_CPU_NEON_FMA_H
 #define MOX_CPU_NEON_FMA_H
 
+#include "cpu/expert_gemm/neon/neon_blocks.h"
 #include "cpu/expert_gemm/neon/panel_neon.h"
 
 #define NEON_ORDER         MOX_ACT_ORDER_F32
 #define NEON_X_BYTES       4
 #define NEON_RUN           1
 #define NEON_QUARTER_BYTES 512
-#define NEON_CLASSES(X)                                                                                                \
-    X(pairs, MOX_NEON_PAIRS)                                                                                           \
-    X(quads, MOX_NEON_QUADS)                                                                                           \
-    X(e4m3, MOX_NEON_E4M3)                                                                                             \
-    X(e5m2, MOX_NEON_E5M2)                                                                                             \
-    X(nibbles, MOX_NEON_NIBBLES)                                                                                       \
-    X(nibbles_zeros, MOX_NEON_NIBBLES_ZEROS)                                                                           \
-    X(planes, MOX_NEON_PLANES)
-#define NEON_OTHER [MOX_NEON_HALVES] = { NULL, neon_fill_halves },
+#define NEON_CLASSES       MOX_NEON_UNITS
+#define NEON_OTHER         [MOX_NEON_HALVES] = { NULL, neon_fill_halves }, [MOX_NEON_BLOCKS] = { NULL, mox_neon_fill_blocks },
 
 #define neon_unit mox_neon_unit
 

@@ -6,8 +6,8 @@
  *     t[n] = sum over a step's columns k of  a[k] w[n, k]  =  u h sum A[k] W[n, k]
  *
  * A and W are integers, u and h powers of two. While no chain of multiply-adds could exceed 2^24 units, none of them
- * rounds, and the integer sum, converted, times u h is the same float (int_dot_avx2.h has the argument). Steps that fail
- * the test (neon_limbs.h) are multiplied as floats (neon_fma.h).
+ * rounds, and the integer sum, converted, times u h is the same float (int_dot_avx2.h has the argument). Steps that
+ * fail the test (neon_limbs.h) are multiplied as floats (neon_fma.h).
  *
  *     W        one look-up of a nibble, less the zero point: -16 .. 16
  *     slab     [quarter][columns 0 4 1 5, columns 2 6 3 7][16 rows] four bytes: W of one step, for two rows or more
@@ -53,31 +53,34 @@ MOX_KERNEL_INLINE void neon_int_rows(bool look_up, bool zeros, int R, int L, con
     const mox_neon_job *j = step->j;
     const int64_t cols = j->step_cols, row_bytes = cols * 4;
     const int8_t *limbs = mox_neon_limbs_at(j, step->pos->step, row);
+    const mox_neon_sink first = mox_neon_sink_at(j, step->pos, 1, row);
     int32x4_t sum[MOX_NEON_ROWS][3][4];
     MOX_KERNEL_UNROLL
     for (int i = 0; i < 4 * R * L; i++)
         sum[i / 4 / L][i / 4 % L][i % 4] = vdupq_n_s32(0);
-    for (int64_t q = 0; q < cols / 8; q++) {
+    for (int64_t q = 0; q < cols / 8; q += 2) {
         MOX_KERNEL_UNROLL
-        for (int m = 0; m < 4; m++) {
-            const int8_t *slab = (const int8_t *)j->sc.slab + 128 * q + 16 * m;
+        for (int u = 0; u < 8; u++) {
+            const int64_t at = q + u / 4;
+            const int8_t *slab = (const int8_t *)j->sc.slab + 128 * at + 16 * (u % 4);
             neon_counts w;
             if (look_up)
-                w = neon_count(zeros, j->counts, step->codes, step->first + q, m, step->zero);
+                w = neon_count(zeros, j->counts, step->codes, step->first + at, u % 4, step->zero);
             else
                 w = (neon_counts) { { vld1q_s8(slab), vld1q_s8(slab + 64) } };
             MOX_KERNEL_UNROLL
             for (int i = 0; i < R * L; i++) {
-                const int32x2_t x = vreinterpret_s32_s8(vld1_s8(limbs + i / L * row_bytes + i % L * cols + 8 * q));
-                int32x4_t *to = &sum[i / L][i % L][m];
+                const int32x2_t x = vreinterpret_s32_s8(vld1_s8(limbs + i / L * row_bytes + i % L * cols + 8 * at));
+                int32x4_t *to = &sum[i / L][i % L][u % 4];
                 *to = mox_neon_dot(mox_neon_dot(*to, w.of[0], x, 0), w.of[1], x, 1);
             }
         }
     }
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const mox_neon_sink sink = mox_neon_sink_at(j, step->pos, 1, row + r);
-        const float unit = mox_neon_ends_of(j, limbs + r * row_bytes).unit;
+        const mox_neon_sink sink = mox_neon_sink_on(&first, r);
+        float unit;
+        memcpy(&unit, limbs + r * row_bytes + 3 * cols, sizeof unit);
         uint32x4_t t[4];
         MOX_KERNEL_UNROLL
         for (int m = 0; m < 4; m++) {
@@ -88,7 +91,7 @@ MOX_KERNEL_INLINE void neon_int_rows(bool look_up, bool zeros, int R, int L, con
                 all = vaddq_s32(all, vshlq_n_s32(sum[r][2][m], 16));
             t[m] = vreinterpretq_u32_f32(vmulq_n_f32(vcvtq_f32_s32(all), unit));
         }
-        mox_neon_add(false, j->scaled, &sink, t);
+        mox_neon_add(false, &sink, t);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * neon_loops.h - the loops of a NEON kernel over the steps of a panel. The kernel's file defines the functions below and
- * then includes this one, so that the loops are compiled for its instructions.
+ * neon_loops.h - the loops of a NEON kernel over the steps of a panel. The kernel's file defines the functions below
+ * and then includes this one, so that the loops are compiled for its instructions.
  *
  *     one row      for each run of steps:   codes -> registers, times x -> 16 sums -> sink
  *     more rows    for each slab of steps:  codes -> slab (once)
@@ -62,7 +62,7 @@ MOX_KERNEL_INLINE void neon_one_run(mox_neon_class decode, const mox_neon_job *j
     MOX_KERNEL_UNROLL
     for (int m = 0; m < 4; m++)
         t[m] = neon_total(&sums, m);
-    mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, j->scaled, &sink, t);
+    mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, &sink, t);
 }
 
 MOX_KERNEL_INLINE void neon_one_row(mox_neon_class decode, const mox_neon_job *j)
@@ -109,11 +109,12 @@ MOX_KERNEL_INLINE void neon_more_run(int R, const mox_neon_job *j, int64_t first
                            .steps = steps,
                            .quarters = quarters };
     uint32x4_t t[MOX_NEON_ROWS][4];
+    const mox_neon_sink first_sink = mox_neon_sink_at(j, pos, steps, row);
     neon_more(R, &run, t);
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        const mox_neon_sink sink = mox_neon_sink_at(j, pos, steps, row + r);
-        mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, j->scaled, &sink, t[r]);
+        const mox_neon_sink sink = mox_neon_sink_on(&first_sink, r);
+        mox_neon_add(NEON_ORDER == MOX_ACT_ORDER_I8, &sink, t[r]);
     }
 }
 
@@ -128,16 +129,29 @@ MOX_KERNEL_INLINE void neon_block(int R, const mox_neon_job *j, const mox_neon_p
     }
 }
 
+/* Functions of their own, so that the loops of one do not take registers from another's. */
+#define NEON_BLOCK(R)                                                                                                  \
+    static __attribute__((noinline)) void neon_block_##R(const mox_neon_job *j, const mox_neon_pos *first,             \
+                                                         int64_t count, int64_t row)                                   \
+    {                                                                                                                  \
+        neon_block(R, j, first, count, row);                                                                           \
+    }
+NEON_BLOCK(1)
+NEON_BLOCK(2)
+NEON_BLOCK(3)
+NEON_BLOCK(4)
+#undef NEON_BLOCK
+
 /* `count` steps from `first` on, which the slab holds; returns the place behind them. */
 static mox_neon_pos neon_slab(const mox_neon_job *j, const mox_neon_pos *first, int64_t count)
 {
     mox_neon_pos pos = *first;
     for (int64_t row = 0; row < j->a->rows; row += MOX_NEON_ROWS)
         switch (j->a->rows - row) {
-        case 1: neon_block(1, j, first, count, row); break;
-        case 2: neon_block(2, j, first, count, row); break;
-        case 3: neon_block(3, j, first, count, row); break;
-        default: neon_block(MOX_NEON_ROWS, j, first, count, row); break;
+        case 1: neon_block_1(j, first, count, row); break;
+        case 2: neon_block_2(j, first, count, row); break;
+        case 3: neon_block_3(j, first, count, row); break;
+        default: neon_block_4(j, first, count, row); break;
         }
     while (pos.step < first->step + count)
         mox_neon_next(j, mox_neon_run_steps(j, NEON_RUN, &pos), &pos);

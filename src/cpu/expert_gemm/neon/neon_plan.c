@@ -17,6 +17,7 @@ mox_neon_class mox_neon_class_of(moxie_dtype element, bool zeros)
     case MOX_PANEL_ZIPPED: return element == MOXIE_F8_E4M3 ? MOX_NEON_E4M3 : MOX_NEON_E5M2;
     case MOX_PANEL_NIBBLES: return zeros ? MOX_NEON_NIBBLES_ZEROS : MOX_NEON_NIBBLES;
     case MOX_PANEL_PLANES: return MOX_NEON_PLANES;
+    case MOX_PANEL_BLOCKS: return MOX_NEON_BLOCKS;
     default: return MOX_NEON_CLASSES;
     }
 }
@@ -106,18 +107,22 @@ uint64_t mox_expert_gemm_neon_bytes_scratch_bytes(const mox_expert_gemm_problem 
     return float_bytes(true, problem);
 }
 
+static bool exact_in_bf16(const moxie_quant *weight, mox_rejection *why)
+{
+    const mox_neon_class decode = mox_neon_class_of(weight->element, weight->has_zero != 0);
+    if (decode != MOX_NEON_HALVES && decode != MOX_NEON_BLOCKS)
+        return true;
+    return mox_reject(why, "store the weights in bf16, or quantize them to another format",
+                      "multiplies weights that are exact in bf16, these are %s", mox_quant_dtype_name(weight->element));
+}
+
 mox_panel_multiply_fn mox_expert_gemm_neon_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const moxie_quant *weight = problem->weight;
     if (mox_neon_bf16_multiply == NULL || !mox_cpu()->neon_bf16)
         mox_reject(why, "run on a processor that has it",
                    "needs BFDOT and BFMMLA, which this processor or build lacks");
-    else if (mox_neon_class_of(weight->element, weight->has_zero != 0) == MOX_NEON_HALVES)
-        mox_reject(why, "store the weights in bf16, or quantize them",
-                   "multiplies weights that are exact in bf16, "
-                   "these are %s",
-                   mox_quant_dtype_name(weight->element));
-    else if (mox_panel_admit_bf16(problem, why) && has_class(weight, why))
+    else if (mox_panel_admit_bf16(problem, why) && has_class(problem->weight, why) &&
+             exact_in_bf16(problem->weight, why))
         return mox_neon_bf16_multiply;
     return NULL;
 }

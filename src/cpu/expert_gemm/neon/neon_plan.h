@@ -29,6 +29,7 @@ typedef enum mox_neon_class {
     MOX_NEON_NIBBLES,
     MOX_NEON_NIBBLES_ZEROS,
     MOX_NEON_PLANES,
+    MOX_NEON_BLOCKS, /* block types of GGUF */
     MOX_NEON_CLASSES
 } mox_neon_class;
 /* MOX_NEON_CLASSES: no kernel decodes these weights. */

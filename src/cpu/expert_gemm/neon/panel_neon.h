@@ -37,6 +37,7 @@ MOX_KERNEL_INLINE const uint8_t *mox_neon_x(mox_act_order order, const mox_neon_
 typedef struct mox_neon_job {
     const mox_panel_matrix *matrix;
     const mox_panel_rows *a;
+    moxie_dtype element; /* of the weights */
     mox_neon_class decode;
     mox_neon_tables tables;
     bool scaled; /* weights have scales */
@@ -96,61 +97,91 @@ MOX_KERNEL_INLINE void mox_neon_next(const mox_neon_job *j, int64_t steps, mox_n
         at->in_act = 0, at->act_group++;
 }
 
-/* What the sums of a run are added to. */
+/* What the sums of a run are added to, for one row of activations. */
 typedef struct mox_neon_sink {
-    bool begins, ends; /* the segment */
-    bool into;         /* c has sums of earlier segments */
+    bool ends, scaled;    /* the segment ends; it has scales */
+    const uint32_t *from; /* the segment's sum so far, or zeros */
     const float *scale, *act;
     const uint32_t *zero;
     const int32_t *sums;
     uint32_t *part;
     float *c;
+    int64_t from_step, act_step, sums_step; /* to the next row */
 } mox_neon_sink;
 
 MOX_KERNEL_INLINE mox_neon_sink mox_neon_sink_at(const mox_neon_job *j, const mox_neon_pos *at, int64_t steps,
                                                  int64_t row)
 {
-    return (mox_neon_sink) { .begins = at->in_segment == 0,
-                             .ends = at->in_segment + steps == j->segment_steps || at->step + steps == j->steps,
-                             .into = at->segment > 0,
+    static const uint32_t none[MOX_PANEL_ROWS];
+    static const float one = 1.0f;
+    const mox_panel_rows *a = j->a;
+    const bool begins = at->in_segment == 0, acts = a->scales != NULL;
+    uint32_t *part = j->sc.part + row * MOX_PANEL_ROWS;
+    return (mox_neon_sink) { .ends = at->in_segment + steps == j->segment_steps || at->step + steps == j->steps,
+                             .scaled = j->scaled || acts,
+                             .from = begins ? none : part,
                              .scale = j->scale + at->group * MOX_PANEL_ROWS,
-                             .act =
-                                 j->a->scales != NULL ? j->a->scales + row * j->a->scale_stride + at->act_group : NULL,
+                             .act = acts ? a->scales + row * a->scale_stride + at->act_group : &one,
                              .zero = j->zero + at->group * MOX_PANEL_ROWS,
                              .sums = j->sc.sums != NULL ? j->sc.sums + row * j->segments + at->segment : NULL,
-                             .part = j->sc.part + row * MOX_PANEL_ROWS,
-                             .c = j->c + row * 2 * MOX_PANEL_ROWS };
+                             .part = part,
+                             .c = j->c + row * 2 * MOX_PANEL_ROWS,
+                             .from_step = begins ? 0 : MOX_PANEL_ROWS,
+                             .act_step = acts ? a->scale_stride : 0,
+                             .sums_step = j->segments };
 }
 
-/* Adds the finished sum of a segment to c, for 4 rows of the panel. */
-MOX_KERNEL_INLINE void mox_neon_end(const mox_neon_sink *k, bool scaled, int m, float32x4_t total)
+/* The sink `rows` rows on. (One that is made from the job again would load all of it after every store to c.) */
+MOX_KERNEL_INLINE mox_neon_sink mox_neon_sink_on(const mox_neon_sink *first, int64_t rows)
 {
-    float *c = k->c + 4 * m;
-    if (k->act != NULL)
-        total = vmulq_n_f32(total, *k->act);
-    if (k->act != NULL || scaled)
-        total = vfmaq_f32(k->into ? vld1q_f32(c) : vdupq_n_f32(0.0f), total, vld1q_f32(k->scale + 4 * m));
-    vst1q_f32(c, total);
+    mox_neon_sink sink = *first;
+    sink.from += rows * sink.from_step;
+    sink.act += rows * sink.act_step;
+    sink.part += rows * MOX_PANEL_ROWS;
+    sink.c += rows * 2 * MOX_PANEL_ROWS;
+    if (sink.sums != NULL)
+        sink.sums += rows * sink.sums_step;
+    return sink;
 }
 
-/* Adds sums t of one row, where the segment is i32 or f32. */
-MOX_KERNEL_INLINE void mox_neon_add(bool integers, bool scaled, const mox_neon_sink *k, const uint32x4_t t[4])
+/* The segment's sum with that of a run, for 4 rows of the panel. */
+MOX_KERNEL_INLINE uint32x4_t mox_neon_sum(bool integers, const mox_neon_sink *k, int m, uint32x4_t t)
 {
+    const uint32x4_t from = vld1q_u32(k->from + 4 * m);
+    if (integers)
+        return vaddq_u32(from, t);
+    return vreinterpretq_u32_f32(vaddq_f32(vreinterpretq_f32_u32(from), vreinterpretq_f32_u32(t)));
+}
+
+/* The finished sum of a segment as f32, before scales. */
+MOX_KERNEL_INLINE float32x4_t mox_neon_total(bool integers, const mox_neon_sink *k, int m, uint32x4_t sum)
+{
+    if (!integers)
+        return vreinterpretq_f32_u32(sum);
+    if (k->sums != NULL)
+        sum = vmlsq_n_u32(sum, vld1q_u32(k->zero + 4 * m), (uint32_t)*k->sums);
+    return vcvtq_f32_s32(vreinterpretq_s32_u32(sum));
+}
+
+/* Adds sums t of one row, where the segment is i32 or f32. c was zero; its first fma gives what the order says. */
+MOX_KERNEL_INLINE void mox_neon_add(bool integers, const mox_neon_sink *k, const uint32x4_t t[4])
+{
+    uint32x4_t sum[4];
+    MOX_KERNEL_UNROLL
+    for (int m = 0; m < 4; m++)
+        sum[m] = mox_neon_sum(integers, k, m, t[m]);
+    if (!k->ends) {
+        MOX_KERNEL_UNROLL
+        for (int m = 0; m < 4; m++)
+            vst1q_u32(k->part + 4 * m, sum[m]);
+        return;
+    }
     MOX_KERNEL_UNROLL
     for (int m = 0; m < 4; m++) {
-        const uint32x4_t before = k->begins ? vdupq_n_u32(0) : vld1q_u32(k->part + 4 * m);
-        uint32x4_t sum = vaddq_u32(before, t[m]);
-        if (!integers)
-            sum = vreinterpretq_u32_f32(vaddq_f32(vreinterpretq_f32_u32(before), vreinterpretq_f32_u32(t[m])));
-        if (!k->ends) {
-            vst1q_u32(k->part + 4 * m, sum);
-        } else if (integers) {
-            if (k->sums != NULL)
-                sum = vmlsq_n_u32(sum, vld1q_u32(k->zero + 4 * m), (uint32_t)*k->sums);
-            mox_neon_end(k, scaled, m, vcvtq_f32_s32(vreinterpretq_s32_u32(sum)));
-        } else {
-            mox_neon_end(k, scaled, m, vreinterpretq_f32_u32(sum));
-        }
+        float32x4_t total = mox_neon_total(integers, k, m, sum[m]);
+        if (k->scaled)
+            total = vfmaq_f32(vld1q_f32(k->c + 4 * m), vmulq_n_f32(total, *k->act), vld1q_f32(k->scale + 4 * m));
+        vst1q_f32(k->c + 4 * m, total);
     }
 }
 
@@ -195,7 +226,9 @@ static inline void mox_neon_prepare(mox_act_order order, bool bytes, mox_neon_jo
 {
     const bool by_16 = m->groups > 1 && m->group_cols == MOX_PANEL_STEP / 2;
     mox_carver carver = mox_carver_of(scratch);
-    *j = (mox_neon_job) { .matrix = m, .a = a, .decode = mox_neon_class_of(weight->element, m->zero_at != 0) };
+    *j = (mox_neon_job) {
+        .matrix = m, .a = a, .element = weight->element, .decode = mox_neon_class_of(weight->element, m->zero_at != 0)
+    };
     j->tables = mox_neon_tables_of(j->decode, weight->element);
     j->scaled = m->scale_lanes > 0;
     j->step_cols = by_16 ? MOX_PANEL_STEP / 2 : MOX_PANEL_STEP;
@@ -220,6 +253,8 @@ static inline void mox_neon_open_panel(mox_neon_job *j, const moxie_quant *weigh
     j->scale = j->sc.scale;
     j->zero = j->sc.zero;
     j->c = c;
+    for (int64_t r = 0; r < j->a->rows; r++)
+        memset(c + r * 2 * MOX_PANEL_ROWS, 0, MOX_PANEL_ROWS * sizeof *c);
     mox_panel_scales(m, weight->scale, panel, j->sc.scale);
     if (j->decode == MOX_NEON_QUADS || j->decode == MOX_NEON_NIBBLES_ZEROS)
         mox_neon_zeros(j->decode, m, panel, j->sc.zero);
