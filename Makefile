@@ -31,7 +31,7 @@ wheel:
 	@scripts/setup wheel
 	@scripts/wheel
 
-# dist/cuda/*.whl, with libmoxie_cuda; needs nvcc and up to an hour.
+# dist/cuda/*.whl, with libmoxie_cuda; needs nvcc and many minutes.
 wheel-cuda:
 	@scripts/setup wheel
 	@scripts/wheel --cuda
