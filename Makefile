@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A thin front: everything real is in CMakeLists.txt and scripts/.
 #   make install PREFIX=/usr DESTDIR=/tmp/package
-.PHONY: all demo test clean install uninstall format wheel
+.PHONY: all demo test clean install uninstall format wheel wheel-cuda
 PREFIX ?= /usr/local
 BUILD = build/lib
 
@@ -30,6 +30,11 @@ uninstall:
 wheel:
 	@scripts/setup wheel
 	@scripts/wheel
+
+# dist/cuda/*.whl, with libmoxie_cuda; needs nvcc and many minutes.
+wheel-cuda:
+	@scripts/setup wheel
+	@scripts/wheel --cuda
 
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')

@@ -13,27 +13,18 @@ def _library(like):
     return type(like).__module__.partition(".")[0]
 
 
-def new(like, shape, dtype):
-    """An array of `shape`, as `like` in kind and device; dtype "": its dtype, too."""
+def new(like, shape, dtype, same):
+    """An array of `shape`, as `like` in kind and device. same: with the dtype of `like`, by whatever name it calls that."""
     library = _library(like)
     if library == "numpy":
-        return sys.modules["numpy"].empty(shape, like.dtype if dtype == "" else _numpy_names[dtype])
+        return sys.modules["numpy"].empty(shape, like.dtype if same else _numpy_names[dtype])
     if library == "torch":
         torch = sys.modules["torch"]
-        return torch.empty(shape, dtype=like.dtype if dtype == "" else getattr(torch, _torch_names[dtype]), device=like.device)
+        return torch.empty(shape, dtype=like.dtype if same else getattr(torch, _torch_names[dtype]), device=like.device)
     if library == "cupy":
         cupy = sys.modules["cupy"]
-        return cupy.empty(shape, like.dtype if dtype == "" else _numpy_names[dtype])
-    return _moxie._new_array(shape, dtype or _format_of(like))
-
-
-def _format_of(like):
-    """The moxie name of the number format of an array of another library."""
-    if isinstance(like, _moxie.Array):
-        return like.dtype
-    name = str(getattr(like, "dtype", "")).rpartition(".")[2]
-    known = {v: k for k, v in _torch_names.items()} | {"uint16": "u16"}
-    return known.get(name) or {"f": "f32", "e": "f16", "H": "u16"}.get(memoryview(like).format, "f32")
+        return cupy.empty(shape, like.dtype if same else _numpy_names[dtype])
+    return _moxie._new_array(shape, like.dtype if same and isinstance(like, _moxie.Array) else dtype)
 
 
 def device_bytes(like, count):

@@ -19,7 +19,7 @@ def _records():
     return records
 
 
-@dataclass
+@dataclass(slots=True)
 class Quant:
     """How one tensor is quantized: value = (code - zero) * scale, times or divided by a global scale."""
 
@@ -34,7 +34,7 @@ class Quant:
     rounding: str = "even"  #: of integers: "even", "away", "truncate"
 
 
-@dataclass
+@dataclass(slots=True)
 class Activation:
     """What stands between the two products. activations() has those with usual parameters by name."""
 
@@ -48,7 +48,7 @@ class Activation:
     expert_limit: object = None  #: [E] float32, replaces both limits
 
 
-@dataclass
+@dataclass(slots=True)
 class Routing:
     """How experts are chosen from logits, and with which weights. Routing.by_name() has the usual methods."""
 
@@ -83,7 +83,7 @@ class Routing:
         return replace(_moxie.routing(name), **changes)
 
 
-@dataclass
+@dataclass(slots=True)
 class RowNorm:
     """The norm of each row, in float32: rms is v / sqrt(mean(v^2) + eps) * weight * factor."""
 
@@ -94,7 +94,7 @@ class RowNorm:
     factor: float = 0.0  #: 0 means 1
 
 
-@dataclass
+@dataclass(slots=True)
 class SharedExpert:
     """A dense expert that every token visits, added after the weighted sum."""
 
@@ -109,7 +109,7 @@ class SharedExpert:
     scale: float = 0.0  #: multiplies its result; 0 means 1
 
 
-@dataclass
+@dataclass(slots=True)
 class LayerConfig:
     """Everything about a layer but its weights.
 

@@ -200,12 +200,12 @@ static PyObject *make(mpy_call *c, int id, PyObject *like)
     if (new_array == NULL)
         new_array = mpy_import("moxie._arrays", "new");
     const bool same = operands[id].dtype == 0 && like == c->given[HIDDEN];
-    const char *dtype = same ? "" : moxie_dtype_name(dtype_of(c, id));
+    const char *dtype = moxie_dtype_name(same ? c->views[HIDDEN].dtype : dtype_of(c, id));
     if (new_array != NULL)
-        c->made[id] = axes == 2 ? PyObject_CallFunction(new_array, "O(LL)s", like, (long long)shape[0],
-                                                        (long long)shape[1], dtype)
-                                : PyObject_CallFunction(new_array, "O(LLL)s", like, (long long)shape[0],
-                                                        (long long)shape[1], (long long)shape[2], dtype);
+        c->made[id] = axes == 2 ? PyObject_CallFunction(new_array, "O(LL)si", like, (long long)shape[0],
+                                                        (long long)shape[1], dtype, same)
+                                : PyObject_CallFunction(new_array, "O(LLL)si", like, (long long)shape[0],
+                                                        (long long)shape[1], (long long)shape[2], dtype, same);
     return c->made[id];
 }
 

@@ -23,6 +23,8 @@ import time
 import moxie.transformers as mt
 import torch
 import transformers
+from moxie._hf_linear import take_any_shape
+from transformers.quantizers import auto
 
 import hf_checkpoint
 from hf_checkpoint import compressed_int4, fp8_block
@@ -34,14 +36,15 @@ GPT_OSS = {**TEXT, "num_attention_heads": 64, "num_key_value_heads": 8, "head_di
 MLA = {**TEXT, "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
        "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 
-# name: preset, format, config.json, packing of attention, experts, times as many in the measurement of memory, other arguments
+# name: preset, format, config.json, packing of attention, experts, times as many in the measurement of memory and the layers
+# there, other arguments
 FAMILIES = {
-    "gpt-oss-20b MXFP4": ("gpt-oss-20b", None, GPT_OSS, None, 8, 4, {"layers": 4}),
-    "Qwen3-30B-A3B FP8": ("qwen3-30b-a3b", "fp8-block", QWEN, fp8_block, 16, 8, {"layers": 1}),
-    "Qwen3-30B-A3B INT4": ("qwen3-30b-a3b", "int4-ct-g32", QWEN, compressed_int4, 16, 8, {"layers": 1}),
-    "Qwen3-30B-A3B bf16": ("qwen3-30b-a3b", None, QWEN, None, 16, 8, {"layers": 1}),
-    "Mixtral-8x7B AWQ": ("mixtral-8x7b", "awq", MIXTRAL, hf_checkpoint.awq, 4, 2, {"layers": 1}),
-    "DeepSeek-V3 FP8": ("deepseek-v3", None, MLA, fp8_block, 16, 4, {"layers": 1, "first": 0}),
+    "gpt-oss-20b MXFP4": ("gpt-oss-20b", None, GPT_OSS, None, 8, 4, 4, {"layers": 4}),
+    "Qwen3-30B-A3B FP8": ("qwen3-30b-a3b", "fp8-block", QWEN, fp8_block, 16, 8, 1, {"layers": 1}),
+    "Qwen3-30B-A3B INT4": ("qwen3-30b-a3b", "int4-ct-g32", QWEN, compressed_int4, 16, 8, 1, {"layers": 1}),
+    "Qwen3-30B-A3B bf16": ("qwen3-30b-a3b", None, QWEN, None, 16, 8, 1, {"layers": 1}),
+    "Mixtral-8x7B AWQ": ("mixtral-8x7b", "awq", MIXTRAL, hf_checkpoint.awq, 4, 2, 3, {"layers": 1}),
+    "DeepSeek-V3 FP8": ("deepseek-v3", None, MLA, fp8_block, 16, 4, 1, {"layers": 1, "first": 0}),
 }
 PROMPT = torch.arange(16)[None] * 97 % 4096
 
@@ -53,6 +56,9 @@ def load(path, how, dtype=torch.bfloat16):
         return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, experts_implementation=how)
     config = transformers.AutoConfig.from_pretrained(path)
     method = getattr(config, "quantization_config", {}).get("quant_method")
+    if method == "fp8":  # DeepSeek-V3: transformers refuses its matrix of 576 rows in blocks of 128
+        make = auto.AutoHfQuantizer.from_config
+        auto.AutoHfQuantizer.from_config = lambda *a, **k: take_any_shape(make(*a, **k))
     if method not in ("awq", "compressed-tensors"):
         return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, experts_implementation=how)
     config.__dict__.pop("quantization_config")
@@ -115,13 +121,13 @@ def main():
         more = [getattr(torch, word, word) for word in more]
         return globals()[name](pathlib.Path(path), *more)
     for name in sys.argv[1:] or FAMILIES:
-        preset, format, changes, pack, experts, times, more = FAMILIES[name]
+        preset, format, changes, pack, experts, times, deep, more = FAMILIES[name]
         with tempfile.TemporaryDirectory(dir=os.environ.get("MOXIE_SCRATCH")) as folder:
             path = pathlib.Path(folder)
             heads = {**changes, "num_attention_heads": 4, "num_key_value_heads": 4 if "v_head_dim" in changes else 2}
             hf_checkpoint.make(path / "small", preset, format, heads, pack, experts=16, hidden=128, intermediate=128, **more)
-            hf_checkpoint.make(path / "m", preset, format, changes, pack, experts=experts, times=times, **more)
-            print(f"{name}: {more['layers']} layers, {times * experts} experts", flush=True)
+            hf_checkpoint.make(path / "m", preset, format, changes, pack, experts=experts, times=times, **{**more, "layers": deep})
+            print(f"{name}: {deep} layers, {times * experts} experts", flush=True)
             step("memory", path / "m")
             shutil.rmtree(path / "m")
             hf_checkpoint.make(path / "m", preset, format, changes, pack, experts=experts, **more)

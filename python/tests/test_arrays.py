@@ -86,6 +86,9 @@ def test_dlpack(plan):
         out = Capsule(np.zeros((4, 256), np.uint16), 4, 16, **arguments)
         assert plan.run(Capsule(x, 4, 16, **arguments), out=out) is out
         assert np.array_equal(out.values, y) and out.stream == "absent"
+    for code, dtype in ((4, "bf16"), (1, "u16")):  # a result has the dtype of what came, whatever its library calls that
+        made = plan.run(Capsule(x, code, 16))
+        assert isinstance(made, moxie.Array) and made.dtype == dtype and np.array_equal(np.asarray(made), y)
     with pytest.raises(moxie.ArgumentError, match="f16"):
         plan.run(Capsule(x, 2, 16))
     with pytest.raises(moxie.ArgumentError, match="not known"):

@@ -51,6 +51,15 @@ def test_configurations():
         moxie.LayerConfig.preset("gpt-oss")
 
 
+def test_configurations_that_are_not_filled(model):
+    config = moxie.LayerConfig(experts=8, top_k=2, hidden=256, intermediate=128)
+    for part, name in ((config, "topk"), (config.w13, "group"), (config.routing, "topk"), (config.activation, "limit")):
+        with pytest.raises(AttributeError, match=name):  # a misspelt field is no field
+            setattr(part, name, 1)
+    with pytest.raises(moxie.ArgumentError, match="w13: its number format .* is not set"):
+        config.check()
+
+
 def test_options(model):
     with pytest.raises(moxie.ArgumentError, match='backend: there is no "gpu"; the names are auto, ref, cpu, cuda'):
         model.layer(0, backend="gpu")

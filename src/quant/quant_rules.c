@@ -78,6 +78,10 @@ moxie_status mox_quant_check_weight(const moxie_quant *quant, const char *what, 
 {
     const mox_format *element = mox_format_of(quant->element);
     MOX_TRY(check_ranges(quant, what, error));
+    MOX_FAIL_IF(
+        quant->element == 0, MOXIE_ERR_ARGUMENT, error,
+        "%s: its number format (element) is not set; of unquantized weights it is that of the tensor, such as bf16",
+        what);
     MOX_FAIL_IF(!element || element->kind == MOX_KIND_EXPONENT, MOXIE_ERR_ARGUMENT, error,
                 "%s: dtype %d (%s) is no weight element; use a float or integer format of moxie.h", what,
                 (int)quant->element, mox_quant_dtype_name(quant->element));

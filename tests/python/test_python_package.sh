@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package of the build folder under its own tests (python/tests, pytest). NumPy, pytest, ml_dtypes and mpi4py come
 # from the interpreter, else from PyPI into a venv in the build folder that sees the interpreter's packages, too. torch,
-# transformers and JAX are tested where the interpreter has them: on PyPI torch for Linux on x86-64 is a CUDA build, which does
-# not load without 3 GB of CUDA libraries. MOXIE_TEST_PYTHON names another interpreter, such as that of a venv with torch.
+# transformers and JAX are tested where the interpreter has them; test_python_torch makes a venv with the first two.
+# MOXIE_TEST_PYTHON names another interpreter, such as that of a venv with torch.
 set -eu
 build=$(realpath "$1")
 [ -e "$build/python/moxie/_moxie.abi3.so" ] || { echo "skipped: no Python package in this build (no headers of Python 3.11 or later, or sanitized)"; exit 77; }
