@@ -111,7 +111,8 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, const char
 static void test_random_layers(void **state)
 {
     (void)state;
-    const uint64_t count = (uint64_t)test_env("MOXIE_TEST_CONFIGS", test_quick() || test_sanitized() ? 16 : 60);
+    const uint64_t count =
+        (uint64_t)test_env("MOXIE_TEST_CONFIGS", test_quick() || test_sanitized() || test_emulated() ? 16 : 60);
     compared = 0;
     for (uint64_t seed = 0; seed < count; seed++) {
         moxie_options options = MOXIE_OPTIONS_INIT;
