@@ -120,6 +120,13 @@ def tp_slice(config, tp_size: int, tp_rank: int, mode: str = "exact") -> tuple[r
     return range(*w13), range(*w2), columns
 
 
+def tp_slice_shared(config, tp_size: int, tp_rank: int, *, on_device: bool = False) -> tuple[range, range, int, int]:
+    """Of the shared expert, what rank tp_rank of tp_size holds: rows of gate and of up each, rows of down; and the bytes of
+    that, and of a whole one. All rows where each rank computes it whole."""
+    w13, w2, here, whole = _moxie._tp_slice_shared(config, on_device, tp_size, tp_rank)
+    return range(*w13), range(*w2), here, whole
+
+
 def exchange_row_bytes(config, *, backend: str = "cpu", token_layout: str = "sharded",
                        max_adapter_rank: int = 0) -> tuple[int, int]:
     """Bytes of a token's row to each rank that computes one of its choices, and of the result of a choice, in a Plan with

@@ -28,6 +28,29 @@ out:
     return out;
 }
 
+/* (config, on_device, tp_size, tp_rank) -> (w13 range, w2 range, bytes here, bytes of all). */
+static PyObject *tp_slice_shared(PyObject *module, PyObject *args)
+{
+    PyObject *given, *keep = PyList_New(0), *out = NULL;
+    int on_device, size, rank;
+    int64_t w13[2], w2[2];
+    uint64_t bytes[2];
+    moxie_layer_config config;
+    moxie_error error = { 0 };
+    (void)module;
+    if (keep == NULL || !PyArg_ParseTuple(args, "Opii", &given, &on_device, &size, &rank) ||
+        mpy_config_from_python(given, &config, keep) < 0)
+        goto out;
+    if (moxie_tp_slice_shared(&config, on_device, size, rank, w13, w2, bytes, &error) != MOXIE_OK)
+        mpy_raise(&error);
+    else
+        out = Py_BuildValue("((LL)(LL)KK)", (long long)w13[0], (long long)w13[1], (long long)w2[0], (long long)w2[1],
+                            (unsigned long long)bytes[0], (unsigned long long)bytes[1]);
+out:
+    Py_XDECREF(keep);
+    return out;
+}
+
 static PyObject *exchange_row_bytes(PyObject *module, PyObject *args)
 {
     PyObject *given, *keep = PyList_New(0), *out = NULL;
@@ -52,6 +75,7 @@ out:
 }
 
 PyMethodDef mpy_slice_functions[] = { { "_tp_slice", tp_slice, METH_VARARGS, "tp_slice()." },
+                                      { "_tp_slice_shared", tp_slice_shared, METH_VARARGS, "tp_slice_shared()." },
                                       { "_exchange_row_bytes", exchange_row_bytes, METH_VARARGS,
                                         "exchange_row_bytes()." },
                                       { NULL, NULL, 0, NULL } };

@@ -159,6 +159,12 @@ def test_slices_and_rows():
     parts = [parallel.tp_slice(config, 3, rank) for rank in range(3)]
     assert [i for gate, _, _ in parts for i in gate] == list(range(config.intermediate))  # end to end
     assert [i for _, down, _ in parts for i in down] == list(range(config.hidden)) and not any(c for _, _, c in parts)
+    shared = moxie.LayerConfig.preset("deepseek-v3", "fp8-block")
+    parts = [parallel.tp_slice_shared(shared, 3, rank) for rank in range(3)]
+    assert [i for gate, _, _, _ in parts for i in gate] == list(range(shared.shared.intermediate))
+    assert [i for _, down, _, _ in parts for i in down] == list(range(shared.hidden))
+    assert all(0 < here < whole for _, _, here, whole in parts)
+    assert parallel.tp_slice_shared(config, 3, 0) == (range(0, 0), range(0, 0), 0, 0)
     dispatch, result = parallel.exchange_row_bytes(config)
     assert dispatch >= 2 * config.hidden and result == 4 * config.hidden
     assert parallel.exchange_row_bytes(config.replace(round_results=True))[1] == 2 * config.hidden
