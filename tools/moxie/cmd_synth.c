@@ -106,12 +106,13 @@ static int list_text(void)
     }
     cli_table_print(&table);
     cli_table_free(&table);
-    printf("\nother formats, of any preset: `moxie info --support`. One GGUF file, where llama.cpp has such a model "
-           "(--json names its architecture):\n");
+    fprintf(stderr,
+            "\nother formats, of any preset: `moxie info --support`. One GGUF file, where llama.cpp has such a model "
+            "(--json names its architecture):\n");
     for (int i = 0; moxie_checkpoint_format_at(i); i++)
         if (is_gguf(moxie_checkpoint_format_at(i)))
-            printf(" %s", moxie_checkpoint_format_at(i));
-    printf("\n");
+            fprintf(stderr, " %s", moxie_checkpoint_format_at(i));
+    fprintf(stderr, "\n");
     return CLI_OK;
 }
 
