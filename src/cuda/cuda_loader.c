@@ -14,7 +14,7 @@ static const mox_module_name name = { .file = "libmoxie_cuda.so",
                                       .variable = "MOXIE_CUDA_LIBRARY",
                                       .needed_by = "the cuda back end",
                                       .build = "-DMOXIE_CUDA=ON",
-                                      .instead = "use backend cpu" };
+                                      .instead = "use backend cpu (of ranks: with another comm than nccl)" };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const mox_cuda_table *found, *replaced;

@@ -182,19 +182,20 @@ static moxie_status check_tensors(const mox_lint_adapter *a, moxie_error *error)
 {
     mox_lint *lint = a->lint;
     const moxie_lint_options *o = lint->options;
-    int64_t factors = 0;
+    int64_t wanted = 0, factors = 0;
     for (int64_t i = 0; i < lint->n_tensors; i++) {
         if (!mox_lint_wants(lint, mox_lint_layer_of(lint->tensors[i].name)))
             continue;
+        wanted++;
         factors += check_tensor(a, i);
         if (o->deep && lint->read[i] && is_float(&lint->tensors[i].tensor) && mox_lint_still_there(lint))
             check_numbers(lint, i);
         MOX_FAIL_IF(o->progress && o->progress(o->progress_user, i + 1, lint->n_tensors) != 0, MOXIE_ERR_TIMEOUT, error,
                     "the caller stopped after tensor %lld", (long long)i);
     }
-    if (factors == 0 && lint->n_tensors > 0)
+    if (factors == 0 && wanted > 0)
         mox_lint_report(lint->report, MOX_LINT_ADAPTER_TARGET, (mox_lint_where) { -1, lint->dir, NULL },
-                        "none of %lld tensors is a factor of routed experts", (long long)lint->n_tensors);
+                        "none of %lld tensors is a factor of routed experts", (long long)wanted);
     return MOXIE_OK;
 }
 

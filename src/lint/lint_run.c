@@ -79,8 +79,10 @@ static moxie_status check_all(mox_lint *lint, moxie_error *error)
 {
     if (mox_lint_is_adapter(lint->dir))
         return mox_lint_check_adapter(lint, error);
-    MOX_FAIL_IF(lint->options->model != NULL, MOXIE_ERR_ARGUMENT, error,
-                "options.model is the model of an adapter, but %s is none: it has no adapter_config.json", lint->dir);
+    MOX_FAIL_IF(
+        lint->options->model != NULL, MOXIE_ERR_ARGUMENT, error,
+        "options.model is the model of an adapter, but %s is none: it has a config.json, or no adapter_config.json",
+        lint->dir);
     MOX_TRY(mox_lint_files(lint, error));
     if (!lint->gguf)
         mox_lint_json(lint);

@@ -98,10 +98,11 @@ void mox_lint_targets(const mox_lint_adapter *a)
     for (int64_t i = 0; i < lint->n_tensors; i++) {
         const char *name = lint->tensors[i].name;
         const size_t length = plain_length(name);
-        if (length > 0 && !is_listed(modules, name, length, means) &&
+        const int64_t layer = mox_lint_layer_of(name);
+        if (length > 0 && mox_lint_wants(lint, layer) && !is_listed(modules, name, length, means) &&
             !is_listed(parameters, name, length, means_parameter))
             mox_lint_report(lint->report, MOX_LINT_ADAPTER_TARGET,
-                            (mox_lint_where) { mox_lint_layer_of(name), lint->shards[lint->files[i]].path, name },
+                            (mox_lint_where) { layer, lint->shards[lint->files[i]].path, name },
                             "its module is none of target_modules and target_parameters");
     }
 }

@@ -120,5 +120,6 @@ expect 2 "give --bytes-per-expert" "$moxie" balance "$tmp/hot.json" --ranks 2 --
 expect 2 "give 2000 or more" "$moxie" balance "$tmp/hot.json" --ranks 2 --map x --max-bytes 1999 --bytes-per-expert 1000
 expect 2 "every expert needs a slot" "$moxie" balance "$tmp/hot.json" --ranks 2 --slots 11
 expect 2 "3 nodes for 2 ranks" "$moxie" balance "$tmp/hot.json" --ranks 2 --nodes 3
+expect 0 "packed globally, as if --nodes were 1: --nodes 3 must divide --groups 1" "$moxie" balance "$tmp/hot.json" --ranks 4 --nodes 3
 expect 2 "sglang" "$moxie" balance "$tmp/hot.json" --ranks 2 --format sglan
 finish

@@ -275,6 +275,30 @@ static void every_defect_is_named(void **state)
     }
 }
 
+/* Of layers that the caller leaves out nothing is said. */
+static void other_layers_are_left_out(void **state)
+{
+    (void)state;
+    adapter a;
+    moxie_error error = { 0 };
+    moxie_finding f = MOXIE_FINDING_INIT;
+    moxie_lint *lint = NULL;
+    moxie_lint_options o = MOXIE_LINT_OPTIONS_INIT;
+    open_adapter(&a, modules);
+    plant_unlisted(&a);
+    moxie_lint_free(lint_of(&a, false, false)); /* writes the files */
+    o.some_layers = 1;
+    o.first_layer = o.last_layer = 0;
+    assert_ok(moxie_lint_run(a.p.path, &o, &lint, &error), &error);
+    assert_true(plant_only(lint, "adapter-target"));
+    moxie_lint_free(lint);
+    o.first_layer = o.last_layer = 1;
+    assert_ok(moxie_lint_run(a.p.path, &o, &lint, &error), &error);
+    assert_int_equal(moxie_lint_finding_at(lint, 0, &f), 0);
+    moxie_lint_free(lint);
+    plant_close(&a.p);
+}
+
 static void every_rule_has_a_defect(void **state)
 {
     (void)state;
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test(clean_adapters_have_no_findings),
         cmocka_unit_test(every_rule_has_a_defect),
         cmocka_unit_test(every_defect_is_named),
+        cmocka_unit_test(other_layers_are_left_out),
         cmocka_unit_test(what_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

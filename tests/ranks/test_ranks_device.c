@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "comm/operation.h"
+#include "layer/config/tp_slice.h"
 #include "layer/plan/plan_ranks.h"
 #include "test_cuda_table.h"
 
@@ -342,6 +343,30 @@ static void the_host_waits_once_a_chunk(void **state)
     }
 }
 
+/* Without a comm only the first expert parallel rank has the shared expert. The others' plans are explained, too. */
+static void any_rank_is_explained(void **state)
+{
+    (void)state;
+    test_layer layer;
+    moxie_error error;
+    moxie_options options = options_with(NULL);
+    options.device = "sm_90";
+    uint64_t seed = test_seed(26509);
+    for (make(&layer, seed); layer.config.shared.intermediate < 2 * MOX_TP_UNIT || layer.config.experts < 2;
+         make(&layer, ++seed))
+        test_layer_free(&layer);
+    layer.config.ep_size = layer.config.tp_size = 2;
+    for (int32_t rank = 0; rank < 4; rank++) {
+        moxie_plan *plan = NULL;
+        layer.config.ep_rank = rank / 2;
+        layer.config.tp_rank = rank % 2;
+        assert_ok(moxie_plan_explain(&layer.config, &options, &plan, &error), &error);
+        assert_int_equal(mox_plan_has_shared(plan), rank < 2);
+        moxie_plan_destroy(plan);
+    }
+    test_layer_free(&layer);
+}
+
 /* A stream that does not end is waited for until the deadline; then the comm is broken. */
 static void a_wait_has_a_deadline(void **state)
 {
@@ -377,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(captures_that_fail_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(the_host_waits_once_a_chunk, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(any_rank_is_explained, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_wait_has_a_deadline, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -286,6 +286,19 @@ static void print_json(const arguments *args, const work *w)
     cli_json_end(object);
 }
 
+/* Nodes that were asked for and did nothing. */
+static void print_nodes(const arguments *args, const work *w)
+{
+    int32_t ignored = 0;
+    for (int32_t l = 0; l < w->loads.layers; l++)
+        ignored += !w->hierarchical[l];
+    if (args->nodes > 1 && ignored > 0)
+        printf("%d of %lld %s packed globally, as if --nodes were 1: --nodes %lld must divide --groups %lld, and each "
+               "node needs slots for its groups\n",
+               ignored, CLI_COUNT(w->loads.layers, "layer"), (long long)args->nodes,
+               (long long)(args->groups ? args->groups : 1));
+}
+
 static void print_summary(const arguments *args, const work *w)
 {
     char bytes[16];
@@ -320,6 +333,7 @@ static void print_table(const arguments *args, const work *w)
     cli_table_free(&table);
     printf("\n");
     print_summary(args, w);
+    print_nodes(args, w);
     if (args->output)
         printf("%s: %lld %s, %lld %s, generation %llu\n", cli_printable(args->output),
                CLI_COUNT(w->now.layers, "layer"), CLI_COUNT(w->now.slots, "slot"),

@@ -133,7 +133,8 @@ moxie_status mox_tp_check(const moxie_plan *plan, moxie_error *error)
     if (!plan->backend->on_device)
         return MOXIE_OK;
     MOX_TRY(check_parts(plan, MOX_ROUTED, plan->tp_cut, error));
-    MOX_TRY(check_parts(plan, MOX_SHARED_EXPERT, plan->shared_cut, error));
+    if (mox_plan_has_shared(plan)) /* an explanation without a comm has it on the first rank alone */
+        MOX_TRY(check_parts(plan, MOX_SHARED_EXPERT, plan->shared_cut, error));
     /* The kernel of W2 reads where W13's has put the tokens. */
     MOX_FAIL_IF(
         plan->tp_cut == MOX_TP_ROWS && routed->shape.rows13 == 0 &&
