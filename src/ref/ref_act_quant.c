@@ -129,6 +129,22 @@ static step fp8_step(const moxie_quant *quant, float static_scale, float amax, f
     return (step) { s, 0, false };
 }
 
+/* The nearest f16 to v >= 0, at most the largest: v in units of f16's last place. */
+static float nearest_half(float v)
+{
+    const int exponent = v < 0x1p-14f ? -14 : floor_log2(v);
+    const float unit = ldexpf(1, exponent - 10);
+    return fminf(rintf(v / unit) * unit, 65504.0f);
+}
+
+/* llama.cpp's Q8_0 and Q8_K. */
+static step ggml_step(const moxie_quant *quant, float amax)
+{
+    const float by = amax == 0 ? 0 : fminf(127.0f / amax, FLT_MAX);
+    const float scale = quant->scale == MOXIE_F16 ? nearest_half(amax / 127.0f) : by == 0 ? 0 : 1.0f / by;
+    return (step) { scale, by, true };
+}
+
 static step int8_step(const moxie_quant *quant, float static_scale, float amax)
 {
     const float floored = fmaxf(amax, 1e-10f);
@@ -155,6 +171,8 @@ static step nvfp4_step(const moxie_quant *quant, float static_scale, float amax)
 static step step_of(const moxie_quant *quant, float static_scale, float amax)
 {
     const float largest = mox_format_of(quant->element)->max;
+    if (quant->element == MOXIE_I8 && (quant->scale == MOXIE_F16 || quant->rule == MOXIE_RULE_INVERSE))
+        return ggml_step(quant, amax);
     if (quant->element == MOXIE_I8)
         return int8_step(quant, static_scale, amax);
     if (quant->scale == MOXIE_F8_E8M0)

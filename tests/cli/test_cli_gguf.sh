@@ -21,7 +21,7 @@ expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens
 expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens 9 --activations ggml
 expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens 9 --activations ggml --mode fast
 expect 0 "quant_act" "$moxie" explain $small --activations ggml
-expect 2 "for GGUF files" "$moxie" bench --preset olmoe-1b-7b --layer 0 --activations ggml --tokens 1
+expect 2 "for GGUF files" "$moxie" bench --preset olmoe-1b-7b --activations ggml --tokens 1
 expect 4 "not prepared for other engines" "$moxie" prepare $small --layout marlin-gptq -o "$tmp/prepared"
 expect 4 "not prepared for other engines" "$moxie" prepare $small --list
 expect 4 "not written: merge into the model's release" "$moxie" bake $small --adapter "x=$tmp/x" -o "$tmp/prepared"

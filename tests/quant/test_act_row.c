@@ -8,14 +8,17 @@
 
 enum { COLS = 300 };
 
-/* Bytes by hand: bits of all codes, then scales of one or four bytes. */
+/* Bytes by hand: bits of all codes, then scales of one, two or four bytes. */
 static int64_t bytes_of(const moxie_quant *q, int64_t cols)
 {
     const int64_t bits = q->element == MOXIE_F4_E2M1                                  ? 4
                          : q->element == MOXIE_F6_E3M2 || q->element == MOXIE_F6_E2M3 ? 6
                                                                                       : 8;
     const int64_t group = q->group_cols > 0 ? q->group_cols : cols;
-    return (cols * bits + 7) / 8 + (cols + group - 1) / group * (q->scale == MOXIE_F32 ? 4 : 1);
+    return (cols * bits + 7) / 8 + (cols + group - 1) / group *
+                                       (q->scale == MOXIE_F32   ? 4
+                                        : q->scale == MOXIE_F16 ? 2
+                                                                : 1);
 }
 
 static void check_row(const moxie_quant *q, test_rng *rng, int64_t cols)

@@ -96,6 +96,11 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_block_int8_bind(const mox_expert_gemm
                    mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
         return NULL;
     }
+    if (act->is_static) {
+        mox_reject(why, "let the activations' scales be dynamic",
+                   "multiplies codes from -127 on, static scales give -128");
+        return NULL;
+    }
     if (mox_block_has_minimums(problem->weight->element)) {
         mox_reject(why, "fast mode takes avx2_block_bytes",
                    "would subtract %s's minimums after the sum, which rounds more",
@@ -111,7 +116,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_block_bytes_bind(const mox_expert_gem
         return mox_panel_absent(why, TARGET);
     if (!admit_blocks(problem, why))
         return NULL;
-    if (problem->act->element == MOXIE_I8)
+    if (problem->act->element == MOXIE_I8 && !problem->act->is_static)
         return mox_avx2_block_int8_multiply;
     return mox_panel_admit_rounding(problem->act, why) ? mox_avx2_block_bytes_multiply : NULL;
 }
