@@ -11,7 +11,9 @@
  *
  * By pair costs one horizontal add per sum. It saves shuffling the codes, and half of the loads that broadcast
  * activations, which are what limits by row with many rows. So mox_half_pair() gives it for all classes; columns that
- * are used once (narrow) are in the order that their decoder has. Codes become bf16 like this, where a table has 16 bytes:
+ * are used once (narrow) are in the order that their decoder has.
+ *
+ * Codes become bf16 like this, where a table has 16 bytes:
  *
  *     NIBBLES  one look-up for each byte of the bf16; unpacking joins them (by pair)
  *     PLANES   two look-ups for each byte; the fifth bit makes the index of one of them invalid, which gives 0
