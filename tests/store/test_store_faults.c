@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -148,6 +149,131 @@ static void test_io_error(void **state)
     close_one(&o);
 }
 
+/* ---- reads that fail in the middle of several runs ------------------------------------------------------- */
+
+enum { RACERS = 4, ROUNDS = 40, SETS = 6, CHOICES = 24 * 4 };
+
+static int32_t set_ids[SETS][CHOICES];
+static float set_weights[CHOICES];
+static void *set_outputs[SETS]; /* with all experts in memory */
+
+typedef struct racer {
+    pthread_t thread;
+    const opened *opened;
+    uint64_t seed;
+    int wrong, failed;
+} racer;
+
+static _Atomic unsigned reads_begun;
+
+static int64_t fail_now_and_then(void *user, int32_t file, int32_t copy, uint64_t offset, int64_t result)
+{
+    (void)user, (void)file, (void)copy, (void)offset;
+    return atomic_fetch_add(&reads_begun, 1) % 9 == 8 ? -EIO : result;
+}
+
+/* Runs a set into new memory; NULL when the run failed. */
+static void *run_set(moxie_plan *plan, const moxie_run_args *with, uint64_t set, moxie_status *status)
+{
+    moxie_run_args args = *with;
+    args.ids = set_ids[set];
+    args.weights = set_weights;
+    args.padding = NULL;
+    args.bias_choice = NULL;
+    args.ids_out = NULL;
+    args.weights_out = args.logits_out = NULL;
+    args.output = malloc(test_layer_output_bytes(&t));
+    memset(args.output, 0xee, test_layer_output_bytes(&t));
+    *status = moxie_plan_run(plan, &args, NULL);
+    if (*status == MOXIE_OK)
+        return args.output;
+    free(args.output);
+    return NULL;
+}
+
+static void *race(void *user)
+{
+    racer *r = user;
+    test_rng rng = { r->seed };
+    moxie_plan *plan = NULL;
+    moxie_run_args args = t.args;
+    r->wrong += moxie_plan_create(r->opened->layer, &plain, &plan, NULL) != MOXIE_OK;
+    args.workspace_bytes = moxie_plan_workspace_bytes(plan);
+    args.workspace = aligned_alloc(64, (args.workspace_bytes + 63) / 64 * 64);
+    for (int i = 0; i < ROUNDS; i++) {
+        const int32_t guess = (int32_t)test_below(&rng, EXPERTS);
+        const uint64_t set = test_below(&rng, SETS);
+        moxie_status status;
+        r->wrong += moxie_store_prefetch(r->opened->store, LAYER, &guess, 1, NULL) != MOXIE_OK;
+        void *got = run_set(plan, &args, set, &status);
+        r->failed += status != MOXIE_OK;
+        r->wrong +=
+            got != NULL ? memcmp(got, set_outputs[set], test_layer_output_bytes(&t)) != 0 : status != MOXIE_ERR_IO;
+        free(got);
+    }
+    free(args.workspace);
+    moxie_plan_destroy(plan);
+    return NULL;
+}
+
+/* No run is left: each buffer is free, or holds an expert that the cache keeps, or a guess. */
+static void check_buffers(moxie_store *store)
+{
+    int32_t n_free = 0;
+    pthread_mutex_lock(&store->mutex);
+    while (store->reading > 0)
+        mox_store_wait(store);
+    for (int32_t i = 0; i < store->n_buffers; i++) {
+        const mox_buffer *b = &store->buffers[i];
+        n_free += b->state == MOX_BUFFER_FREE;
+        assert_int_equal(b->claims, 0);
+        if (b->state != MOX_BUFFER_FREE)
+            assert_true(b->state == MOX_BUFFER_READY && (b->guess || mox_store_is_kept(store, b)));
+    }
+    assert_int_equal(n_free, store->n_free);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static void make_sets(void)
+{
+    test_rng rng = { test_seed(3) };
+    moxie_status status;
+    for (int i = 0; i < CHOICES; i++)
+        set_weights[i] = test_uniform(&rng);
+    test_layer_plan(&t, &plain);
+    for (int s = 0; s < SETS; s++) {
+        for (int i = 0; i < CHOICES; i++) /* few experts, or many */
+            set_ids[s][i] = (int32_t)test_below(&rng, (uint64_t)(s % 2 == 0 ? EXPERTS : s));
+        set_outputs[s] = run_set(t.plan, &t.args, (uint64_t)s, &status);
+        assert_non_null(set_outputs[s]);
+    }
+}
+
+static void test_errors_side_by_side(void **state)
+{
+    (void)state;
+    static const mox_reader_options often = { .fault = fail_now_and_then };
+    const moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    racer racers[RACERS];
+    int failed = 0;
+    make_sets();
+    opened o = open_one(&options, &often);
+    for (int i = 0; i < RACERS; i++) {
+        racers[i] = (racer) { .opened = &o, .seed = 50 + (uint64_t)i };
+        assert_int_equal(pthread_create(&racers[i].thread, NULL, race, &racers[i]), 0);
+    }
+    for (int i = 0; i < RACERS; i++) {
+        pthread_join(racers[i].thread, NULL);
+        assert_int_equal(racers[i].wrong, 0);
+        failed += racers[i].failed;
+    }
+    assert_in_range(failed, 1, RACERS * ROUNDS - 1);
+    check_buffers(o.store);
+    close_one(&o);
+    for (int s = 0; s < SETS; s++)
+        free(set_outputs[s]);
+}
+
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -203,10 +329,11 @@ static void test_damaged_shared(void **state)
     moxie_error error = { 0 };
     char other[64], at[128];
     const char *paths[] = { other };
-    uint64_t seed = 9900;
-    for (test_store_make(&with, seed, &limits); with.config.shared.intermediate == 0;) {
+    test_rng rng = { test_seed(9901) };
+    test_layer_make(&with, &rng, &limits);
+    while (with.config.shared.intermediate == 0 || !test_store_fits(&with)) {
         test_layer_free(&with);
-        test_store_make(&with, ++seed, &limits);
+        test_layer_make(&with, &rng, &limits);
     }
     test_store_folder(other);
     snprintf(at, sizeof at, "%s/layer-1.moxie", other);
@@ -380,11 +507,11 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_io_error),    cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_damage),      cmocka_unit_test(test_damaged_shared),
-        cmocka_unit_test(test_mirror),      cmocka_unit_test(test_stale_mirror),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_plans),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_io_error),       cmocka_unit_test(test_errors_side_by_side),
+        cmocka_unit_test(test_cut_off),        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_damaged_shared), cmocka_unit_test(test_mirror),
+        cmocka_unit_test(test_stale_mirror),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_plans),  cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, begin_layer, end_layer);
 }

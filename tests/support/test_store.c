@@ -37,8 +37,8 @@ bool test_store_fits(const test_layer *t)
 
 void test_store_make(test_layer *t, uint64_t seed, const test_layer_limits *limits)
 {
-    for (;; seed++) {
-        test_rng rng = { test_seed(seed) };
+    for (uint64_t more = 0;; more++) {
+        test_rng rng = { test_seed(seed) + more };
         test_layer_make(t, &rng, limits);
         if (test_store_fits(t))
             return;
