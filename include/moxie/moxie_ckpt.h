@@ -29,7 +29,7 @@ typedef struct moxie_model_layer moxie_model_layer;
 typedef enum moxie_activations_choice {
     MOXIE_ACTIVATIONS_CHECKPOINT = 0, /* quantized as the checkpoint's scheme says */
     MOXIE_ACTIVATIONS_16BIT = 1,      /* not quantized: they keep the dtype of the hidden states */
-    MOXIE_ACTIVATIONS_GGML = 2        /* GGUF files: as llama.cpp on CPUs, Q8_K for types of 256 weights, else Q8_0 */
+    MOXIE_ACTIVATIONS_GGML = 2        /* GGUF files: as llama.cpp on CPUs, see docs/gguf.md */
 } moxie_activations_choice;
 
 typedef struct moxie_named_tensor {
@@ -300,8 +300,8 @@ MOXIE_API int32_t moxie_dtype_block(moxie_dtype dtype, int32_t *bytes);
 /* Checkpoint format i; returns 0 past the last, or when out->struct_size is wrong. Immutable. */
 MOXIE_API int moxie_checkpoint_format_info_at(int32_t i, moxie_checkpoint_format_info *out);
 /* Name of checkpoint format i, for example "mxfp4-gptoss"; NULL past the last. Static. Any preset can be written in any
- * format; those named "gguf-..." make one GGUF file, and need an architecture of llama.cpp that computes what the preset
- * does, and rows of whole blocks. Immutable. */
+ * format; those named "gguf-..." make one GGUF file, and need an architecture of llama.cpp that computes what the
+ * preset does, and rows of whole blocks. Immutable. */
 MOXIE_API const char *moxie_checkpoint_format_at(int32_t i);
 
 typedef struct moxie_synth_options {

@@ -203,15 +203,17 @@ typedef struct moxie_store moxie_store;
 
 typedef struct moxie_store_options {
     uint32_t struct_size;
-    /* Memory for records: shared experts, slots, and buffers for reads. The store allocates no more than this and 1 MiB
-     * of tables; what layers keep besides (routers, norms) is not part of it. */
+    /* Memory for records: shared experts, slots, and buffers for reads. Tables (some 300 bytes for
+     * each expert of each layer, at most) and what layers keep besides (routers, norms) are not part of it. */
     uint64_t ram_bytes;
     uint64_t device_bytes; /* 0: there is no tier on a GPU yet */
     const char *policy;    /* which experts keep a slot: a name of moxie_cache_policy_at(); NULL: the first one */
-    int32_t max_inserts;   /* misses that get a slot in one run of a layer; 0: the layer's top_k; -1: any number */
-    double half_life;      /* as in moxie_cache_config, in runs of the layer */
-    int64_t warm_runs;     /* of each layer, in which `pinned` and `frozen` learn; 0 with a census */
-    const double *census;  /* [layers, census_experts] the uses of each expert; layers as moxie_store_layer_number() */
+    /* Misses that get a slot in one run of a layer; 0: the layer's top_k; -1: any number. Slots that are still empty
+     * are filled without this limit. */
+    int32_t max_inserts;
+    double half_life;     /* as in moxie_cache_config, in runs of the layer */
+    int64_t warm_runs;    /* of each layer, in which `pinned` and `frozen` learn; 0 with a census */
+    const double *census; /* [layers, census_experts] the uses of each expert; layers as moxie_store_layer_number() */
     int64_t census_experts;
     const int64_t *pinned; /* [n_pinned, 2] layer number, expert: they get a slot at once, and keep it */
     int64_t n_pinned;

@@ -102,7 +102,7 @@ typedef struct moxie_cache_config {
     uint32_t struct_size;
     int32_t slots;       /* of each layer; at least 1 */
     const char *policy;  /* a name of moxie_cache_policy_at(); NULL: the first one */
-    int32_t max_inserts; /* experts that get a slot in one step of one layer; 0: any number */
+    int32_t max_inserts; /* experts that get a slot in one step of one layer, once all are filled; 0: any number */
     int32_t warm_steps;  /* steps at the beginning that change the cache and are not counted */
     double half_life;    /* of lfru and frozen, in steps; 0: MOXIE_CACHE_HALF_LIFE */
     /* [layers, experts] what `pinned` takes; NULL: the uses in the warm steps. The other policies ignore it. */

@@ -93,7 +93,7 @@ def policies() -> list[str]:
 def simulate(path: Any, slots: int, policy: str | None = None, *, max_inserts: int = 0, warm_steps: int = 0,
              half_life: float = 0.0, census: Any = None, best: bool = False) -> CacheHits:
     """Counts the hits of a cache with so many slots for each layer. max_inserts: experts that get a slot in one step of a
-    layer, 0: any number. warm_steps are not counted. census: [layers, experts] numbers, by which "pinned" chooses. best:
+    layer once all are filled, 0: any number. warm_steps are not counted. census: [layers, experts] numbers, by which "pinned" chooses. best:
     also those of a cache that knows the future."""
     return CacheHits(**_moxie._trace_simulate(path, slots, policy, max_inserts, warm_steps, half_life, best,
                                               _as(census, "float64")))

@@ -12,7 +12,8 @@
  * (and m) with the least  sum p (x - d l - m)^2  follows. The try with the least error wins, the first of equals.
  *
  * block_fit.c, block_fit_avx2.c and block_fit_avx512.c compile these lines for their instruction sets. Every operation
- * is one of IEEE 754 and each try has sums of its own, made weight after weight, so all give the same bits. Thread-safe.
+ * is one of IEEE 754 and each try has sums of its own, made weight after weight, so all give the same bits.
+ * Thread-safe.
  */
 #ifndef MOX_QUANT_BLOCK_FIT_H
 #define MOX_QUANT_BLOCK_FIT_H

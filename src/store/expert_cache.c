@@ -3,8 +3,8 @@
  * expert_cache.c - slots, uses and the policies' worths (expert_cache.h).
  *
  * A step in order: note the uses of its experts; hits; then misses, the worthiest first, each into a free slot or that
- * of the least worthy expert which the step does not use. It ends when max_inserts is reached, or when an admission
- * says no: all later misses are worth less.
+ * of the least worthy expert which the step does not use. It ends when no slot is free and max_inserts is reached, or
+ * when an admission says no: all later misses are worth less.
  */
 #include "store/expert_cache.h"
 
@@ -166,7 +166,7 @@ void mox_cache_step(mox_expert_cache *c, const int32_t *experts, int32_t count, 
         places[i] = (mox_cache_place) { .slot = slot, .evicted = -1, .hit = slot >= 0 };
     }
     const int32_t misses = order_misses(c, experts, count), most = c->options.max_inserts;
-    for (int32_t m = 0; m < misses && (most == 0 || m < most); m++)
+    for (int32_t m = 0; m < misses && (most == 0 || m < most || c->filled < c->options.slots); m++)
         if (!insert(c, experts[c->order[m]], &places[c->order[m]]))
             break;
 }

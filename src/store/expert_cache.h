@@ -40,7 +40,7 @@ typedef struct mox_cache_place {
 typedef struct mox_cache_options {
     const mox_cache_policy *policy;
     int32_t experts, slots; /* 1 <= slots <= experts */
-    int32_t max_inserts;    /* a step; 0: any number */
+    int32_t max_inserts;    /* a step, once all slots are filled; 0: any number */
     double half_life;       /* in steps, above 0 */
 } mox_cache_options;
 

@@ -156,6 +156,8 @@ void mox_expert_end_seal(mox_expert_seal *seal);
 /* Reads header and seal, and maps the rest or reads it in (expert_load.c). */
 moxie_status mox_expert_load(moxie_expert_file *file, const moxie_expert_file_options *options, moxie_error *error);
 void mox_expert_unload(moxie_expert_file *file);
+/* MOXIE_ERR_MISMATCH unless the file at `mirror` has the same header and seals, and so the same index and checksums. */
+moxie_status mox_expert_check_mirror(const moxie_expert_file *file, const char *mirror, moxie_error *error);
 /* Checks a loaded file, and fills the rest of it (expert_check.c). */
 moxie_status mox_expert_check(moxie_expert_file *file, moxie_error *error);
 

@@ -139,16 +139,22 @@ static moxie_status read_in(moxie_expert_file *file, int fd, const moxie_executo
     return cut_short(file, "records", error);
 }
 
-/* A mirror has the same header and seals. */
-static moxie_status check_mirror(const moxie_expert_file *file, const char *mirror, int fd, moxie_error *error)
+moxie_status mox_expert_check_mirror(const moxie_expert_file *file, const char *mirror, moxie_error *error)
 {
     uint8_t own[MOX_EXPERT_FIRST], other[MOX_EXPERT_FIRST];
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "cannot open: %m");
     const int copy = open(mirror, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (copy < 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, mirror, -1, "cannot open this mirror: %m");
+    if (copy < 0) {
+        const moxie_status status = mox_fail_file(MOXIE_ERR_IO, error, mirror, -1, "cannot open this mirror: %m");
+        close(fd);
+        return status;
+    }
     const bool same =
         read_at(fd, own, sizeof own, 0) && read_at(copy, other, sizeof other, 0) && memcmp(own, other, sizeof own) == 0;
     close(copy);
+    close(fd);
     return same
                ? MOXIE_OK
                : mox_fail_file(MOXIE_ERR_MISMATCH, error, mirror, -1,
@@ -210,8 +216,7 @@ static moxie_status read_with(moxie_expert_file *file, mox_reader *reader, const
 }
 
 /* Past the page cache, where the file system can. */
-static moxie_status read_direct(moxie_expert_file *file, int fd, const moxie_expert_file_options *options,
-                                moxie_error *error)
+static moxie_status read_direct(moxie_expert_file *file, const moxie_expert_file_options *options, moxie_error *error)
 {
     const mox_read_file source = { file->path, options->mirror };
     const mox_reader_options how = { .engine = options->read_engine,
@@ -219,7 +224,7 @@ static moxie_status read_direct(moxie_expert_file *file, int fd, const moxie_exp
                                      .chunk_bytes = options->read_chunk_bytes };
     mox_reader *reader = NULL;
     if (options->mirror != NULL)
-        MOX_TRY(check_mirror(file, options->mirror, fd, error));
+        MOX_TRY(mox_expert_check_mirror(file, options->mirror, error));
     MOX_TRY(mox_reader_open(&source, 1, &how, &reader, error));
     const moxie_executor *executor = options->executor != NULL ? options->executor : &mox_executor_serial;
     const moxie_status status = read_with(file, reader, executor, error);
@@ -236,7 +241,7 @@ static moxie_status read_all(moxie_expert_file *file, int fd, const moxie_expert
         return mox_fail_file(MOXIE_ERR_MEMORY, error, file->path, -1,
                              "no memory for its %llu bytes: map it instead (MOXIE_EXPERT_MAP)",
                              (unsigned long long)file->seal.file_bytes);
-    return options->access == MOXIE_EXPERT_DIRECT ? read_direct(file, fd, options, error)
+    return options->access == MOXIE_EXPERT_DIRECT ? read_direct(file, options, error)
                                                   : read_in(file, fd, executor, error);
 }
 

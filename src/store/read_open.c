@@ -93,6 +93,14 @@ static int32_t number_drive(mox_reader *r, uint64_t device)
     return r->n_drives++;
 }
 
+/* O_NONBLOCK was for opening what is no file, such as a FIFO, without waiting. Where it stays set, io_uring of older
+ * kernels, and over drivers that cannot but wait, answers every read of the disk with EAGAIN. */
+static bool let_reads_wait(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
 static moxie_status open_copy(mox_reader *r, mox_reader_file *file, const char *path, moxie_error *error)
 {
     struct stat info;
@@ -110,6 +118,8 @@ static moxie_status open_copy(mox_reader *r, mox_reader_file *file, const char *
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot open: %m");
     if (!S_ISREG(info.st_mode))
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "it is no regular file");
+    if (!let_reads_wait(copy->fd))
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "its flags cannot be set: %m");
     copy->drive = number_drive(r, (uint64_t)info.st_dev);
     return MOXIE_OK;
 }

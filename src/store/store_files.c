@@ -102,6 +102,7 @@ static moxie_status name_files(const moxie_store *store, const char *mirror, mox
             continue;
         files[l].mirror = mox_arena_printf(arena, "%s/%s", mirror, slash != NULL ? slash + 1 : path);
         MOX_FAIL_IF(files[l].mirror == NULL, MOXIE_ERR_MEMORY, error, "no memory for a path");
+        MOX_TRY(mox_expert_check_mirror(store->layers[l].file, files[l].mirror, error));
     }
     return MOXIE_OK;
 }

@@ -13,6 +13,7 @@
 
 #include <moxie/moxie_trace.h>
 
+#include "base/checksum.h"
 #include "base/sizes.h"
 #include "layer/weights/layer.h"
 #include "store/store.h"
@@ -48,7 +49,7 @@ static moxie_status check_policy(moxie_store *store, const moxie_store_options *
     const mox_cache_admission admission = store->policy->admission;
     const bool census = admission == CENSUS && o->census != NULL;
     MOX_FAIL_IF(admission >= CENSUS && o->warm_runs == 0 && !census, MOXIE_ERR_ARGUMENT, error,
-                "policy %s learns in the first runs, and warm_runs is 0: set it%s", store->policy->name,
+                "policy %s learns in the first runs, and warm_runs is 0: set it (--warm)%s", store->policy->name,
                 admission == CENSUS ? ", or give a census" : "");
     return MOXIE_OK;
 }
@@ -195,9 +196,14 @@ static moxie_status read_shared(mox_store_layer *layer, moxie_error *error)
     MOX_TRY(mox_reader_submit(store->reader, &request, error));
     (void)mox_reader_wait_for(store->reader, &request, MOX_READ_FOREVER);
     const moxie_status status = mox_reader_result(store->reader, &request, error);
-    return status == MOXIE_OK ? status
-                              : mox_fail_context(status, error, "reading the shared expert of layer %lld",
-                                                 (long long)layer->file->header.layer);
+    if (status != MOXIE_OK)
+        return mox_fail_context(status, error, "reading the shared expert of layer %lld",
+                                (long long)layer->file->header.layer);
+    if (store->verifies && mox_checksum(layer->shared_record, request.bytes) != range->checksum)
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, layer->file->path, (int64_t)range->offset,
+                             "the shared expert of layer %lld is damaged: the checksum differs; prepare the file anew",
+                             (long long)layer->file->header.layer);
+    return MOXIE_OK;
 }
 
 static moxie_status pin(moxie_store *store, const moxie_store_options *o, moxie_error *error)

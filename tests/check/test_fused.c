@@ -4,6 +4,7 @@
  *
  *     against the chain of single steps   quant_act -> expert_gemm -> glu -> quant_act -> expert_gemm -> combine,
  *                                         the same bytes of every traced stage
+ *     window by window of slots           the same rows, and no other pair is written
  *     on any executor                     workers in turn on one thread, backwards, far more of them than tasks, on
  *                                         threads that start late: a run ends, with the same bytes
  *
@@ -270,6 +271,91 @@ static void same_results(const fused_problem *f, const result *got, const result
     same(f, "output", got->out, want->out, out_bytes(f));
 }
 
+/* ---- windows of slots --------------------------------------------------------------------------------------- */
+
+/* Memory of all pairs, and what was there before the run. */
+typedef struct watched {
+    const char *what;
+    const void *data;
+    void *before;
+    size_t each; /* bytes of a pair */
+} watched;
+
+static watched watch(const fused_problem *f, const char *what, const void *data, size_t each)
+{
+    watched w = { what, data, NULL, data != NULL ? each : 0 };
+    const size_t bytes = w.each * (size_t)f->kinds[0].pairs;
+    w.before = malloc(bytes + 1);
+    if (bytes > 0)
+        memcpy(w.before, data, bytes);
+    return w;
+}
+
+/* Nothing but pairs [first, end) was written. */
+static void check_watched(const fused_problem *f, watched *w, int64_t first, int64_t end)
+{
+    const size_t from = (size_t)first * w->each, to = (size_t)end * w->each;
+    same(f, w->what, w->data, w->before, from);
+    same(f, w->what, (const char *)w->data + to, (const char *)w->before + to,
+         (size_t)f->kinds[0].pairs * w->each - to);
+    free(w->before);
+}
+
+static mox_fused_part window_part(const fused_problem *f, int64_t first, int64_t end, result *r)
+{
+    mox_fused_part part = fused_part(f, &f->kinds[0], false, &r->kinds[0], r);
+    part.slots = end - first;
+    part.pairs = part.offsets[end];
+    part.records += first;
+    part.offsets += first;
+    part.expert_of += first;
+    part.static_scale13 += first;
+    part.static_scale2 += first;
+    return part;
+}
+
+/* Slots [first, end) of the pass alone. */
+static void run_window(const fused_problem *f, int64_t first, int64_t end, const result *want)
+{
+    const fused_kind *k = &f->kinds[0];
+    const int64_t from = k->offsets[first], to = k->offsets[end];
+    result r;
+    memset(&r, 0, sizeof r);
+    r.kinds[0] = make_stages(f, k, &r.buffers);
+    const mox_fused_part part = window_part(f, first, end, &r);
+    const mox_fused_product *products[] = { part.first, part.second };
+    const size_t row = (size_t)f->shape.hidden * sizeof(float);
+    const uint64_t bytes = mox_fused_scratch(products, 2);
+    watched seen[] = { watch(f, "first operand", part.a13.data, part.first->row_bytes),
+                       watch(f, "its scales", part.a13.scales, (size_t)part.first->groups * sizeof(float)),
+                       watch(f, "its scales of rows", part.a13.row_scale, sizeof(float)),
+                       watch(f, "its global scales", part.a13.global, sizeof(float)),
+                       watch(f, "second operand", part.a2.data, part.second->row_bytes),
+                       watch(f, "y", part.y, row) };
+    const mox_fused_args args = { .parts = &part,
+                                  .n_parts = 1,
+                                  .tokens = f->set->tokens,
+                                  .x = f->x,
+                                  .dtype = f->set->dtype,
+                                  .items = check_buffer(&r.scratch, FUSED_SLOTS * sizeof(mox_fused_item)),
+                                  .scratch = check_buffer(&r.scratch, bytes),
+                                  .scratch_bytes = bytes };
+    mox_fused_run(&args, &mox_executor_serial);
+    same(f, "y of a window", part.y + from * f->shape.hidden, want->kinds[0].y + from * f->shape.hidden,
+         (size_t)(to - from) * row);
+    for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++)
+        check_watched(f, &seen[i], from, to);
+    free_result(&r);
+}
+
+/* As a layer runs whose records come a few at a time (layer/run/run_fetch.h). */
+static void run_windows(const fused_problem *f, const result *want)
+{
+    static const int64_t windows[][2] = { { 0, 1 }, { 1, 3 }, { 3, 4 }, { 0, 3 }, { 2, 4 } };
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
+        run_window(f, windows[i][0], windows[i][1], want);
+}
+
 /* ---- executors ---------------------------------------------------------------------------------------------- */
 
 static void on_executor(const fused_problem *f, const moxie_executor *executor, const result *want)
@@ -315,6 +401,7 @@ static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const
     run_fused(f, &mox_executor_serial, true, &got);
     same_results(f, &got, &want, true);
     free_result(&got);
+    run_windows(f, &want);
     on_any_executor(f, pool, &want, turn, step);
     free_result(&want);
     return true;

@@ -29,11 +29,14 @@ expect 4 "no place for experts of another width" "$moxie" synth nemotron-3-super
 expect 4 "no whole blocks of q4_k.*gguf-q5_0" "$moxie" synth gpt-oss-20b --format gguf-q4_k --layers 1 -o "$tmp/none.gguf"
 expect 0 "1 file" "$moxie" synth gpt-oss-20b --format gguf-q4_k_m --layers 1 --experts 4 --hidden 288 --intermediate 96 -o "$tmp/back.gguf"
 expect 0 "q5_0" "$moxie" inspect "$tmp/back.gguf"
+expect 4 "no place for the activation" "$moxie" synth step-3.7-flash --format gguf-q4_0 --experts 8 --hidden 32 --intermediate 32 -o "$tmp/none.gguf"
 [ ! -e "$tmp/none.gguf" ] || fail "a refused file is left"
+expect 3 "exists already" made gpt-oss-20b gguf-mxfp4 "$tmp/oss.gguf"
 
 # From a directory, and from the file that makes. The latter keeps all that are no experts.
 synth qwen3-30b-a3b bf16 "$tmp/src" --layers 3 --intermediate 256
 expect 0 "lossless" "$moxie" quantize "$tmp/src" --format gguf-bf16 -o "$tmp/b.gguf"
+"$moxie" explain "$tmp/b.gguf" --activations ggml | grep -q quant_act && fail "ggml does not quantize the activations of bf16"
 expect 0 "root mean square error, relative to the weights: 0.06" "$moxie" quantize "$tmp/src" --format q4_k -o "$tmp/a.gguf"
 expect 0 "root mean square error" "$moxie" quantize "$tmp/b.gguf" --format gguf-q4_k -o "$tmp/c.gguf" --threads 1
 cmp "$tmp/a.gguf" "$tmp/c.gguf" || fail "a directory and the GGUF file of it give other bytes"

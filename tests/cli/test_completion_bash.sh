@@ -71,7 +71,11 @@ done
 presets=$("$moxie" synth --list | awk 'NR > 1 { print $1 }' | tr '\n' ' ')
 offers "${presets% }" moxie bench --preset=
 offers "gpt-oss-20b gpt-oss-120b" moxie synth gpt-
-offers "mxfp4-gptoss bf16" moxie synth gpt-oss-20b --format ""
+gguf=$("$moxie" info --support 2>/dev/null | grep -oE '\bgguf-[a-z0-9_]+' | awk '!seen[$0]++' | paste -sd' ')
+[ "$(echo "$gguf" | wc -w)" -ge 19 ] || fail "GGUF formats: $gguf"
+offers "mxfp4-gptoss bf16 $gguf" moxie synth gpt-oss-20b --format ""
+offers "gguf-q5_k gguf-q5_k_m" moxie quantize in --format gguf-q5_k
+offers "int4-ct-asym int4-ct-g32 int4-ct int4-ct-tensor" moxie quantize --format=int4-ct
 offers "mxfp4-gptoss" moxie bench --preset=gpt-oss-20b --format=mx
 layouts=$("$moxie" prepare --list --json | sed -n 's/^ *"name": "\(.*\)".*/\1/p' | awk '!seen[$0]++' | tr '\n' ' ')
 [ -n "$layouts" ] || fail "no layouts in prepare --list --json"

@@ -46,6 +46,9 @@ perform() {
     undo) "$@" "$moxie" prepare --undo "$tmp/src/prepared" --threads 2 -o "$tmp/case/out" ;;
     verify) "$@" "$moxie" prepare --verify "$tmp/src/prepared" --threads 2 --json ;;
     list) "$@" "$moxie" prepare --list "$tmp/src/kimi" ;;
+    quantize) "$@" "$moxie" quantize "$tmp/src/gptoss" --format int4-ct --threads 2 --json -o "$tmp/case/out" ;;
+    quantize-gguf) "$@" "$moxie" quantize "$tmp/src/gptoss" --format gguf-q4_0 --threads 2 --json -o "$tmp/case/out" ;;
+    synth-gguf) "$@" "$moxie" synth gpt-oss-20b --format gguf-q8_0 --layers 2 --experts 4 --hidden 128 --intermediate 64 -o "$tmp/case/out" ;;
     run) "$@" "$moxie" run "$tmp/src/gptoss" --tokens 3 --threads 2 -o "$tmp/case/out.safetensors" ;;
     inspect) "$@" "$moxie" inspect "$tmp/src/gptoss" ;;
     lint) "$@" "$moxie" lint "$tmp/src/kimi" --deep --json ;;

@@ -9,7 +9,7 @@
 # them, spread by MOXIE_TEST_SEED over the calls that the command makes without faults.
 . "$(dirname "$0")/faults_lib.sh"
 [ -e "$fault_preload" ] || { echo "skipped: no library to preload beside a sanitizer or an emulator"; exit 77; }
-commands="synth prepare-triton prepare-marlin undo verify list run inspect lint explain diff"
+commands="synth synth-gguf quantize quantize-gguf prepare-triton prepare-marlin undo verify list run inspect lint explain diff"
 budget=${MOXIE_TEST_FAULTS:-${long:+400}}
 budget=${budget:-80}
 

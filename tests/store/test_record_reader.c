@@ -6,7 +6,10 @@
 #include "reader_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+
+#include "store/read_engine.h"
 
 static void test_bytes(void **state)
 {
@@ -224,6 +227,24 @@ static void test_end(void **state)
     }
 }
 
+/* With O_NONBLOCK, kernels may answer each read with EAGAIN, for ever. */
+static void test_reads_may_wait(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const mox_reader_options options = { .engine = "pread", .buffered = i == 1 };
+        mox_reader *reader = open_reader(&options, true);
+        assert_non_null(reader);
+        for (int f = 0; f < 2 * FILES; f++) {
+            const mox_read_copy *copy = &reader->files[f % FILES].copies[f / FILES];
+            const int flags = fcntl(copy->fd, F_GETFL);
+            assert_int_equal(flags & O_NONBLOCK, 0);
+            assert_int_equal((flags & O_DIRECT) != 0, copy->direct);
+        }
+        mox_reader_close(reader);
+    }
+}
+
 /* ---- mirrors ------------------------------------------------------------------------------------------ */
 
 static void test_mirrors_share(void **state)
@@ -249,7 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),           cmocka_unit_test(test_short_reads),    cmocka_unit_test(test_failures),
         cmocka_unit_test(test_mirror_recovers), cmocka_unit_test(test_direct_refused), cmocka_unit_test(test_end),
-        cmocka_unit_test(test_mirrors_share),
+        cmocka_unit_test(test_reads_may_wait),  cmocka_unit_test(test_mirrors_share),
     };
     return cmocka_run_group_tests(tests, begin_files, end_files);
 }

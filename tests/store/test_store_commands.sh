@@ -20,6 +20,21 @@ expect 0 '"read_bytes"' "$moxie" run "$ex" --budget-ram 500K --json
 
 # The same trace, slots and cap of inserts, without hardware.
 expect 0 "from file" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --lookahead
+for policy in pinned frozen; do
+    expect 2 "learns in the first runs.*--warm" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --policy $policy
+    expect 0 "slots a layer by $policy" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --policy $policy --warm 6
+    expect 0 "trace +$policy" "$moxie" explain "$ex" --budget-ram 900K --policy $policy --warm 6 --trace "$trace" \
+        --disk-gb-s 2 --memory-gb-s 10
+done
+expect 2 "none is left to count" "$moxie" explain "$ex" --budget-ram 900K --policy frozen --warm 999 --trace "$trace" \
+    --disk-gb-s 2 --memory-gb-s 10
+expect 2 "goes with --budget-ram" "$moxie" run "$ex" --warm 3
+expect 4 "are for GGUF files" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --activations ggml
+expect 0 . "$moxie" prepare "$ck" --layout moxie-auto --ep 0/2 -o "$tmp/half"
+expect 4 "prepare files without --ep" "$moxie" bench "$tmp/half" --budget-ram 900K --trace "$trace"
+expect 0 "records .* in files" "$moxie" run "$tmp/half" --budget-ram 500K --tokens 5 -o "$tmp/a.safetensors"
+expect 0 . "$moxie" run "$tmp/half" --tokens 5 -o "$tmp/b.safetensors"
+cmp -s "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "a share of experts from a store differs"
 if command -v python3 >/dev/null; then
     "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --max-inserts 3 --json >"$tmp/bench.json" || fail "bench"
     slots=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["store"]["slots"])' "$tmp/bench.json")

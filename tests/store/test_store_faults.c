@@ -191,6 +191,42 @@ static void test_damage(void **state)
     close_one(&o);
 }
 
+/* The shared expert is read when the store opens. */
+static void test_damaged_shared(void **state)
+{
+    (void)state;
+    test_layer with;
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_expert_file *file = NULL;
+    moxie_expert_record record = MOXIE_EXPERT_RECORD_INIT;
+    moxie_store *store = NULL;
+    moxie_error error = { 0 };
+    char other[64], at[128];
+    const char *paths[] = { other };
+    uint64_t seed = 9900;
+    for (test_store_make(&with, seed, &limits); with.config.shared.intermediate == 0;) {
+        test_layer_free(&with);
+        test_store_make(&with, ++seed, &limits);
+    }
+    test_store_folder(other);
+    snprintf(at, sizeof at, "%s/layer-1.moxie", other);
+    test_store_write(other, 1, &with, "moxie-cpu");
+    assert_ok(moxie_expert_file_open(at, NULL, &file, &error), &error);
+    assert_ok(moxie_expert_file_record(file, -1, &record, &error), &error);
+    const uint8_t wrong = (uint8_t)(((const uint8_t *)record.data)[100] ^ 4);
+    const int fd = open(at, O_RDWR);
+    assert_int_equal(pwrite(fd, &wrong, 1, (off_t)record.offset + 100), 1);
+    fsync(fd);
+    close(fd);
+    moxie_expert_file_close(file);
+    options.ram_bytes = test_store_budget(other, 1, 2);
+    options.verify = 1;
+    assert_int_equal(moxie_store_open(paths, 1, &options, &store, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "shared expert of layer 1"));
+    test_store_remove(other);
+    test_layer_free(&with);
+}
+
 static void test_mirror(void **state)
 {
     (void)state;
@@ -206,6 +242,29 @@ static void test_mirror(void **state)
     expect_whole_run(&o);
     failing = 0;
     close_one(&o);
+    test_store_remove(other);
+}
+
+/* Records of other weights, of the same sizes: half of the reads would get them. */
+static void test_stale_mirror(void **state)
+{
+    (void)state;
+    const char *paths[] = { folder };
+    moxie_store_options options = MOXIE_STORE_OPTIONS_INIT;
+    moxie_store *store = NULL;
+    moxie_error error = { 0 };
+    char other[64], stale[128];
+    test_store_folder(other);
+    snprintf(stale, sizeof stale, "%s/layer-%d.moxie", other, LAYER);
+    test_store_write(other, LAYER, &t, "moxie-cpu");
+    assert_ok(moxie_expert_file_replace(stale, 2, &t.weights.experts[1], 1, NULL, &error), &error);
+    options.mirror = other;
+    options.ram_bytes = test_store_budget(folder, 2, 2);
+    assert_int_equal(moxie_store_open(paths, 1, &options, &store, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "it is no mirror of"));
+    assert_null(store);
+    assert_int_equal(unlink(stale), 0);
+    assert_int_equal(moxie_store_open(paths, 1, &options, &store, &error), MOXIE_ERR_IO);
     test_store_remove(other);
 }
 
@@ -321,8 +380,10 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_io_error),    cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_mirror),      cmocka_unit_test(test_refusals), cmocka_unit_test(test_refused_plans),
+        cmocka_unit_test(test_io_error),    cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_damage),      cmocka_unit_test(test_damaged_shared),
+        cmocka_unit_test(test_mirror),      cmocka_unit_test(test_stale_mirror),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_refused_plans),
         cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, begin_layer, end_layer);

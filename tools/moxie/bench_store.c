@@ -49,22 +49,39 @@ static int32_t place_of(const moxie_trace_info *info, int64_t number)
     return -1;
 }
 
+/* The layer's configuration. All its experts are needed, since a trace uses all. */
+static moxie_status find_config(replay *r, int64_t number, moxie_layer_config *out, moxie_error *error)
+{
+    const moxie_expert_file *file = moxie_store_file(r->store, number);
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    moxie_status status = cli_experts_config(&r->args->layer, file, out, error);
+    if (status == MOXIE_OK)
+        status = moxie_expert_file_get_info(file, &info, error);
+    if (status == MOXIE_OK && info.held < info.experts)
+        status = cli_error(MOXIE_ERR_UNSUPPORTED, error, r->args->layer.dir,
+                           "layer %lld has %lld of %lld experts, and a trace uses all: prepare files without --ep",
+                           (long long)number, (long long)info.held, (long long)info.experts);
+    if (status == MOXIE_OK && (out->experts != r->info.experts || out->top_k != r->info.top_k))
+        status = cli_error(MOXIE_ERR_MISMATCH, error, r->args->trace,
+                           "its tokens choose %d of %d experts; layer %lld chooses %lld of %lld", r->info.top_k,
+                           r->info.experts, (long long)number, (long long)out->top_k, (long long)out->experts);
+    return status;
+}
+
 static moxie_status open_layer(replay *r, int64_t number, int32_t place, moxie_error *error)
 {
-    const moxie_layer_config *c = moxie_expert_file_config(moxie_store_file(r->store, number));
+    moxie_layer_config c;
     moxie_options options = MOXIE_OPTIONS_INIT;
     one_layer *l = &r->layers[r->n++];
     *l = (one_layer) { .number = number, .place = place };
-    if (c->experts != r->info.experts || c->top_k != r->info.top_k)
-        return cli_error(MOXIE_ERR_MISMATCH, error, r->args->trace,
-                         "its tokens choose %d of %d experts; layer %lld chooses %lld of %lld", r->info.top_k,
-                         r->info.experts, (long long)number, (long long)c->top_k, (long long)c->experts);
     options.backend = r->args->layer.backend;
     options.mode = r->args->layer.mode;
     options.isa = r->args->layer.isa;
     options.max_tokens = r->max_tokens;
     options.executor = r->executor;
-    moxie_status status = moxie_store_layer(r->store, number, NULL, &options, &l->layer, error);
+    moxie_status status = find_config(r, number, &c, error);
+    if (status == MOXIE_OK)
+        status = moxie_store_layer(r->store, number, &c, &options, &l->layer, error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(l->layer, &options, &l->plan, error);
     if (status != MOXIE_OK)

@@ -226,6 +226,7 @@ typedef struct cli_layer_options {
     int64_t budget_ram; /* bytes; 0: all experts are in memory */
     const char *policy;
     int32_t max_inserts;
+    int32_t warm; /* runs in which pinned and frozen learn */
 } cli_layer_options;
 
 typedef struct cli_layer {
@@ -262,6 +263,9 @@ json_t *cli_steps_json(const moxie_plan *plan);
 bool cli_has_experts(const char *dir);
 /* As cli_layer_open(). */
 moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
+/* The file's configuration with what the options change. */
+moxie_status cli_experts_config(const cli_layer_options *options, const moxie_expert_file *file,
+                                moxie_layer_config *out, moxie_error *error);
 /* Makes layer->layer. With kernels that read another layout: an error, or where the weights are unpacked they are
  * packed anew, and a note on stderr says so. */
 moxie_status cli_experts_prepare(const cli_layer_options *options, cli_layer *layer, const moxie_options *plan_options,

@@ -48,17 +48,20 @@ static moxie_status choose_layer(const prepare_how *how, const char *dir, int64_
                      (long long)how->layers[how->n_layers - 1]);
 }
 
-/* The file's configuration with what the options change. */
-static moxie_layer_config config_of(const cli_layer_options *options, const moxie_expert_file *file)
+moxie_status cli_experts_config(const cli_layer_options *options, const moxie_expert_file *file,
+                                moxie_layer_config *out, moxie_error *error)
 {
     static const moxie_quant none;
-    moxie_layer_config config = *moxie_expert_file_config(file);
+    if (options->activations == MOXIE_ACTIVATIONS_GGML)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
+                         "activations as ggml quantizes them are for GGUF files");
+    *out = *moxie_expert_file_config(file);
     if (options->dtype)
-        config.dtype = options->dtype;
-    config.round_results = options->round_results;
+        out->dtype = options->dtype;
+    out->round_results = options->round_results;
     if (options->activations == MOXIE_ACTIVATIONS_16BIT)
-        config.a13 = config.a2 = config.shared.a13 = config.shared.a2 = none;
-    return config;
+        out->a13 = out->a2 = out->shared.a13 = out->shared.a2 = none;
+    return MOXIE_OK;
 }
 
 /* Says that a run adds up a rank's experts only. */
@@ -89,17 +92,15 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
         return cli_error(MOXIE_ERR_IO, error, options->dir, "it is no directory of expert files any more");
     moxie_status status = choose_layer(&how, options->dir, options->layer, &out->index, error);
     prepare_how_free(&how);
-    if (status == MOXIE_OK && options->activations == MOXIE_ACTIVATIONS_GGML)
-        return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
-                         "activations as ggml quantizes them are for GGUF files");
     if (status == MOXIE_OK) {
         cli_disk_file_options(options, out->index, mirror, &how_to_open);
         status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), &how_to_open, &out->file,
                                         error);
     }
+    if (status == MOXIE_OK)
+        status = cli_experts_config(options, out->file, &out->config, error);
     if (status == MOXIE_OK) {
         note_reading(options, out->file);
-        out->config = config_of(options, out->file);
         note_share(options, out->file);
     }
     return status;

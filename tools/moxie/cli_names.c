@@ -152,7 +152,7 @@ const char *cli_no_such_name(const cli_names *names, const char *given, char *te
 
 int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const char *given)
 {
-    char text[1024];
+    char text[2048];
     const int32_t found = cli_find_name(names, given);
     if (found < 0)
         argp_error(state, "%s", cli_no_such_name(names, given, text, sizeof text));

@@ -9,15 +9,16 @@
 
 #include "prepare.h"
 
-enum { OPT_BUDGET_RAM = 1300, OPT_POLICY, OPT_MAX_INSERTS };
+enum { OPT_BUDGET_RAM = 1300, OPT_POLICY, OPT_MAX_INSERTS, OPT_WARM };
 
 static const struct argp_option options[] = {
     { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
       "memory for experts, as 24000000000 or 24G: the others are read from DIR's expert files when a run needs them",
       0 },
-    { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru or lfu", 0 },
+    { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru, lfu, pinned or frozen", 0 },
+    { "warm", OPT_WARM, "N", 0, "runs of a layer, or steps of the trace, in which pinned and frozen learn", 0 },
     { "max-inserts", OPT_MAX_INSERTS, "N", 0,
-      "experts that begin to stay in one run of a layer (default: the layer's top-k; -1: any number)", 0 },
+      "experts that take the place of others in one run of a layer (default: its top-k; -1: any number)", 0 },
     { 0 },
 };
 
@@ -27,6 +28,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_BUDGET_RAM: args->budget_ram = cli_parse_bytes(state, "--budget-ram", arg); return 0;
     case OPT_POLICY: args->policy = arg; return 0;
+    case OPT_WARM: args->warm = (int32_t)cli_parse_int(state, "--warm", arg, 1, INT32_MAX); return 0;
     case OPT_MAX_INSERTS:
         args->max_inserts = (int32_t)cli_parse_int(state, "--max-inserts", arg, -1, MOXIE_MAX_EXPERTS);
         return 0;
@@ -38,7 +40,7 @@ const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NUL
 
 void cli_store_check(struct argp_state *state, const cli_layer_options *args, const char *other)
 {
-    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : NULL;
+    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : args->warm ? "--warm" : NULL;
     if (args->budget_ram == 0 && only)
         argp_error(state, "%s goes with --budget-ram", only);
     if (args->budget_ram == 0)
@@ -56,6 +58,7 @@ static moxie_status read_options(const cli_layer_options *args, moxie_store_opti
     out->ram_bytes = (uint64_t)args->budget_ram;
     out->policy = args->policy;
     out->max_inserts = args->max_inserts;
+    out->warm_runs = args->warm;
     out->reader = args->disk.engine;
     out->read_depth = args->disk.depth;
     out->read_chunk_bytes = args->disk.chunk_bytes;

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-/* A child parser for --budget-ram, --policy and --max-inserts; its input is a cli_layer_options. */
+/* A child parser for --budget-ram, --policy, --max-inserts and --warm; its input is a cli_layer_options. */
 extern const struct argp cli_store_argp;
 /* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. */
 void cli_store_check(struct argp_state *state, const cli_layer_options *options, const char *other);

@@ -159,6 +159,11 @@ static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *er
                            "its %lld %s choose %d of %d experts, those of %s choose %lld of %lld",
                            CLI_COUNT(info.tokens, "token"), info.top_k, info.experts, cli_printable(s->options->dir),
                            (long long)s->top_k, (long long)s->experts);
+    if (status == MOXIE_OK && info.steps <= s->options->warm)
+        status = cli_error(MOXIE_ERR_ARGUMENT, error, s->own->trace,
+                           "it has %lld steps, and with --warm %d none is left to count: give a smaller number",
+                           (long long)info.steps, (int)s->options->warm);
+    config.warm_steps = s->options->warm;
     config.slots = s->info.slots;
     config.policy = s->info.policy;
     config.max_inserts = inserts == 0 ? (int32_t)s->top_k : inserts < 0 ? 0 : inserts;

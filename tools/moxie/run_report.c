@@ -87,8 +87,9 @@ void run_print_text(const run_arguments *args, const cli_layer *layer, const cli
     printf("experts visited %lld of %lld, at most %lld %s each\n", (long long)visited, (long long)config->experts,
            CLI_COUNT(fullest, "token"));
     printf("output rms %.6g, largest %.6g, not finite %lld\n", stats.rms, stats.largest, (long long)stats.not_finite);
-    printf("prepare %.2f s, run %.2f ms (one run), records %s, peak memory %s\n", r->prepare_seconds, 1e3 * r->seconds,
-           cli_bytes(memory, r->record_bytes), cli_bytes(peak, cli_peak_memory()));
+    printf("prepare %.2f s, run %.2f ms (one run), records %s%s, peak memory %s\n", r->prepare_seconds,
+           1e3 * r->seconds, cli_bytes(memory, r->record_bytes), layer->store ? " in files" : "",
+           cli_bytes(peak, cli_peak_memory()));
     if (layer->store)
         cli_store_print(layer->store);
 }

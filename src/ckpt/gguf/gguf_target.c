@@ -36,8 +36,8 @@ const char *mox_gguf_architecture_of(const mox_family *family, const char *model
 
 /* A routing in one form: softmax over the chosen logits is softmax, divided by the sum. */
 typedef struct routing_form {
-    int32_t score, select, n_group, topk_group, group_score, fill, on_input, zero_experts;
-    bool normalised;
+    int32_t score, select, n_group, topk_group, group_score, fill, topk_per_group, on_input, zero_experts;
+    bool normalised, root; /* divided by the sum, or by the root of the sum of squares */
     float scale, softcap;
 } routing_form;
 
@@ -47,7 +47,9 @@ static routing_form form_of(const moxie_routing *r)
                        .select = r->select,
                        .on_input = r->on_input != 0,
                        .zero_experts = r->zero_experts,
+                       .topk_per_group = r->topk_per_group,
                        .normalised = r->norm != MOXIE_NORM_NONE,
+                       .root = r->norm == MOXIE_NORM_ROOT_SQUARES,
                        .scale = r->scale == 0 ? 1 : r->scale,
                        .softcap = r->softcap };
     if (r->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED) {
@@ -68,12 +70,12 @@ static const char *routing_difference(const routing_form *a, const routing_form 
 {
     if (a->score != b->score || a->select != b->select)
         return "the score of experts";
-    if (a->normalised != b->normalised)
+    if (a->normalised != b->normalised || a->root != b->root)
         return "whether weights are divided by their sum";
     if (a->scale != b->scale)
         return "the factor of weights";
     if (a->n_group != b->n_group || a->topk_group != b->topk_group || a->group_score != b->group_score ||
-        a->fill != b->fill)
+        a->fill != b->fill || a->topk_per_group != b->topk_per_group)
         return "the choice of groups";
     if (a->on_input != b->on_input)
         return "whether weights multiply the experts' input";
@@ -87,11 +89,27 @@ static bool same_activation(const moxie_activation *a, const moxie_activation *b
            a->up_limit == b->up_limit && !a->expert_limit && !a->expert_alpha && !a->expert_beta;
 }
 
+/* All layers of a file have the same sizes, and the same tensors. */
+static const char *size_difference(const mox_gguf_target *t, const moxie_layer_config *source)
+{
+    const mox_dims *d = &t->dims;
+    if (source->experts != d->experts || source->top_k != d->top_k || source->hidden != d->hidden ||
+        source->intermediate != d->intermediate || source->shared.intermediate != d->shared_intermediate)
+        return "sizes of a layer of its own";
+    if ((source->router_has_bias != 0) != t->has_router_bias || (source->bias13 != 0) != t->has_expert_bias ||
+        (source->bias2 != 0) != t->has_expert_bias)
+        return "biases of some layers or matrices alone";
+    return NULL;
+}
+
 static const char *difference(const mox_gguf_target *t, const moxie_layer_config *source,
                               const moxie_layer_config *file)
 {
     const routing_form a = form_of(&source->routing), b = form_of(&file->routing);
-    const char *found = routing_difference(&a, &b);
+    if (t->dims.expert_width > 0 && t->dims.expert_width != t->dims.hidden)
+        return "experts of another width than the model";
+    const char *found = size_difference(t, source);
+    found = found ? found : routing_difference(&a, &b);
     if (found)
         return found;
     if (source->routing.per_expert_scale || source->routing.bias_alt || source->router_norm.kind ||
@@ -101,8 +119,6 @@ static const char *difference(const mox_gguf_target *t, const moxie_layer_config
         (source->shared.intermediate > 0 && source->has_shared_activation &&
          !same_activation(&source->shared_activation, &file->activation)))
         return "the activation";
-    if (t->dims.expert_width > 0 && t->dims.expert_width != t->dims.hidden)
-        return "experts of another width than the model";
     if ((t->dims.logit_factor != 0 && t->dims.logit_factor != 1) ||
         (t->dims.shared_scale != 0 && t->dims.shared_scale != 1))
         return "a factor of logits, or of the shared expert";

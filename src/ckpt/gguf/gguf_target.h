@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gguf_target.h - layers of a family as a GGUF file has them: the architecture, its metadata, names and types of tensors.
+ * gguf_target.h - layers of a family as a GGUF file has them: the architecture, its metadata, names and types of
+ * tensors.
  *
  *     family, sizes, a layer's configuration -> architecture (gguf_families.def), metadata
  *         -> read back as a reader of the file will (gguf_family.c) -> does that compute the same? else refused

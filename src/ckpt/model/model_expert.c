@@ -333,15 +333,34 @@ static moxie_status read_fused(expert_pass *pass, int64_t width)
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
-/* The activations that llama.cpp multiplies such weights by: Q8_K for blocks of 256 weights, else Q8_0. */
+/* The activations that llama.cpp multiplies such weights by: Q8_K for blocks of 256 weights, else Q8_0; none for
+ * weights that are not quantized. */
 static moxie_quant as_ggml(const moxie_quant *weight)
 {
+    if (mox_quant_is_plain(weight) && !mox_quant_is_block(weight))
+        return (moxie_quant) { 0 };
     const bool large = mox_quant_is_block(weight) && mox_block_of(weight->element)->weights == MOX_BLOCK_MAX;
     return (moxie_quant) { .element = MOXIE_I8,
                            .scale = large ? MOXIE_F32 : MOXIE_F16,
                            .group_rows = 1,
                            .group_cols = large ? MOX_BLOCK_MAX : 32,
                            .rule = large ? MOXIE_RULE_INVERSE : MOXIE_RULE_DEFAULT };
+}
+
+/* Gate and up share their activations, which ggml would quantize twice where their types ask for different ones. */
+static moxie_status check_ggml(const expert_pass *pass, projection p)
+{
+    const mox_hf_quant *gate = pass->first[GATE].format, *up = pass->first[UP].format;
+    if (p == DOWN || !pass->have[GATE])
+        return MOXIE_OK;
+    const moxie_quant a = as_ggml(&gate->weight), b = as_ggml(&up->weight);
+    if (memcmp(&a, &b, sizeof a) == 0)
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_UNSUPPORTED, pass->reader->error, pass->reader->model->config_path, -1,
+                         "layer %lld: ggml quantizes the activations of %s (%s) and of %s (%s) in different ways, and "
+                         "here both have the same: ask for 16-bit activations",
+                         (long long)pass->reader->layer, pass->first_name[GATE], gate->id, pass->first_name[UP],
+                         up->id);
 }
 
 /* Quantization of the activations into a projection's product. If the format has static scales but no expert has one,
@@ -364,8 +383,10 @@ static moxie_status resolve_act(expert_pass *pass, projection p, moxie_quant *ac
                              "expert has one (an input_scale next to %s)",
                              (long long)pass->reader->layer, pass->first_name[p]);
     *act = plain ? (moxie_quant) { 0 } : format->act;
-    if (pass->reader->model->activations == MOXIE_ACTIVATIONS_GGML)
+    if (pass->reader->model->activations == MOXIE_ACTIVATIONS_GGML) {
+        MOX_TRY(check_ggml(pass, p));
         *act = as_ggml(&format->weight);
+    }
     *name = format->id;
     return MOXIE_OK;
 }

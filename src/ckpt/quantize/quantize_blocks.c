@@ -5,8 +5,8 @@
  *     expert e, each matrix:   row -> f32 -> importances -> blocks -> decoded again: the error -> piece e of its tensor
  *     others                   row -> f32 -> f32 or bf16
  *
- * A worker has memory for one matrix in blocks and two rows. Pieces have their places in the file, and sums are made row
- * by row; so nothing depends on which worker does an expert, or when.
+ * A worker has memory for one matrix in blocks and two rows. Pieces have their places in the file, and sums are made
+ * row by row; so nothing depends on which worker does an expert, or when.
  */
 #include "ckpt/quantize/quantize_blocks.h"
 

@@ -7,8 +7,11 @@
 #include "ckpt/synth/synth_gguf.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
+#include "ckpt/families/family_config.h"
 #include "ckpt/gguf/gguf_writer.h"
+#include "ckpt/synth/synth_config.h"
 #include "ckpt/synth/synth_tensor.h"
 
 typedef struct writing {
@@ -30,24 +33,42 @@ static bool has_correction(const mox_synth_model *m)
     return m->family->names.correction_bias && !m->family->correction_unwritten;
 }
 
-static moxie_status layer_config(const mox_synth_model *m, int64_t layer, moxie_layer_config *out, moxie_error *error)
+/* What the layer of a directory of this preset computes; `json`: its config.json, which can have limits for layers. */
+static moxie_status layer_config(const mox_synth_model *m, const json_t *json, int64_t layer, moxie_layer_config *out,
+                                 moxie_error *error)
 {
-    return mox_family_layer_config(m->family, &m->dims, m->routed, m->shared, layer, out, error);
+    moxie_layer_config read = MOXIE_LAYER_CONFIG_INIT;
+    mox_dims ignored;
+    MOX_TRY(mox_family_layer_config(m->family, &m->dims, m->routed, m->shared, layer, out, error));
+    MOX_TRY(mox_config_layer(m->family, json, "config.json", layer, &ignored, &read, error));
+    out->activation = read.activation;
+    out->has_shared_activation = read.has_shared_activation;
+    out->shared_activation = read.shared_activation;
+    return MOXIE_OK;
 }
 
-moxie_status mox_synth_gguf_target(const mox_synth_model *m, mox_gguf_target *out, moxie_error *error)
+static moxie_status check_layers(const mox_synth_model *m, const json_t *json, mox_gguf_target *out, moxie_error *error)
 {
     moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
-    *out = (mox_gguf_target) { .recipe = NULL };
-    MOX_TRY(layer_config(m, mox_preset_layer(m->preset, 0), &config, error));
+    MOX_TRY(layer_config(m, json, mox_preset_layer(m->preset, 0), &config, error));
     MOX_TRY(mox_gguf_target_open(m->family, m->preset->model_type, &m->dims, &config, has_correction(m), m->recipe, out,
                                  error));
     for (int64_t i = 0; i < m->layers; i++) {
         const int64_t layer = mox_preset_layer(m->preset, i);
-        MOX_TRY(layer_config(m, layer, &config, error));
+        MOX_TRY(layer_config(m, json, layer, &config, error));
         MOX_TRY(mox_gguf_target_check(out, layer, &config, error));
     }
     return MOXIE_OK;
+}
+
+moxie_status mox_synth_gguf_target(const mox_synth_model *m, mox_gguf_target *out, moxie_error *error)
+{
+    json_t *json = NULL;
+    *out = (mox_gguf_target) { .recipe = NULL };
+    MOX_TRY(mox_synth_config(m, &json, error));
+    const moxie_status status = check_layers(m, json, out, error);
+    json_decref(json);
+    return status;
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------- */
@@ -122,6 +143,9 @@ moxie_status mox_synth_gguf_write(const mox_synth_model *model, const char *path
 {
     writing w = { .model = model, .options = options };
     mox_synth_filler *filler = NULL;
+    struct stat info;
+    if (stat(path, &info) == 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "it exists already; name a new file, or remove this one");
     moxie_status status = mox_synth_gguf_target(model, &w.target, error);
     if (status == MOXIE_OK)
         status = list_tensors(&w, error);
