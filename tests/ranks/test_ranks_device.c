@@ -147,6 +147,10 @@ static void a_plan_says_how_rows_travel(void **state)
     assert_true(says(layer.plan, "from device to device"));
     assert_true(says(layer.plan, "the device places them"));
     assert_false(says(layer.plan, "through pinned memory"));
+    assert_false(says(layer.plan, "a graph can hold the run"));
+    options.exchange_capacity = limits.tokens;
+    test_layer_plan(&layer, &options);
+    assert_true(says(layer.plan, "a graph can hold the run"));
     test_layer_free(&layer);
     moxie_comm_destroy(over);
     moxie_comm_destroy(comm);

@@ -510,8 +510,10 @@ static const char *way_of(const moxie_plan *plan)
 {
     if (!plan->backend->on_device)
         return "";
-    if (plan->ranks->places && !plan->ranks->staged)
+    if (mox_ranks_fit_graph(plan->ranks))
         return ", from device to device, which places the rows; a graph can hold the run";
+    if (plan->ranks->places && !plan->ranks->staged)
+        return ", from device to device";
     return plan->ranks->staged
                ? ", through pinned memory of the host, which waits for the device before each exchange"
                : ", from device to device; the host waits for the choices of experts, and until rows came";
