@@ -237,11 +237,8 @@ static void noise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),
-        cmocka_unit_test(wrong_fields),
-        cmocka_unit_test(gguf_form),
-        cmocka_unit_test(damage),
-        cmocka_unit_test(noise),
+        cmocka_unit_test(values), cmocka_unit_test(wrong_fields), cmocka_unit_test(gguf_form),
+        cmocka_unit_test(damage), cmocka_unit_test(noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
