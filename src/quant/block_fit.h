@@ -66,9 +66,10 @@ MOX_FIT_INLINE float mox_fit_nearest(float v)
     return (v + 0x1.8p23f) - 0x1.8p23f;
 }
 
+/* NaN gives `low`: it comes of 0 times the inverse of a subnormal scale. */
 MOX_FIT_INLINE float mox_fit_clamp(float v, float low, float high)
 {
-    v = v < low ? low : v;
+    v = v > low ? v : low;
     return v > high ? high : v;
 }
 
@@ -182,7 +183,7 @@ static inline void mox_fit_extent_of(const float *x, int32_t count, float *low, 
 static inline void mox_fit_bytes_of(const float *x, float inverse, int32_t count, uint8_t *code)
 {
     for (int32_t i = 0; i < count; i++) {
-        const float v = mox_fit_clamp(x[i] * inverse, -127, 127);
+        const float product = x[i] * inverse, v = mox_fit_clamp(product == product ? product : 0, -127, 127);
         code[i] = (uint8_t)(int32_t)(v + copysignf(0.5f, v));
     }
 }

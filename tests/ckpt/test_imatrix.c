@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_imatrix.c - importance matrices: values by expert and column, every cut of a file, wrong fields, random damage.
+ * test_imatrix.c - importance matrices: values by expert and column, every cut of a file, wrong fields, random damage,
+ * in both forms.
  * tests/python/gguf_written.py reads both forms as llama.cpp writes them.
  */
 #include "test_support.h"
@@ -38,6 +39,36 @@ static old_file make(void)
     put_int(&f, 2);
     put_int(&f, 1), put(&f, "a", 1), put_int(&f, 9), put_int(&f, EXPERTS * COLS), put(&f, a, sizeof a);
     put_int(&f, 1), put(&f, "b", 1), put_int(&f, 9), put_int(&f, COLS), put(&f, b, sizeof b);
+    return f;
+}
+
+static void put_long(old_file *f, int64_t value)
+{
+    put(f, &value, sizeof value);
+}
+
+/* A tensor of a GGUF file, f32. */
+static void put_info(old_file *f, const char *name, int64_t cols, int64_t rows, int64_t offset)
+{
+    put_long(f, (int64_t)strlen(name)), put(f, name, strlen(name));
+    put_int(f, 2), put_long(f, cols), put_long(f, rows), put_int(f, 0), put_long(f, offset);
+}
+
+/* The same two entries as a GGUF file, and the counts, which are not read. *data: where the numbers begin. */
+static old_file make_gguf(size_t *data)
+{
+    static const float a[EXPERTS * COLS] = { 1, 2, 3, 2, 0, 8, 0, 8, 0, 0, 0, 0 }, b[COLS] = { 4, 4, 4, 4 };
+    static const float counts[EXPERTS] = { 1, 2, 0 };
+    old_file f = { .size = 0 };
+    put(&f, "GGUF", 4), put_int(&f, 3), put_long(&f, 3), put_long(&f, 0);
+    put_info(&f, "a.in_sum2", COLS, EXPERTS, 0);
+    put_info(&f, "b.in_sum2", COLS, 1, 64);
+    put_info(&f, "a.counts", 1, EXPERTS, 96);
+    *data = f.size = (f.size + 31) / 32 * 32;
+    memcpy(f.bytes + f.size, a, sizeof a);
+    memcpy(f.bytes + f.size + 64, b, sizeof b);
+    memcpy(f.bytes + f.size + 96, counts, sizeof counts);
+    f.size += 128;
     return f;
 }
 
@@ -130,31 +161,84 @@ static void wrong_fields(void **state)
     refuses(&zero, "zero byte");
 }
 
+static void gguf_form(void **state)
+{
+    (void)state;
+    size_t data;
+    const old_file f = make_gguf(&data);
+    mox_imatrix *m;
+    moxie_error error = { 0 };
+    float out[COLS];
+    bool found;
+    assert_ok(open_bytes(&f, &m, &error), &error);
+    assert_true(mox_imatrix_has(m, "a") && mox_imatrix_has(m, "b") && !mox_imatrix_has(m, "a.counts"));
+    assert_ok(mox_imatrix_columns(m, "a", 0, EXPERTS, COLS, out, &found, &error), &error);
+    assert_true(found && out[0] == 0.5f && out[1] == 1 && out[2] == 1.5f && out[3] == 1);
+    assert_ok(mox_imatrix_columns(m, "a", 2, EXPERTS, COLS, out, &found, &error), &error);
+    assert_false(found);
+    mox_imatrix_close(m);
+    for (size_t cut = 0; cut < data + 96 + EXPERTS * sizeof(float); cut++) {
+        old_file part = f;
+        part.size = cut;
+        assert_int_equal(open_bytes(&part, &m, &error), MOXIE_ERR_FORMAT);
+    }
+    old_file negative = f;
+    memcpy(negative.bytes + data, &(float) { -1 }, sizeof(float));
+    refuses(&negative, "expected a finite sum");
+    old_file halves = f;
+    halves.bytes[24 + 8 + 9 + 4 + 16] = 1; /* f16: half of the bytes, so the next offset is wrong, or the type is */
+    assert_int_equal(open_bytes(&halves, &m, &error), MOXIE_ERR_FORMAT);
+}
+
+/* What opens can be asked for columns. */
 static void damage(void **state)
 {
     (void)state;
+    size_t data;
     test_rng rng = { test_seed(33) };
-    for (int i = 0; i < 300; i++) {
-        old_file f = make();
+    for (int i = 0; i < 400; i++) {
+        old_file f = i % 2 ? make_gguf(&data) : make();
         mox_imatrix *m;
         moxie_error error = { 0 };
-        for (int n = 0; n < 3; n++)
+        float out[COLS];
+        bool found;
+        for (uint64_t n = test_below(&rng, 4); n > 0; n--)
             f.bytes[test_below(&rng, f.size)] = (unsigned char)test_below(&rng, 256);
-        if (i % 4 == 0)
+        if (i % 8 == 0)
             memcpy(f.bytes, "GGUF", 4);
-        if (open_bytes(&f, &m, &error) == MOXIE_OK)
-            mox_imatrix_close(m);
-        else
+        if (i % 5 == 0)
+            f.size = test_below(&rng, f.size);
+        if (open_bytes(&f, &m, &error) != MOXIE_OK) {
             assert_true(error.text[0]);
+            continue;
+        }
+        if (mox_imatrix_columns(m, "a", 2, EXPERTS, COLS, out, &found, &error) == MOXIE_OK && found)
+            assert_true(out[0] > 0 && out[0] < INFINITY && out[COLS - 1] > 0);
+        mox_imatrix_close(m);
+    }
+}
+
+/* Bytes that are no file of any kind. */
+static void noise(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(34) };
+    for (int i = 0; i < 300; i++) {
+        old_file f = { .size = test_below(&rng, sizeof f.bytes) };
+        mox_imatrix *m;
+        moxie_error error = { 0 };
+        for (size_t b = 0; b < f.size; b++)
+            f.bytes[b] = (unsigned char)test_below(&rng, i % 3 ? 4 : 256); /* small numbers get further */
+        assert_int_equal(open_bytes(&f, &m, &error), MOXIE_ERR_FORMAT);
+        assert_true(error.text[0]);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),
-        cmocka_unit_test(wrong_fields),
-        cmocka_unit_test(damage),
+        cmocka_unit_test(values), cmocka_unit_test(wrong_fields), cmocka_unit_test(gguf_form),
+        cmocka_unit_test(damage), cmocka_unit_test(noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

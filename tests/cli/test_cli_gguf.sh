@@ -20,7 +20,9 @@ expect 0 "GB/s" "$moxie" bench $small --tokens 1,4
 expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens 9 --mode fast
 expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens 9 --activations ggml
 expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens 9 --activations ggml --mode fast
-expect 0 "quant_act" "$moxie" explain $small --activations ggml
+expect 0 "output rms" "$moxie" run $small --tokens 5 -o "$tmp/own.safetensors"
+expect 0 "output rms" "$moxie" run $small --tokens 5 --activations ggml -o "$tmp/ggml.safetensors"
+cmp -s "$tmp/own.safetensors" "$tmp/ggml.safetensors" && fail "--activations ggml changes nothing"
 expect 2 "for GGUF files" "$moxie" bench --preset olmoe-1b-7b --activations ggml --tokens 1
 expect 4 "not prepared for other engines" "$moxie" prepare $small --layout marlin-gptq -o "$tmp/prepared"
 expect 4 "not prepared for other engines" "$moxie" prepare $small --list

@@ -36,7 +36,9 @@ expect 3 "exists already" made gpt-oss-20b gguf-mxfp4 "$tmp/oss.gguf"
 # From a directory, and from the file that makes. The latter keeps all that are no experts.
 synth qwen3-30b-a3b bf16 "$tmp/src" --layers 3 --intermediate 256
 expect 0 "lossless" "$moxie" quantize "$tmp/src" --format gguf-bf16 -o "$tmp/b.gguf"
-"$moxie" explain "$tmp/b.gguf" --activations ggml | grep -q quant_act && fail "ggml does not quantize the activations of bf16"
+expect 0 "output rms" "$moxie" run "$tmp/b.gguf" --tokens 5 -o "$tmp/own.safetensors"
+expect 0 "output rms" "$moxie" run "$tmp/b.gguf" --tokens 5 --activations ggml -o "$tmp/ggml.safetensors"
+cmp "$tmp/own.safetensors" "$tmp/ggml.safetensors" || fail "ggml does not quantize the activations of bf16"
 expect 0 "root mean square error, relative to the weights: 0.06" "$moxie" quantize "$tmp/src" --format q4_k -o "$tmp/a.gguf"
 expect 0 "root mean square error" "$moxie" quantize "$tmp/b.gguf" --format gguf-q4_k -o "$tmp/c.gguf" --threads 1
 cmp "$tmp/a.gguf" "$tmp/c.gguf" || fail "a directory and the GGUF file of it give other bytes"
