@@ -24,6 +24,10 @@ void mox_ref_matvec(const moxie_matrix *matrix, const moxie_quant *quant, const 
 /* Decodes row n of the matrix to row [K], for callers that multiply it by many x. */
 void mox_ref_weight_row(const moxie_matrix *matrix, const moxie_quant *quant, int64_t n, double *row);
 
+/* Magnitudes of what block types subtract from each weight of row n, M of mox_bound_minimums(); zeros for other types.
+ * row [K]. */
+void mox_ref_minimum_row(const moxie_matrix *matrix, int64_t n, double *row);
+
 /* Resolved parameters of an activation for one expert (scalar or per-expert array); expert < 0: only the scalars. */
 typedef struct mox_ref_act {
     int32_t kind;

@@ -74,6 +74,16 @@ static inline double mox_bound_bytes(double steps)
     return 0.501 / 127.0 * steps;
 }
 
+/* What a kernel loses that multiplies levels and minimums of block types apart: w = S level - M, and a run of a step
+ * adds S I - M D with I = sum d level, D = sum d, d being the activations' bytes. S, M, I and D are exact in fp32. A
+ * step has two runs at most, so its first product passes through four roundings of sums up to
+ * unit sum |d| (|w| + 2 |M|), and unit |d| <= 2 |x|, since rounding to a byte at most doubles a number. No other bound
+ * has this: w may be small where S level and M are large. `magnitude`: sum |x||w|. `minimums`: sum |x||M|. */
+static inline double mox_bound_minimums(double magnitude, double minimums)
+{
+    return mox_gamma(8.0) * (magnitude + 2.0 * minimums);
+}
+
 /* The bound of an activation in fp32; `sensitivity` from mox_ref_activate(). */
 static inline double mox_bound_act(double sensitivity)
 {

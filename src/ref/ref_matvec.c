@@ -9,10 +9,27 @@
  */
 #include "ref/ref.h"
 
+#include "format/block_parts.h"
+
 void mox_ref_weight_row(const moxie_matrix *matrix, const moxie_quant *quant, int64_t n, double *row)
 {
     for (int64_t k = 0; k < matrix->codes.cols; k++)
         row[k] = mox_matrix_weight(matrix, quant, n, k);
+}
+
+void mox_ref_minimum_row(const moxie_matrix *matrix, int64_t n, double *row)
+{
+    const moxie_grid *codes = &matrix->codes;
+    const mox_block_fields *f = mox_block_fields_of(codes->dtype);
+    const bool minimums = mox_block_has_minimums(codes->dtype);
+    const int64_t weights = minimums ? mox_block_of(codes->dtype)->weights : 1;
+    const uint8_t *blocks = (const uint8_t *)codes->data + n * codes->row_stride;
+    for (int64_t k = 0; k < codes->cols; k++) {
+        const uint8_t *block = blocks + k / weights * codes->col_stride;
+        row[k] = minimums ? fabs((double)mox_block_get_f16(block + f->m_at) *
+                                 (double)mox_block_get_t(f, block, (int32_t)(k % weights) / f->run))
+                          : 0.0;
+    }
 }
 
 void mox_ref_matvec(const moxie_matrix *matrix, const moxie_quant *quant, const double *x, double *out,

@@ -24,9 +24,10 @@ static void fail_at(const mox_expert_gemm_kernel *row, const gemm_problem *p, in
 
 /* The activations as numbers. */
 typedef struct operand_view {
-    double *x;      /* [rows, cols] */
-    double *weight; /* [cols] */
-    double *sum;    /* [rows] of magnitudes */
+    double *x;       /* [rows, cols] */
+    double *weight;  /* [cols] */
+    double *sum;     /* [rows] of magnitudes */
+    double *minimum; /* [cols] */
 } operand_view;
 
 static double with_global(double value, int32_t kind, float global)
@@ -39,7 +40,8 @@ static operand_view view_operand(const gemm_problem *p, check_buffers *buffers)
     const mox_activations *a = &p->operand;
     const operand_view view = { check_buffer(buffers, (size_t)(a->rows * a->cols) * sizeof(double)),
                                 check_buffer(buffers, (size_t)a->cols * sizeof(double)),
-                                check_buffer(buffers, (size_t)a->rows * sizeof(double)) };
+                                check_buffer(buffers, (size_t)a->rows * sizeof(double)),
+                                check_buffer(buffers, (size_t)a->cols * sizeof(double)) };
     for (int64_t r = 0; r < a->rows; r++) {
         view.sum[r] = 0.0;
         for (int64_t k = 0; k < a->cols; k++) {
@@ -95,6 +97,15 @@ static double bytes_bound(const gemm_problem *p, const operand_view *view, int64
     return mox_bound_bytes(steps);
 }
 
+/* That of kernels which also subtract the minimums of block types after the sum. */
+static double minimums_bound(const gemm_problem *p, const operand_view *view, int64_t r, double magnitude)
+{
+    double minimums = 0.0;
+    for (int64_t k = 0; k < p->cols; k++)
+        minimums += fabs(view->minimum[k] * view->x[r * p->cols + k]);
+    return minimums > 0.0 ? mox_bound_minimums(magnitude, minimums) : 0.0;
+}
+
 static void compare_element(const mox_expert_gemm_kernel *row, const gemm_problem *p, const operand_view *view,
                             const moxie_matrix *matrix, int64_t n, double weights, int64_t pair, int64_t column,
                             const float *out)
@@ -114,7 +125,7 @@ static void compare_element(const mox_expert_gemm_kernel *row, const gemm_proble
     if (mox_sum_traits_of(row->sum)->flushes)
         bound += mox_bound_flush(p->cols, weights, view->sum[r], globals_of(p, matrix, n, r));
     if (mox_sum_traits_of(row->sum)->bytes)
-        bound += bytes_bound(p, view, r);
+        bound += bytes_bound(p, view, r) + minimums_bound(p, view, r, magnitude);
     if (check_within(got, want, peak_of(&p->operand, r, magnitude), bound))
         return;
     char text[128];
@@ -134,6 +145,7 @@ static void compare_oracle(const mox_expert_gemm_kernel *row, const gemm_problem
             for (int64_t n = 0; n < matrix[i]->codes.rows && p->offsets[s] < p->offsets[s + 1]; n++) {
                 double weights = 0.0;
                 mox_ref_weight_row(matrix[i], p->asked.weight, n, view.weight);
+                mox_ref_minimum_row(matrix[i], n, view.minimum);
                 for (int64_t k = 0; k < p->cols; k++)
                     weights += fabs(view.weight[k]);
                 for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++)

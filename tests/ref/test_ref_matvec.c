@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "format/block_parts.h"
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
 
@@ -105,6 +106,43 @@ static void test_bound_of_sums(void **state)
     }
 }
 
+/* A row of q4_k whose weights are all 0 = S level - M, with S level = M = 63 d. As avx2_block_bytes sums it, S I is
+ * rounded before M D is subtracted: 0 is missed by more than the other bounds allow, and by less than that for
+ * minimums. */
+static void test_bound_of_minimums(void **state)
+{
+    (void)state;
+    enum { CODE = 7, S = 9, T = 63, COLS = 256, Q4_K = MOX_BLOCK_DTYPE + 12 };
+    const float d = 1.0f + 0x7p-10f, unit = 3.0f / 127.0f;
+    mox_block_parts parts = { .d = { 0x07, 0x3c }, .m = { 0x07, 0x3c } };
+    uint8_t block[144];
+    double row[COLS], minimum[COLS], x[COLS], out, magnitude, minimums = 0;
+    float sum = 0;
+    memset(parts.code, CODE, sizeof parts.code);
+    memset(parts.s, S, sizeof parts.s);
+    memset(parts.t, T, sizeof parts.t);
+    mox_block_join(mox_block_fields_of(Q4_K), &parts, block);
+    const moxie_quant quant = { .element = Q4_K };
+    const moxie_matrix matrix = { .codes = mox_grid_dense(block, Q4_K, 1, COLS) };
+    mox_ref_weight_row(&matrix, &quant, 0, row);
+    mox_ref_minimum_row(&matrix, 0, minimum);
+    for (int k = 0; k < COLS; k += 32) {
+        int total = 0;
+        for (int i = k; i < k + 32; i++) {
+            const int byte = i % 127 - 13;
+            assert_true(row[i] == 0.0 && minimum[i] == (double)(d * T));
+            total += byte;
+            x[i] = (double)((float)byte * unit);
+            minimums += fabs(x[i]) * minimum[i];
+        }
+        sum += fmaf(-(float)total, d * T, (float)(CODE * total) * (d * S)) * unit;
+    }
+    mox_ref_matvec(&matrix, &quant, x, &out, &magnitude);
+    assert_true(out == 0.0 && magnitude == 0.0);
+    assert_true(fabs((double)sum) > mox_bound_dot(COLS, COLS, magnitude) + mox_bound_bytes(magnitude));
+    assert_close(sum, out, mox_bound_minimums(magnitude, minimums));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +150,7 @@ int main(void)
         cmocka_unit_test(test_mx_with_global),
         cmocka_unit_test(test_zero_points_and_group_index),
         cmocka_unit_test(test_bound_of_sums),
+        cmocka_unit_test(test_bound_of_minimums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

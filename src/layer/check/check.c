@@ -79,6 +79,7 @@ static void lay_out(mox_carver *carver, int64_t workers, uint64_t max_cols, mox_
 {
     for (int64_t w = 0; w < workers; w++) {
         out[w].w = mox_carve(carver, max_cols, sizeof *out->w);
+        out[w].minimum = mox_carve(carver, max_cols, sizeof *out->minimum);
         out[w].scales = mox_carve(carver, max_cols, sizeof *out->scales);
         out[w].x = mox_carve(carver, max_cols, sizeof *out->x);
         out[w].norm = mox_carve(carver, max_cols, sizeof *out->norm);

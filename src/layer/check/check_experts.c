@@ -232,6 +232,14 @@ static double bytes_bound(int64_t block, const mox_activations *a, int64_t r, co
     return mox_bound_bytes(sum * fabs(act_global(a, r)));
 }
 
+/* The bound of a kernel that also subtracts the minimums of block types after the sum; 0 for weights without. */
+static double minimums_bound(const mox_activations *a, int64_t r, const double *minimum, double magnitude)
+{
+    double minimums;
+    product(a, r, minimum, &minimums);
+    return minimums > 0 ? mox_bound_minimums(magnitude, minimums) : 0;
+}
+
 /* The relative error that the kernel may make when it rounds a weight. */
 static double weight_rounding(const mox_kernel *kernel, const moxie_quant *weight)
 {
@@ -279,6 +287,8 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const int64_t byte_cols = sum->bytes ? mox_panel_step_cols(c->quant, a->cols) : 0;
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
+    if (sum->bytes)
+        mox_ref_minimum_row(matrix, row, own->minimum);
     const double weights = sum_of_magnitudes(own->w, a->cols);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
         double magnitude;
@@ -289,6 +299,8 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
             bound = mox_bound_mma(a->cols, sum->mma_bits, magnitude + fabs(bias),
                                   sum->mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
         bound += rounding * magnitude + bytes_bound(byte_cols, a, r, own->w);
+        if (sum->bytes)
+            bound += minimums_bound(a, r, own->minimum, magnitude);
         if (sum->flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
         if (c->lora != NULL) {

@@ -36,6 +36,7 @@ typedef struct mox_check_worker {
     float *x;           /* a row of activations */
     float *norm;        /* the weight of a norm */
     double *w, *scales; /* a row of weights; scales of a row of activations */
+    double *minimum;    /* of a row of weights */
     uint8_t *codes;     /* codes of a row of activations */
 } mox_check_worker;
 

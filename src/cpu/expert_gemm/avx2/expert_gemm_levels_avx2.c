@@ -20,17 +20,22 @@ enum {
     static const mox_block_fields fields_##id = {                                                                      \
         .low = { 0, width, 1 }, .m_at = -1, .run = run_cols, .levels = MOX_BYTES_LEVELS                                \
     };                                                                                                                 \
+    static __attribute__((noinline)) void half_##id(const mox_ymm_job *j, int p, int64_t step, int half, __m256i w[8], \
+                                                    __m256 scale[2])                                                   \
+    {                                                                                                                  \
+        mox_levels_half(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, j, p, step, half, w, scale);                  \
+    }                                                                                                                  \
     static void expand_##id(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count)                      \
     {                                                                                                                  \
-        mox_levels_expand(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, j, p, start->step, count);                  \
+        mox_levels_expand(half_##id, j, p, start->step, count);                                                        \
     }                                                                                                                  \
     static void expand_bytes_##id(const mox_ymm_job *j, int p, int64_t first, int64_t count)                           \
     {                                                                                                                  \
-        mox_levels_expand_bytes(mox_block_##id##_step, 32 / run_cols, WEIGHTS_##id, BYTES_##id, j, p, first, count);   \
+        mox_levels_expand_bytes(half_##id, 32 / run_cols, j, p, first, count);                                         \
     }                                                                                                                  \
     static void float_step_##id(const mox_ymm_job *j, const mox_ymm_pos *at, int p, int64_t row)                       \
     {                                                                                                                  \
-        mox_levels_float_step(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, j, at, p, row);                         \
+        mox_levels_float_step(half_##id, j, at, p, row);                                                               \
     }                                                                                                                  \
     static void bytes_##id(const mox_ymm_job *j, bool floats)                                                          \
     {                                                                                                                  \

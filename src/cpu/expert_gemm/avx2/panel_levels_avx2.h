@@ -20,6 +20,8 @@ const mox_ymm_block_variant *mox_ymm_levels_variant_of(moxie_dtype element);
 mox_ymm_block_bytes_fn mox_ymm_levels_bytes_of(moxie_dtype element);
 
 typedef void (*mox_levels_step_fn)(const uint8_t *block, float d, int32_t s, int8_t *level, float scale[2]);
+/* mox_levels_half() of a type. Not inline: both kernels then decode with the same code. */
+typedef void (*mox_levels_half_fn)(const mox_ymm_job *j, int p, int64_t step, int half, __m256i w[8], __m256 scale[2]);
 
 /* Four columns of 8 rows in each of w: 8 rows of 8 words, transposed. */
 MOX_KERNEL_INLINE void mox_levels_transpose(const int8_t *rows, __m256i w[8])
@@ -71,15 +73,15 @@ MOX_KERNEL_INLINE void mox_levels_half(mox_levels_step_fn decode, int weights, i
 }
 
 /* Decodes `count` steps of panel p to a slab of floats. */
-MOX_KERNEL_INLINE void mox_levels_expand(mox_levels_step_fn decode, int weights, int bytes, const mox_ymm_job *j, int p,
-                                         int64_t first, int64_t count)
+MOX_KERNEL_INLINE void mox_levels_expand(mox_levels_half_fn decode, const mox_ymm_job *j, int p, int64_t first,
+                                         int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         for (int half = 0; half < 2; half++) {
             float *to = j->slab + (2 * i + half) * MOX_YMM_HALF;
             __m256i w[8];
             __m256 scale[2];
-            mox_levels_half(decode, weights, bytes, j, p, first + i, half, w, scale);
+            decode(j, p, first + i, half, w, scale);
             MOX_KERNEL_UNROLL
             for (int g = 0; g < 8; g++, to += 32) {
                 MOX_KERNEL_UNROLL
@@ -92,8 +94,8 @@ MOX_KERNEL_INLINE void mox_levels_expand(mox_levels_step_fn decode, int weights,
 }
 
 /* Decodes `count` steps of panel p to a slab of bytes. */
-MOX_KERNEL_INLINE void mox_levels_expand_bytes(mox_levels_step_fn decode, int runs, int weights, int bytes,
-                                               const mox_ymm_job *j, int p, int64_t first, int64_t count)
+MOX_KERNEL_INLINE void mox_levels_expand_bytes(mox_levels_half_fn decode, int runs, const mox_ymm_job *j, int p,
+                                               int64_t first, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         uint8_t *to = (uint8_t *)j->slab + i * MOX_BYTES_STEP;
@@ -101,7 +103,7 @@ MOX_KERNEL_INLINE void mox_levels_expand_bytes(mox_levels_step_fn decode, int ru
         for (int half = 0; half < 2; half++) {
             __m256i w[8];
             __m256 scale[2];
-            mox_levels_half(decode, weights, bytes, j, p, first + i, half, w, scale);
+            decode(j, p, first + i, half, w, scale);
             for (int r = 0; r < runs; r++, scales += 16)
                 _mm256_store_ps(scales, scale[r]);
             MOX_KERNEL_UNROLL
@@ -112,12 +114,12 @@ MOX_KERNEL_INLINE void mox_levels_expand_bytes(mox_levels_step_fn decode, int ru
 }
 
 /* One row of step `at`, as floats: decoded behind the slab of bytes. */
-MOX_KERNEL_INLINE void mox_levels_float_step(mox_levels_step_fn decode, int weights, int bytes, const mox_ymm_job *j,
-                                             const mox_ymm_pos *at, int p, int64_t row)
+MOX_KERNEL_INLINE void mox_levels_float_step(mox_levels_half_fn decode, const mox_ymm_job *j, const mox_ymm_pos *at,
+                                             int p, int64_t row)
 {
     mox_ymm_job one = *j;
     one.slab += MOX_YMM_SLAB * MOX_YMM_HALF;
-    mox_levels_expand(decode, weights, bytes, &one, p, at->step, 1);
+    mox_levels_expand(decode, &one, p, at->step, 1);
     mox_ymm_wide(MOX_DECODE_PAIRS, 1, &one, p, at, 1, row);
 }
 _Static_assert(MOX_YMM_SLAB *(MOX_BYTES_STEP + 4 * MOX_BYTES_SCALES) <= MOX_YMM_SLAB * MOX_YMM_HALF * 4,

@@ -6,11 +6,14 @@
  *
  * NEON shifts by counts in a register, so one function decodes all rows of block_fields.def. A register holds four
  * columns of four rows; widened to floats it makes a vector for each column.
+ *
+ * Types of block_levels.def lie as in the file; their own decoder gives 32 levels of a row at a time.
  */
 #ifndef MOX_CPU_NEON_BLOCKS_H
 #define MOX_CPU_NEON_BLOCKS_H
 
 #include "cpu/expert_gemm/neon/panel_neon.h"
+#include "format/block_levels.h"
 #include "pack/panel/block_panel.h"
 
 /* What a call knows of its block type. */
@@ -101,9 +104,33 @@ static inline void mox_neon_block_columns(bool minimum, int8x16_t levels, mox_ne
     }
 }
 
+/* Decodes steps [s, s + count) of a type of block_levels.def to columns of 16 f32. */
+static inline void mox_neon_fill_levels(const mox_neon_job *j, int64_t s, int64_t count)
+{
+    const mox_block *type = mox_block_of(j->element);
+    const mox_block_levels *levels = mox_block_levels_of(j->element);
+    const int64_t steps = type->weights / MOX_PANEL_STEP;
+    float *to = (float *)(void *)j->sc.slab;
+    for (const int64_t end = s + count; s < end; s++, to += MOX_PANEL_STEP * MOX_PANEL_ROWS) {
+        const uint8_t *block = j->codes + s / steps * MOX_PANEL_ROWS * type->bytes;
+        for (int row = 0; row < MOX_PANEL_ROWS; row++, block += type->bytes) {
+            int8_t level[MOX_PANEL_STEP];
+            float scale[2];
+            levels->step(block, mox_f16_decode(mox_block_levels_d(block, levels->d_at)), (int32_t)(s % steps), level,
+                         scale);
+            for (int k = 0; k < MOX_PANEL_STEP; k++)
+                to[k * MOX_PANEL_ROWS + row] = scale[k / 16] * (float)level[k];
+        }
+    }
+}
+
 /* Decodes steps [s, s + count) to columns of 16 f32. */
 static inline void mox_neon_fill_blocks(const mox_neon_job *j, int64_t s, int64_t count)
 {
+    if (mox_block_fields_of(j->element) == NULL) {
+        mox_neon_fill_levels(j, s, count);
+        return;
+    }
     const mox_neon_blocks b = mox_neon_blocks_of(j->element);
     float *to = (float *)(void *)j->sc.slab;
     for (const int64_t end = s + count; s < end; s++, to += MOX_PANEL_STEP * MOX_PANEL_ROWS) {
