@@ -250,6 +250,7 @@ class Preset:
     formats: tuple[str, ...]  #: the first is that of the main release
     n_native: int  #: the first so many are those in which it was released
     layer_bytes: int
+    gguf_architecture: str  #: general.architecture of its GGUF files; "": it has no place there
 
 
 @dataclass

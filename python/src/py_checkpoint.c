@@ -42,25 +42,23 @@ static PyObject *lint(PyObject *module, PyObject *args, PyObject *named)
 {
     static char *names[] = { "path", "deep", "first_layer", "last_layer", "only", "progress", "model", NULL };
     moxie_lint_options options = MOXIE_LINT_OPTIONS_INIT;
-    PyObject *path = NULL, *of_model = Py_None, *model = NULL, *progress = Py_None, *report = NULL;
+    PyObject *path = NULL, *model = NULL, *progress = Py_None;
     int deep = 0;
     long long first = -1, last = -1;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O&|$pLLzOO", names, PyUnicode_FSConverter, &path, &deep, &first,
-                                     &last, &options.only, &progress, &of_model))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O&|$pLLzOO&", names, PyUnicode_FSConverter, &path, &deep, &first,
+                                     &last, &options.only, &progress, mpy_path_or_none, &model))
         return NULL;
     options.deep = deep;
-    options.some_layers = first >= 0;
-    options.first_layer = first;
+    options.some_layers = first >= 0 || last >= 0;
+    options.first_layer = first < 0 ? 0 : first;
     options.last_layer = last < 0 ? first : last;
     if (progress != Py_None) {
         options.progress = mpy_progress;
         options.progress_user = progress;
     }
-    if (of_model == Py_None || PyUnicode_FSConverter(of_model, &model)) {
-        options.model = model != NULL ? PyBytes_AsString(model) : NULL;
-        report = run_lint(PyBytes_AsString(path), &options);
-    }
+    options.model = model != NULL ? PyBytes_AsString(model) : NULL;
+    PyObject *report = run_lint(PyBytes_AsString(path), &options);
     Py_DECREF(path);
     Py_XDECREF(model);
     return report;

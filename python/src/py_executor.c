@@ -147,6 +147,11 @@ void mpy_options_release(mpy_options *options)
     Py_CLEAR(options->executor);
 }
 
+int mpy_path_or_none(PyObject *object, void *out)
+{
+    return object == Py_None ? 1 : PyUnicode_FSConverter(object, out);
+}
+
 int mpy_progress(void *user, int64_t done, int64_t total)
 {
     PyGILState_STATE gil = PyGILState_Ensure();

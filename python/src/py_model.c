@@ -44,7 +44,7 @@ static int take_tensors(model *self, PyObject *tensors, moxie_named_tensor **out
         if (failed)
             return -1;
         self->n_views = i + 1;
-        if (view->axes > MOXIE_MAX_RANK || view->device_type != MPY_HOST || !mpy_view_contiguous(view)) {
+        if (view->axes > MOXIE_MAX_RANK || mpy_view_on_gpu(view) || !mpy_view_contiguous(view)) {
             PyObject *words = mpy_view_words(view);
             mpy_fail(MOXIE_ERR_ARGUMENT, "%s: a contiguous tensor of at most %d axes on the host is wanted, not %V",
                      name, MOXIE_MAX_RANK, words, "?");

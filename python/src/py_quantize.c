@@ -100,20 +100,20 @@ static PyObject *run(const char *dir, const char *out, moxie_quantize_options *o
 
 static PyObject *quantize(PyObject *module, PyObject *args, PyObject *named)
 {
-    static char *names[] = { "path",         "output",      "format",  "scales",
-                             "input_amax13", "input_amax2", "threads", "allow_unread",
-                             "allow_mixed",  "progress",    NULL };
+    static char *names[] = { "path",    "output",       "format",      "scales",   "input_amax13", "input_amax2",
+                             "threads", "allow_unread", "allow_mixed", "progress", "imatrix",      NULL };
     moxie_quantize_options options = MOXIE_QUANTIZE_OPTIONS_INIT;
     mpy_option_args common = { 0 };
     mpy_options pool;
     const char *scales = "plain";
-    PyObject *path = NULL, *output = NULL, *progress = Py_None, *made = NULL;
+    PyObject *path = NULL, *output = NULL, *progress = Py_None, *imatrix = NULL, *made = NULL;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O&O&s|$sffOppO", names, PyUnicode_FSConverter, &path,
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O&O&s|$sffOppOO&", names, PyUnicode_FSConverter, &path,
                                      PyUnicode_FSConverter, &output, &options.format, &scales, &options.input_amax13,
                                      &options.input_amax2, &common.threads, &options.allow_unread, &options.allow_mixed,
-                                     &progress))
+                                     &progress, mpy_path_or_none, &imatrix))
         return NULL;
+    options.imatrix = imatrix != NULL ? PyBytes_AsString(imatrix) : NULL;
     if (mpy_choice_value(scale_choices, "scales", scales, &options.scales) == 0 &&
         mpy_options_get(&common, &pool) == 0) {
         options.executor = pool.c.executor;
@@ -124,20 +124,23 @@ static PyObject *quantize(PyObject *module, PyObject *args, PyObject *named)
     }
     Py_DECREF(path);
     Py_DECREF(output);
+    Py_XDECREF(imatrix);
     return made;
 }
 
 PyMethodDef mpy_quantize_functions[] = {
     { "quantize", (PyCFunction)(void (*)(void))quantize, METH_VARARGS | METH_KEYWORDS,
       "quantize(path, output, format, *, scales='plain', input_amax13=0.0, input_amax2=0.0, threads=None,\n"
-      "         allow_unread=False, allow_mixed=False, progress=None)\n--\n\n"
+      "         allow_unread=False, allow_mixed=False, progress=None, imatrix=None)\n--\n\n"
       "Writes a checkpoint with its routed experts in another number format: a QuantizeReport.\n\n"
-      "`output` must be absent or empty. format: a name of formats(). scales: 'plain' by a group's largest magnitude,\n"
+      "`output` must be absent or empty; with a format \"gguf-...\" it is the file to make, and `path` may be a GGUF\n"
+      "file. format: a name of formats(). scales: 'plain' by a group's largest magnitude,\n"
       "'mse' by least squared error, 'four-over-six' for NVFP4. input_amax13, input_amax2: largest magnitudes of "
       "hidden\n"
       "states and of W2's activations, for formats with static scales of activations. A call that was interrupted "
       "goes\n"
       "on where it was. allow_mixed: also when modules that are no experts are quantized, and the new configuration\n"
-      "does not describe them. progress(done_bytes, total_bytes) ends the call by a true result." },
+      "does not describe them. progress(done_bytes, total_bytes) ends the call by a true result. imatrix: a\n"
+      "file of llama.cpp's importance matrix, for GGUF formats." },
     { NULL, NULL, 0, NULL }
 };

@@ -56,7 +56,7 @@ static int take(taken *t, const char *name, const mpy_view **out)
     if (mpy_view_get(array, name, false, 0, view) < 0)
         return -1;
     t->self->n_views++;
-    if (view->device_type != MPY_HOST && view->device_type != MPY_CUDA_HOST) {
+    if (mpy_view_on_gpu(view)) {
         mpy_fail(MOXIE_ERR_ARGUMENT, "%s: weights are packed from host memory; copy the array there first", name);
         return -1;
     }

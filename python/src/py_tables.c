@@ -315,6 +315,7 @@ static const mpy_field preset_fields[] = { F(moxie_preset_info, name, TEXT),
                                            FN(moxie_preset_info, formats, TEXTS, n_formats),
                                            F(moxie_preset_info, n_native, I32),
                                            F(moxie_preset_info, layer_bytes, U64),
+                                           F(moxie_preset_info, gguf_architecture, TEXT),
                                            END };
 const mpy_record mpy_preset_record = { "Preset", preset_fields };
 

@@ -65,6 +65,14 @@ static int dl_fill(const dl_tensor *t, const char *name, mpy_view *out)
                  t->dtype.code, t->dtype.bits, t->dtype.lanes, (int)t->axes);
         return -1;
     }
+    if (t->device.type != MPY_HOST && t->device.type != MPY_CUDA && t->device.type != MPY_CUDA_HOST &&
+        t->device.type != MPY_CUDA_MANAGED) {
+        mpy_fail(MOXIE_ERR_ARGUMENT,
+                 "%s: it lies on a device of DLPack's kind %d; arrays on the host and on CUDA devices "
+                 "are taken: copy it to one of them",
+                 name, (int)t->device.type);
+        return -1;
+    }
     out->data = t->data == NULL ? NULL : (char *)t->data + t->byte_offset;
     out->axes = t->axes;
     out->item_bytes = t->dtype.bits / 8;
@@ -384,10 +392,8 @@ PyObject *mpy_view_words(const mpy_view *view)
         Py_DECREF(words);
         words = longer;
     }
-    char place[32] = "an unknown device";
-    if (view->device_type == MPY_HOST || view->device_type == MPY_CUDA_HOST)
-        PyOS_snprintf(place, sizeof place, "the host");
-    else if (mpy_view_on_gpu(view))
+    char place[32] = "the host";
+    if (mpy_view_on_gpu(view))
         PyOS_snprintf(place, sizeof place, "CUDA device %d", (int)view->device);
     PyObject *all = words == NULL ? NULL : PyUnicode_FromFormat("%U] on %s", words, place);
     Py_XDECREF(words);

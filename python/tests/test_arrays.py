@@ -99,6 +99,10 @@ def test_dlpack(plan):
         plan.run(Capsule(x, 4, 16, device=2))
     with pytest.raises(moxie.ArgumentError, match="out: .*on CUDA device 0"):
         plan.run(x, out=Capsule(x.copy(), 4, 16, device=2))
+    for kind in (8, 10, 14):  # Metal, ROCm, oneAPI: not to be read as the host's
+        with pytest.raises(moxie.ArgumentError, match=f"hidden: .* device of DLPack's kind {kind}"):
+            plan.run(Capsule(x, 4, 16, device=kind))
+    assert np.array_equal(np.asarray(plan.run(Capsule(x, 1, 16, device=3))), y)  # the host's, pinned
 
 
 def test_arrays_of_moxie(layer):

@@ -145,6 +145,8 @@ ABSENT = {
     "moxie_expert_file_info": "expert files are not bound yet", "moxie_expert_record": "expert files are not bound yet",
     "moxie_read_engine": "expert files are not bound yet", "moxie_disk_options": "expert files are not bound yet",
     "moxie_disk_rate": "expert files are not bound yet",
+    "moxie_store_options": "the store of experts is not bound yet", "moxie_store_info": "the store of experts is not bound yet",
+    "moxie_store_counters": "the store of experts is not bound yet",
 }
 
 

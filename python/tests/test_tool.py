@@ -3,10 +3,12 @@
 
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 
 import moxie
+import numpy as np
 import pytest
 from moxie import _tool
 
@@ -54,6 +56,26 @@ def test_quantize(checkpoint, tmp_path):
         moxie.quantize(source, tmp_path / "x", "int4-ct", scales="best")
     with pytest.raises(moxie.FileError, match="exists already"):
         moxie.quantize(source, tmp_path / "q", "int4-ct")
+
+
+def test_quantize_to_gguf(checkpoint, tmp_path):
+    source = checkpoint("qwen3-30b-a3b", "bf16")
+    sums = np.exp(np.random.default_rng(0).standard_normal((3, 8, 256))).astype("<f4")
+    entries = b"".join(struct.pack("<i", len(name)) + name + struct.pack("<ii", 7, of.size) + of.tobytes()
+                       for name, of in zip((b"blk.0.ffn_gate_exps.weight", b"blk.0.ffn_up_exps.weight", b"blk.0.ffn_down_exps.weight"), sums))
+    (tmp_path / "imatrix").write_bytes(struct.pack("<i", 3) + entries)
+    for name, given in (("plain", {}), ("weighted", {"imatrix": tmp_path / "imatrix"}), ("none", {"imatrix": None})):
+        report = moxie.quantize(source, tmp_path / f"{name}.gguf", "gguf-q4_k", scales="mse", **given)
+        assert 0.02 < report.rms < 0.15 and moxie.lint(tmp_path / f"{name}.gguf", deep=True).ok
+    plain, weighted, none = ((tmp_path / f"{name}.gguf").read_bytes() for name in ("plain", "weighted", "none"))
+    assert plain == none != weighted
+    with pytest.raises(moxie.FileError, match="absent"):
+        moxie.quantize(source, tmp_path / "x.gguf", "gguf-q4_k", imatrix=tmp_path / "absent")
+    with pytest.raises(TypeError):
+        moxie.quantize(source, tmp_path / "x.gguf", "gguf-q4_k", imatrix=3)
+    model = {how: moxie.Model(tmp_path / "plain.gguf", activations=how) for how in ("ggml", "16bit")}
+    assert model["ggml"].layers[0].format == "q4_k"
+    assert {how: bool(of.load(0).config.a13.element) for how, of in model.items()} == {"ggml": True, "16bit": False}
 
 
 def test_synth_gives_equal_bytes(tmp_path):
