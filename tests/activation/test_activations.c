@@ -27,7 +27,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 static void list_is_the_public_enum(void **state)
 {
     (void)state;
-    FILE *header = fopen("include/moxie/moxie.h", "r");
+    FILE *header = fopen("include/moxie/moxie_types.h", "r");
     assert_non_null(header);
     char line[512];
     int constants = 0;

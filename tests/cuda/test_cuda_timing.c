@@ -149,7 +149,7 @@ static void graph_computes(void **state)
     assert_int_equal(count_of("combine "), 1 + 3 * RUNS); /* and one single run before the graph */
     assert_null(strstr(strstr(test_cuda_log(), "start "), "copy graph"));
     /* A microsecond each: all launches of the runs, the launch of the graph, and the start event. */
-    const int launches = count_of("permute ") + count_of("quant_act ") + count_of("expert_gemm ") + count_of("glu ") +
+    const int launches = count_of("permute ") + count_of("quant_act ") + count_of("expert_gemm") + count_of("glu ") +
                          count_of("row_norm ") + count_of("combine ");
     const int each = launches / (1 + 3 * RUNS);
     about(seconds[0], 1e-6 * (each * RUNS + 1 + 1));

@@ -285,7 +285,7 @@ static const struct {
     { { MOXIE_I8, MOXIE_F32, -2, .group_cols = 0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 *x* f32" },
     { { MOXIE_I8, MOXIE_I8, 1, .group_cols = 0 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_UNSUPPORTED, "i8 per row i8" },
     { { MOXIE_I8, MOXIE_F32, 1, 0, .global = 3 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
-    { { MOXIE_I8, MOXIE_F32, 1, 0, .rule = 7 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
+    { { MOXIE_I8, MOXIE_F32, 1, 0, .rule = 8 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
     { { MOXIE_I8, MOXIE_F32, 1, 0, .rounding = -1 }, MOXIE_ERR_ARGUMENT, MOXIE_ERR_ARGUMENT, "i8 per row f32" },
 };
 

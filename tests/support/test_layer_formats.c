@@ -88,7 +88,8 @@ const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_l
 bool test_layer_decodes_acts(const moxie_quant *act)
 {
     return act->element != MOXIE_DTYPE_NONE &&
-           (act->group_cols == -1 || act->scale != MOXIE_F32 || act->rule == MOXIE_RULE_UE8M0);
+           (act->group_cols == -1 || (act->scale != MOXIE_F32 && act->scale != MOXIE_F16) ||
+            act->rule == MOXIE_RULE_UE8M0);
 }
 
 /* Half of the layers do not quantize activations, like half of all checkpoints. */
