@@ -261,7 +261,8 @@ typedef struct moxie_preset_info {
     const char *const *formats;
     int32_t n_native;     /* the first n_native formats are those in which it was released */
     uint64_t layer_bytes; /* routed experts of one layer in formats[0] */
-    /* general.architecture of its GGUF files, which the formats "gguf-..." make; NULL: it has no place there. */
+    /* general.architecture of its GGUF files, which the formats "gguf-..." make; NULL: llama.cpp has none. A model with
+     * one may have what that architecture has no place for (step-3.7-flash): moxie_preset_config() says what. */
     const char *gguf_architecture;
 } moxie_preset_info;
 #define MOXIE_PRESET_INFO_INIT MOXIE_INIT(moxie_preset_info)

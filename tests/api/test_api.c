@@ -240,7 +240,8 @@ static void lists_end(void **state)
     for (int32_t i = 0; moxie_preset_at(i, &preset); i++) {
         moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
         const moxie_status status = moxie_preset_config(preset.name, "gguf-f32", &config, &error);
-        assert_int_equal(status, preset.gguf_architecture ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
+        const bool limited = strcmp(preset.name, "step-3.7-flash") == 0; /* limits of single layers */
+        assert_int_equal(status, preset.gguf_architecture && !limited ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
     }
 }
 
