@@ -6,6 +6,7 @@
 preload=$1/tests/libfault_preload.so
 [ -e "$preload" ] || { echo "skipped: no library to preload beside a sanitizer or an emulator"; exit 77; }
 export MOXIE_NCCL_LIBRARY="$tmp/none" # a real one does not survive failed allocations while it is loaded
+export MOXIE_URING_LIBRARY="$tmp/none" # why io_uring cannot be used may be memory
 
 synth granite-3.1-1b-a400m mxfp4-ct "$tmp/model"
 model=$tmp/model

@@ -39,6 +39,11 @@ static bool is_own(const char *name)
            strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
 }
 
+static bool is_result(const char *name)
+{
+    return !is_own(name);
+}
+
 /* Files that a run without a finished layer may have written. */
 static bool is_ours(const char *name)
 {
@@ -164,6 +169,12 @@ moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error)
     if (!synced || rename(d->partial, d->out) != 0)
         return mox_fail_file(MOXIE_ERR_IO, error, d->out, -1, "cannot put the finished directory in place: %m");
     mox_directory_remove_files(d->held.fd, is_own);
+    char left[256];
+    if (mox_directory_find_other(d->held.fd, is_result, left) && rename(d->out, d->partial) == 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
+                             "%s, which only the work needs, cannot be removed from the finished directory: run this "
+                             "again, which goes on from here",
+                             left);
     close(d->held.fd);
     d->held.fd = -1;
     return MOXIE_OK;
