@@ -39,9 +39,14 @@ static bool is_own(const char *name)
            strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
 }
 
-static bool is_result(const char *name)
+static bool is_own_but_manifest(const char *name)
 {
-    return !is_own(name);
+    return is_own(name) && strcmp(name, manifest_name) != 0;
+}
+
+static bool is_result_or_manifest(const char *name)
+{
+    return !is_own_but_manifest(name);
 }
 
 /* Files that a run without a finished layer may have written. */
@@ -161,6 +166,15 @@ void mox_quantize_dir_keep(mox_quantize_dir *d)
     d->finished = true;
 }
 
+/* The manifest is the last to go: with it, the next run can go on. */
+static bool remove_own(const mox_quantize_dir *d)
+{
+    char left[256];
+    mox_directory_remove_files(d->held.fd, is_own_but_manifest);
+    return !mox_directory_find_other(d->held.fd, is_result_or_manifest, left) &&
+           unlinkat(d->held.fd, manifest_name, 0) == 0;
+}
+
 moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error)
 {
     mox_quantize_dir_keep(d);
@@ -168,13 +182,10 @@ moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error)
     const bool synced = fsync(d->held.fd) == 0 || errno == EINVAL;
     if (!synced || rename(d->partial, d->out) != 0)
         return mox_fail_file(MOXIE_ERR_IO, error, d->out, -1, "cannot put the finished directory in place: %m");
-    mox_directory_remove_files(d->held.fd, is_own);
-    char left[256];
-    if (mox_directory_find_other(d->held.fd, is_result, left) && rename(d->out, d->partial) == 0)
+    if (!remove_own(d) && rename(d->out, d->partial) == 0)
         return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
-                             "%s, which only the work needs, cannot be removed from the finished directory: run this "
-                             "again, which goes on from here",
-                             left);
+                             "files that only the work needs cannot be removed from the finished directory: run this "
+                             "again, which goes on from here");
     close(d->held.fd);
     d->held.fd = -1;
     return MOXIE_OK;
