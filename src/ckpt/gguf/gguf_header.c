@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/sizes.h"
 #include "ckpt/gguf/gguf_cursor.h"
@@ -24,15 +25,23 @@ bool mox_is_gguf(const unsigned char *file, uint64_t size)
     return size >= 4 && memcmp(file, "GGUF", 4) == 0;
 }
 
+moxie_status mox_find_gguf_file(const char *path, bool *is, moxie_error *error)
+{
+    struct stat info;
+    mox_file file = { 0 };
+    *is = false;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return MOXIE_OK;
+    MOX_TRY(mox_file_open(path, false, UINT64_MAX, &file, error));
+    *is = mox_is_gguf(file.data, file.size);
+    mox_file_close(&file);
+    return MOXIE_OK;
+}
+
 bool mox_is_gguf_file(const char *path)
 {
-    moxie_error absent;
-    mox_file file = { 0 };
-    if (mox_file_open(path, false, UINT64_MAX, &file, &absent) != MOXIE_OK)
-        return false;
-    const bool is = mox_is_gguf(file.data, file.size);
-    mox_file_close(&file);
-    return is;
+    bool is;
+    return mox_find_gguf_file(path, &is, NULL) == MOXIE_OK && is;
 }
 
 /* ---- values ----------------------------------------------------------------------------------------- */

@@ -23,7 +23,9 @@
 
 /* True when the bytes begin like a GGUF file. */
 bool mox_is_gguf(const unsigned char *file, uint64_t size);
-/* True when `path` is a file that begins so. */
+/* Whether `path` is a file that begins so. Fails when it is a file that cannot be read; what is no file is none. */
+moxie_status mox_find_gguf_file(const char *path, bool *is, moxie_error *error);
+/* The same; false, too, for what cannot be read. */
 bool mox_is_gguf_file(const char *path);
 
 /* Checks the whole file and appends its tensors to `list`, as mox_safetensors_header_parse() does. Extents of a view

@@ -225,7 +225,9 @@ static moxie_status open_parts(moxie_model *model, const char *dir, const moxie_
     model->experts_only = options->experts_only != 0;
     model->allow_unread = options->allow_unread != 0;
     MOX_FAIL_IF(options->n_tensors < 0, MOXIE_ERR_ARGUMENT, error, "n_tensors is %lld", (long long)options->n_tensors);
-    const bool gguf = !options->tensors && mox_is_gguf_file(dir);
+    bool gguf = false;
+    if (!options->tensors)
+        MOX_TRY(mox_find_gguf_file(dir, &gguf, error));
     MOX_FAIL_IF(model->activations == MOXIE_ACTIVATIONS_GGML && !gguf, MOXIE_ERR_ARGUMENT, error,
                 "%s is no GGUF file: activations as ggml quantizes them are for those; ask for the checkpoint's own",
                 dir);

@@ -39,9 +39,14 @@ static bool is_own(const char *name)
            strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
 }
 
+static bool is_manifest(const char *name)
+{
+    return strcmp(name, manifest_name) == 0;
+}
+
 static bool is_own_but_manifest(const char *name)
 {
-    return is_own(name) && strcmp(name, manifest_name) != 0;
+    return is_own(name) && !is_manifest(name);
 }
 
 static bool is_result_or_manifest(const char *name)
@@ -53,6 +58,11 @@ static bool is_result_or_manifest(const char *name)
 static bool is_ours(const char *name)
 {
     return is_own(name) || begins(name, "model-") || strcmp(name, "model.safetensors") == 0;
+}
+
+static bool is_ours_but_manifest(const char *name)
+{
+    return is_ours(name) && !is_manifest(name);
 }
 
 static bool is_temporary(const char *name)
@@ -173,6 +183,13 @@ static bool remove_own(const mox_quantize_dir *d)
     mox_directory_remove_files(d->held.fd, is_own_but_manifest);
     return !mox_directory_find_other(d->held.fd, is_result_or_manifest, left) &&
            unlinkat(d->held.fd, manifest_name, 0) == 0;
+}
+
+bool mox_quantize_dir_clear(const mox_quantize_dir *d)
+{
+    char left[256];
+    mox_directory_remove_files(d->held.fd, is_ours_but_manifest);
+    return !mox_directory_find_other(d->held.fd, is_manifest, left) && unlinkat(d->held.fd, manifest_name, 0) == 0;
 }
 
 moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error)

@@ -34,6 +34,9 @@ const char *mox_quantize_dir_path(mox_quantize_dir *d, const char *name);
 void mox_quantize_dir_keep(mox_quantize_dir *d);
 /* Renames it to OUT. */
 moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error);
+/* Removes all files of the work, of a result that lies elsewhere. False when some cannot be removed: the next run can
+ * go on with them. */
+bool mox_quantize_dir_clear(const mox_quantize_dir *d);
 /* Call in any case. After a failure the directory is removed unless a layer is finished. */
 void mox_quantize_dir_close(mox_quantize_dir *d);
 

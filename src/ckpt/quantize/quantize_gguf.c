@@ -243,7 +243,10 @@ static moxie_status write_all(mox_gguf_job *j, const char *out, moxie_error *err
     MOX_TRY(mox_gguf_job_assemble(j, error));
     if (rename(mox_gguf_job_result_path(j), out) != 0)
         return mox_fail_file(MOXIE_ERR_IO, error, out, -1, "cannot put the finished file in place: %m");
-    j->dir.finished = false; /* the layers' files are no longer needed */
+    if (!mox_quantize_dir_clear(&j->dir) && rename(out, mox_gguf_job_result_path(j)) == 0)
+        return mox_fail_file(MOXIE_ERR_IO, error, j->dir.partial, -1,
+                             "the layers' files cannot be removed: run this again, which goes on from here");
+    j->dir.finished = false; /* the directory is empty */
     return MOXIE_OK;
 }
 
