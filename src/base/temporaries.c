@@ -68,18 +68,21 @@ bool mox_temporaries_ended(void)
 
 /* ---- directories ------------------------------------------------------------------------------------ */
 
-/* Calls visit() for each entry until it returns false. Uses getdents64(), since readdir() allocates. */
-static void for_each_entry(int fd, bool (*visit)(int fd, const char *name, void *user), void *user)
+/* Calls visit() for each entry until it returns false. False when the directory cannot be listed. Uses getdents64(),
+ * since readdir() allocates. */
+static bool for_each_entry(int fd, bool (*visit)(int fd, const char *name, void *user), void *user)
 {
     _Alignas(struct dirent64) char buffer[4096];
     bool go_on = lseek(fd, 0, SEEK_SET) == 0;
-    for (ssize_t got; go_on && (got = getdents64(fd, buffer, sizeof buffer)) > 0;)
+    ssize_t got = go_on ? 0 : -1;
+    while (go_on && (got = getdents64(fd, buffer, sizeof buffer)) > 0)
         for (ssize_t at = 0; go_on && at < got;) {
             const struct dirent64 *entry = (const void *)(buffer + at);
             at += entry->d_reclen;
             if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
                 go_on = visit(fd, entry->d_name, user);
         }
+    return got >= 0;
 }
 
 typedef struct search {
@@ -116,7 +119,7 @@ void mox_directory_remove_files(int fd, mox_is_ours is_ours)
     search s = { .is_ours = is_ours };
     do { /* some file systems skip entries while others are removed */
         s.removed = 0;
-        for_each_entry(fd, remove_entry, &s);
+        (void)for_each_entry(fd, remove_entry, &s);
     } while (s.removed > 0);
 }
 
@@ -124,7 +127,10 @@ bool mox_directory_find_other(int fd, mox_is_ours is_ours, char *name)
 {
     search s = { .is_ours = is_ours, .other = name };
     memset(name, 0, 256);
-    for_each_entry(fd, compare_entry, &s);
+    if (!for_each_entry(fd, compare_entry, &s) && !s.found) {
+        strncpy(name, "(the directory cannot be listed)", 255);
+        return true;
+    }
     return s.found;
 }
 

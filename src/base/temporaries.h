@@ -33,7 +33,8 @@ bool mox_temporaries_ended(void);
 
 /* Removes the regular files for which is_ours() is true from an open directory. Async-signal-safe. */
 void mox_directory_remove_files(int fd, mox_is_ours is_ours);
-/* Copies the name of an entry for which is_ours() is false to `name` (256 bytes). False when there is none. */
+/* Copies the name of an entry for which is_ours() is false to `name` (256 bytes). False when there is none. True with a
+ * text in brackets when the directory cannot be listed. */
 bool mox_directory_find_other(int fd, mox_is_ours is_ours, char *name);
 
 #endif

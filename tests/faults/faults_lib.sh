@@ -21,9 +21,11 @@ random() {
     echo "$(printf '%s %s' "$seed" "$2" | cksum | cut -d' ' -f1) % $1" | { read -r a _ b; echo $((a % b)); }
 }
 
-# held FOLDER: a line for each file with its sum, for each link with its target, and for each folder.
+# held FOLDER: a line for each file with its sum, for each link with its target, and for each folder. OUT.partial, empty,
+# may stay where a folder cannot be removed.
 held() {
-    (cd "$1" && find . -type f -exec sha256sum {} + && find . ! -type f -printf '%y %p %l\n') | LC_ALL=C sort
+    (cd "$1" && find . -type f -exec sha256sum {} + && find . ! -type f -printf '%y %p %l\n') | grep -v '^d ./out.partial $' |
+        LC_ALL=C sort
 }
 
 # The sources that the commands read, and the folder where they write.

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/temporaries.h"
 #include "ckpt/json.h"
@@ -214,7 +215,8 @@ void mox_quantize_dir_close(mox_quantize_dir *d)
         return;
     if (!d->finished) {
         mox_directory_remove_files(d->held.fd, is_ours);
-        rmdir(d->partial);
+        if (rmdir(d->partial) != 0)
+            mox_log(MOXIE_LOG_WARN, "%s is of no use any more, but cannot be removed: %m", d->partial);
     }
     mox_temporary_drop(d->number);
     close(d->held.fd);
