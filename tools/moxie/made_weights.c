@@ -278,12 +278,30 @@ static moxie_matrix make_norm(maker *m, const moxie_row_norm *norm, int64_t cols
     return weight;
 }
 
+/* Bits at random are no blocks of GGUF types: the scales in them would be anything. */
+static moxie_status check_elements(const moxie_layer_config *c, moxie_error *error)
+{
+    const moxie_dtype elements[] = { c->w13.element, c->w2.element, c->shared.w13.element, c->shared.w2.element };
+    int32_t bytes;
+    for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
+        if (moxie_dtype_block(elements[i], &bytes) > 0)
+            return cli_error(
+                MOXIE_ERR_UNSUPPORTED, error, "",
+                "weights of the block type %s are not made up in memory: write them by `moxie synth PRESET "
+                "--format NAME --layers 1 -o FILE`, and give FILE instead of --preset",
+                moxie_dtype_name(elements[i]));
+    return MOXIE_OK;
+}
+
 moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, made_weights *out, moxie_error *error)
 {
     maker m = { .out = out, .seed = mix(seed + 1) };
     const moxie_layer_config *c = config;
     const bool gated = moxie_act_is_gated(c->activation.kind);
     *out = (made_weights) { .views = MOXIE_WEIGHTS_INIT };
+    const moxie_status status = check_elements(c, error);
+    if (status != MOXIE_OK)
+        return status;
     out->experts = calloc((size_t)c->experts, sizeof *out->experts);
     const moxie_matrix w13 = make_role(&m, &c->w13, c->intermediate, c->hidden, c->bias13 != 0);
     const moxie_matrix w2 = make_role(&m, &c->w2, c->hidden, c->intermediate, c->bias2 != 0);
