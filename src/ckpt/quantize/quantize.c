@@ -155,13 +155,6 @@ static const char *file_path(job *j, int64_t i)
     return mox_quantize_dir_path(&j->dir, name);
 }
 
-static const char *errors_path(job *j, int64_t i)
-{
-    char name[64];
-    snprintf(name, sizeof name, "errors-%05lld.bin", (long long)i + 1);
-    return mox_quantize_dir_path(&j->dir, name);
-}
-
 static moxie_status advance(void *user, uint64_t bytes, moxie_error *error)
 {
     job *j = user;
@@ -181,7 +174,7 @@ static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *
     if (status == MOXIE_OK)
         status = mox_quantize_layer_write(&layer, file_path(j, i), j->executor, advance, j, error);
     if (status == MOXIE_OK)
-        status = mox_whole_file_write(errors_path(j, i), layer.errors,
+        status = mox_whole_file_write(mox_quantize_dir_errors_path(&j->dir, i), layer.errors,
                                       (uint64_t)layer.n_experts * 3 * sizeof *layer.errors, error);
     if (status == MOXIE_OK) {
         mox_quantize_dir_keep(&j->dir);
@@ -197,7 +190,7 @@ static moxie_status do_layer(job *j, int64_t i, moxie_error *error)
 {
     uint64_t bytes = 0;
     if (!mox_quantize_is_finished(file_path(j, i), &bytes) ||
-        !mox_quantize_report_finished(j->options, errors_path(j, i))) {
+        !mox_quantize_report_finished(j->options, mox_quantize_dir_errors_path(&j->dir, i))) {
         bytes = 0;
         MOX_TRY(make_layer(j, i, &bytes, error));
     } else {

@@ -77,6 +77,13 @@ const char *mox_quantize_dir_path(mox_quantize_dir *d, const char *name)
     return length > 0 && (size_t)length < sizeof d->path ? d->path : "";
 }
 
+const char *mox_quantize_dir_errors_path(mox_quantize_dir *d, int64_t i)
+{
+    char name[64];
+    snprintf(name, sizeof name, "errors-%05lld.bin", (long long)i + 1);
+    return mox_quantize_dir_path(d, name);
+}
+
 /* ---- OUT --------------------------------------------------------------------------------------------- */
 
 static bool is_empty(const char *dir)

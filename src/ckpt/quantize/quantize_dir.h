@@ -30,6 +30,8 @@ typedef struct mox_quantize_dir {
 moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_quantize_dir *d, moxie_error *error);
 /* "OUT.partial/NAME", valid until the next call. */
 const char *mox_quantize_dir_path(mox_quantize_dir *d, const char *name);
+/* The same of the file with the errors of layer i, counted from 0. */
+const char *mox_quantize_dir_errors_path(mox_quantize_dir *d, int64_t i);
 /* From now on the directory outlives a failure. */
 void mox_quantize_dir_keep(mox_quantize_dir *d);
 /* Renames it to OUT. */

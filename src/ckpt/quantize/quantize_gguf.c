@@ -178,13 +178,6 @@ static moxie_status manifest(const mox_gguf_job *j, json_t **out, moxie_error *e
 
 /* ---- layers ------------------------------------------------------------------------------------------ */
 
-static const char *errors_path(mox_gguf_job *j, int64_t i)
-{
-    char name[64];
-    snprintf(name, sizeof name, "errors-%05lld.bin", (long long)i + 1);
-    return mox_quantize_dir_path(&j->dir, name);
-}
-
 static moxie_status advance(void *user, uint64_t bytes, moxie_error *error)
 {
     mox_gguf_job *j = user;
@@ -211,7 +204,7 @@ static moxie_status make_layer(mox_gguf_job *j, int64_t i, moxie_error *error)
     if (status == MOXIE_OK)
         status = mox_quantize_blocks_write(&layer, mox_gguf_job_layer_path(j, i), j->executor, advance, j, error);
     if (status == MOXIE_OK)
-        status = mox_whole_file_write(errors_path(j, i), layer.errors,
+        status = mox_whole_file_write(mox_quantize_dir_errors_path(&j->dir, i), layer.errors,
                                       (uint64_t)layer.n_experts * 3 * sizeof *layer.errors, error);
     if (status == MOXIE_OK) {
         mox_quantize_dir_keep(&j->dir);
@@ -227,7 +220,7 @@ static moxie_status do_layer(mox_gguf_job *j, int64_t i, moxie_error *error)
     uint64_t bytes = 0;
     moxie_model_layer_info info = MOXIE_MODEL_LAYER_INFO_INIT;
     if (!mox_quantize_is_finished(mox_gguf_job_layer_path(j, i), &bytes) ||
-        !mox_quantize_report_finished(j->options, errors_path(j, i)))
+        !mox_quantize_report_finished(j->options, mox_quantize_dir_errors_path(&j->dir, i)))
         return make_layer(j, i, error);
     MOX_TRY(mox_model_describe_layer(j->model, i, &info, error));
     j->summary.resumed_layers++;

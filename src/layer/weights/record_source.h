@@ -26,7 +26,7 @@ typedef struct mox_record_source {
     /* Sorts experts [count], of those that begin() got. `sorted`: they keep the order of an earlier call. */
     void (*want)(void *session, int32_t *experts, int64_t count, bool sorted);
     /* Stores the records of the next *ready experts: 0 when none is left. With `wait` at least one, if one is left;
-     * without it only those that are in memory. They stay until the next call with this session. */
+     * without it only those that are in memory. They stay until the next call for the same run. */
     moxie_status (*next)(void *session, bool wait, const void **records, int64_t *ready, moxie_error *error);
     void (*end)(void *session);
 } mox_record_source;
