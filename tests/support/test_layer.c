@@ -88,6 +88,15 @@ moxie_layer_config test_config(void)
     return c;
 }
 
+moxie_layer_config test_config_of(int64_t hidden, int64_t intermediate, moxie_quant weight)
+{
+    moxie_layer_config c = test_config();
+    c.hidden = hidden;
+    c.intermediate = intermediate;
+    c.w13 = c.w2 = weight;
+    return c;
+}
+
 static void make_activation(test_layer *layer, test_rng *rng)
 {
     moxie_activation *a = &layer->config.activation;

@@ -68,6 +68,8 @@ bool test_layer_decodes_acts(const moxie_quant *act);
 
 /* A valid configuration of small sizes, for tests that change it in one place. */
 moxie_layer_config test_config(void);
+/* The same with these sizes, and this format of both matrices. */
+moxie_layer_config test_config_of(int64_t hidden, int64_t intermediate, moxie_quant weight);
 
 /* Makes the numbers only. */
 void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *limits);
