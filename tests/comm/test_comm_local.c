@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "comm/local/local.h"
 
 /* ---- random operations -------------------------------------------------------------------------------- */
 
@@ -148,6 +149,38 @@ static void an_operation_allocates_nothing(void **state)
     moxie_comm_destroy(comm);
 }
 
+/* Rank 1 is silent. Rank 0 has waited for its rows, and is awake for a moment; rank 2 waits for rank 0. */
+static void who_waits_itself_is_not_blamed(void **state)
+{
+    (void)state;
+    moxie_transport rank[3];
+    moxie_error error;
+    int64_t rows[3] = { 0, 1, 0 }, none[3] = { 0 }, at[3] = { 0 }, first, second, barrier;
+    int32_t done = 0, value = 0;
+    const moxie_comm_rows from_1 = { .send = &value,
+                                     .recv = &value,
+                                     .row_bytes = 4,
+                                     .send_rows = none,
+                                     .send_at = at,
+                                     .recv_rows = rows,
+                                     .recv_at = at };
+    moxie_comm_rows nothing = from_1;
+    nothing.recv_rows = none;
+    assert_ok(mox_local_create(3, rank, &error), &error);
+    assert_ok(rank[0].alltoallv(rank[0].self, &from_1, &first, &error), &error);
+    assert_ok(rank[2].alltoallv(rank[2].self, &nothing, &second, &error), &error);
+    assert_ok(rank[2].progress(rank[2].self, second, &done, &error), &error);
+    assert_true(done);
+    assert_ok(rank[2].barrier(rank[2].self, &barrier, &error), &error);
+    assert_int_equal(rank[2].late(rank[2].self, barrier), 0); /* it has said nothing about waiting */
+    rank[0].wait(rank[0].self, first, 1);
+    assert_int_equal(rank[2].late(rank[2].self, barrier), 1);
+    for (int r = 0; r < 3; r++)
+        rank[r].cancel(rank[r].self);
+    for (int r = 0; r < 3; r++)
+        rank[r].destroy(rank[r].self);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +190,7 @@ int main(void)
         cmocka_unit_test(ranks_agree_on_a_failure),
         cmocka_unit_test(ranks_without_rows_are_not_waited_for),
         cmocka_unit_test(an_operation_allocates_nothing),
+        cmocka_unit_test(who_waits_itself_is_not_blamed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

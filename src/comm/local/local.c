@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "comm/local/local_group.h"
 
@@ -223,9 +224,11 @@ static void local_wait(void *self, int64_t request, int32_t ms)
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&rank->group->lock);
     rank->waiting = true;
+    rank->awaited = request;
     while (!rank->woken && rank->ops[request].left > 0 && failed == 0)
         failed = pthread_cond_timedwait(&rank->changed, &rank->group->lock, &until);
     rank->waiting = rank->woken = false;
+    rank->left_at = mox_clock_now();
     pthread_mutex_unlock(&rank->group->lock);
 }
 

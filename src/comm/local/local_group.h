@@ -54,6 +54,8 @@ typedef struct mox_local_rank {
     int32_t culprit;   /* whom it last blamed for being late or gone, or -1 */
     bool woken;        /* something happened since the last wait */
     bool waiting;      /* its thread is in wait() */
+    int64_t awaited;   /* the request that it waited for last, */
+    uint64_t left_at;  /* and when wait() returned; mox_clock_now() */
     bool masks;        /* it goes on without some ranks */
     bool *masked;      /* [ranks]: without these */
     uint64_t started;  /* operations */
@@ -92,6 +94,8 @@ void mox_local_less(mox_local_rank *rank, mox_local_op *op);
 void mox_local_enter(mox_local_op *op);
 void mox_local_leave(mox_local_rank *rank, mox_local_op *op);
 
+/* Whether the rank waits for others: it is in wait(), or has just returned and what it waited for is not done. */
+bool mox_local_waits(const mox_local_rank *rank);
 /* The rank that an operation waits for. First one that has gone, then one that has not started the operation nor waits
  * for others, then whom the waiting ones wait for. Where there is none: the lowest that it waits for, or -1. */
 int32_t mox_local_late(const mox_local_rank *rank, const mox_local_op *op);

@@ -7,6 +7,7 @@
  *
  * A rank masks for itself. The masked rank has gone for all others then, so they mask it, too, in their next call.
  */
+#include "base/clock.h"
 #include "comm/local/local_group.h"
 
 /* ---- whom to blame ------------------------------------------------------------------------------------ */
@@ -28,12 +29,20 @@ static const mox_local_op *oldest_of(const mox_local_rank *rank)
     return oldest;
 }
 
+/* A rank whose deadline has just passed is awake, and about to say whom it waited for. */
+bool mox_local_waits(const mox_local_rank *rank)
+{
+    const uint64_t just = 100000000; /* ns */
+    return rank->waiting ||
+           (rank->left_at > 0 && rank->ops[rank->awaited].left > 0 && mox_clock_now() - rank->left_at < just);
+}
+
 /* The lowest rank that the operation needs: one that has gone, or one that is behind and does not wait. */
 static int32_t silent_of(const mox_local_rank *rank, const mox_local_op *op, bool gone)
 {
     const mox_local_rank *all = rank->group->rank;
     for (int32_t r = 0; r < rank->group->ranks; r++)
-        if (needs(rank, op, r) && (gone ? all[r].gone : all[r].started < op->number && !all[r].waiting))
+        if (needs(rank, op, r) && (gone ? all[r].gone : all[r].started < op->number && !mox_local_waits(&all[r])))
             return r;
     return -1;
 }
@@ -87,7 +96,7 @@ moxie_status mox_local_mask(void *self, int32_t other, moxie_error *error)
     rank->culprit = -1;
     if (rank->gone) {
         status = mox_fail(MOXIE_ERR_UNSUPPORTED, error, "the other ranks went on without rank %d", rank->rank);
-    } else if (target->waiting && !target->gone) {
+    } else if (mox_local_waits(target) && !target->gone) {
         status = mox_fail(MOXIE_ERR_TIMEOUT, error, "rank %d waits itself", other);
     } else {
         rank->masked[other] = rank->masks = true;
