@@ -26,9 +26,10 @@ for list in src/format/formats.def src/quant/schemes.def src/ckpt/formats/hf_qua
     cat "$tmp/block" >>"$tmp/$list"
 done
 
+# Kernels that do not run here are left out: unoptimized, they take most of the time.
 # shellcheck disable=SC2086 # an option or nothing: in an emulated build, the one that makes CMake cross-compile
 cmake -S "$tmp" -B "$tmp/build" ${MOXIE_TOOLCHAIN:-} -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 -DMOXIE_TESTS=OFF \
-    -DMOXIE_MPI=OFF -DMOXIE_PYTHON=OFF >"$tmp/log" 2>&1 && cmake --build "$tmp/build" --target moxie_cli >>"$tmp/log" 2>&1 || { tail -30 "$tmp/log"; exit 1; }
+    -DMOXIE_ABSENT_ISA=leave-out -DMOXIE_MPI=OFF -DMOXIE_PYTHON=OFF >"$tmp/log" 2>&1 && cmake --build "$tmp/build" --target moxie_cli >>"$tmp/log" 2>&1 || { tail -30 "$tmp/log"; exit 1; }
 
 moxie=$tmp/build/moxie
 "$moxie" explain --scheme e3m0_w4a16 --experts 8 --top-k 2 --hidden 64 --intermediate 64
