@@ -132,6 +132,11 @@ bool mox_panel_admit_rounding(const moxie_quant *act, mox_rejection *why);
 /* For order BYTE_ACTIVATIONS: true when the weights are such a format, and the activations are of 16 bits or FP8. */
 bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
+/* True when the weights are a block type that panels hold; and when, besides, activations are dynamic int8 codes and the
+ * weights have no minimums, as sum INT32_RUNS needs it. */
+bool mox_panel_admit_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why);
+bool mox_panel_admit_block_int8(const mox_expert_gemm_problem *problem, mox_rejection *why);
+
 /* Where the scales of quantized activations are applied. IN_VALUE: E8M0 scales, and E4M3 scales of f4_e2m1, as code
  * times scale is exact in bf16: the kernel reads the product. BY_ROW: one scale a row multiplies the finished sum.
  * GROUPED: f32 scales of groups of columns; the kernel applies them (mox_panel_rows.scales). */

@@ -293,8 +293,11 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
 static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_ymm_acts acts,
                                  mox_ymm_int_dot_head *head)
 {
+    static const mox_block_fields levels = { .m_at = -1, .run = 32 };
+    const mox_block_fields *f = mox_block_fields_of(element);
     if (!j->a->again)
-        head->floats = mox_ymm_block_bytes_prepare(j, element, acts == MOX_YMM_ACTS_CODES);
+        head->floats = mox_block_bytes_prepare(j->a, j->steps, f != NULL ? f : &levels, acts == MOX_YMM_ACTS_CODES,
+                                               (mox_bytes_line *)(void *)j->limbs);
     mox_ymm_block_bytes_of(element)(j, head->floats > 0);
 }
 
