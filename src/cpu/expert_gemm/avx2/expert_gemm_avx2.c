@@ -212,38 +212,48 @@ static void levels_to_floats(const mox_block_levels *row, int32_t bytes, const u
     halves_to_floats((const uint8_t *)halves, false, out);
 }
 
-/* d and m of 16 blocks. What is added is kept negative. */
-static void prepare_block(const mox_ymm_job *j, moxie_dtype element, const uint8_t *from, float *d, float *m)
+/* d and m of the blocks of a panel, 16 rows at a time. What is added is kept negative. */
+static void prepare_fields(const mox_ymm_job *j, const mox_block_fields *f, int64_t blocks, int64_t bytes,
+                           const uint8_t *from, float *d, float *m)
 {
-    const mox_block_fields *f = mox_block_fields_of(element);
-    const bool minimums = f != NULL && f->m_at >= 0;
-    if (f != NULL)
+    for (int64_t b = 0; b < blocks; b++, from += bytes, d += MOX_PANEL_ROWS, m += MOX_PANEL_ROWS) {
         halves_to_floats(from, false, d);
-    else
-        levels_to_floats(mox_block_levels_of(element), mox_block_of(element)->bytes, from, d);
-    if (minimums)
-        halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, m);
-    if (j->bytes)
-        mark_infinities(d);
-    if (j->bytes && minimums)
-        mark_infinities(m);
+        if (f->m_at >= 0)
+            halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, m);
+        if (j->bytes)
+            mark_infinities(d);
+        if (j->bytes && f->m_at >= 0)
+            mark_infinities(m);
+    }
+}
+
+static void prepare_levels(const mox_ymm_job *j, const mox_block_levels *row, int64_t blocks, int32_t block_bytes,
+                           const uint8_t *from, float *d)
+{
+    for (int64_t b = 0; b < blocks; b++, from += MOX_PANEL_ROWS * (int64_t)block_bytes, d += MOX_PANEL_ROWS) {
+        levels_to_floats(row, block_bytes, from, d);
+        if (j->bytes)
+            mark_infinities(d);
+    }
 }
 
 /* Scales of 1 for the only group, then d and m of each block. */
 static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
 {
     const int64_t bytes = mox_block_panel_bytes(element), blocks = m->cols / mox_block_panel_cols(element);
+    const mox_block_fields *f = mox_block_fields_of(element);
     j->panel_floats = (1 + blocks) * MOX_PANEL_ROWS;
-    if (mox_block_fields_of(element) != NULL)
-        block_tables_init(mox_block_fields_of(element), &j->tables);
+    if (f != NULL)
+        block_tables_init(f, &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *from = j->codes + (uint64_t)p * m->panel_bytes;
         float *d = sc->scale + p * j->panel_floats, *minimum = sc->zero + p * j->panel_floats;
         mox_scales_fill(d, MOX_PANEL_ROWS, 1.0f);
-        for (int64_t b = 0; b < blocks; b++, from += bytes) {
-            d += MOX_PANEL_ROWS, minimum += MOX_PANEL_ROWS;
-            prepare_block(j, element, from, d, minimum);
-        }
+        if (f != NULL)
+            prepare_fields(j, f, blocks, bytes, from, d + MOX_PANEL_ROWS, minimum + MOX_PANEL_ROWS);
+        else
+            prepare_levels(j, mox_block_levels_of(element), blocks, mox_block_of(element)->bytes, from,
+                           d + MOX_PANEL_ROWS);
     }
 }
 
