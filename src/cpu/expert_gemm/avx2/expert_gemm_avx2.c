@@ -67,25 +67,18 @@ static const variant *const variants[] = {
     [MOX_DECODE_PLANES] = &variant_planes, [MOX_DECODE_NIBBLES_ZEROS] = &variant_nibbles_zeros,
 };
 
-/* In the slab only the order of the lanes matters: by pair (NIBBLES), of block types by row (PAIRS). */
+/* In the slab only the order of the lanes matters: by pair, as NIBBLES are. */
 #define WIDE(name, decode, R)                                                                                          \
     static void name(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count, int64_t row)                \
     {                                                                                                                  \
         mox_ymm_wide(decode, R, j, p, start, count, row);                                                              \
     }
-WIDE(by_row_1, MOX_DECODE_PAIRS, 1)
-WIDE(by_row_2, MOX_DECODE_PAIRS, 2)
-WIDE(by_row_3, MOX_DECODE_PAIRS, 3)
-WIDE(by_row_4, MOX_DECODE_PAIRS, 4)
-WIDE(by_row_5, MOX_DECODE_PAIRS, 5)
-WIDE(by_row_6, MOX_DECODE_PAIRS, 6)
 WIDE(by_pair_1, MOX_DECODE_NIBBLES, 1)
 WIDE(by_pair_2, MOX_DECODE_NIBBLES, 2)
 WIDE(by_pair_3, MOX_DECODE_NIBBLES, 3)
 WIDE(by_pair_4, MOX_DECODE_NIBBLES, 4)
 WIDE(by_pair_5, MOX_DECODE_NIBBLES, 5)
 WIDE(by_pair_6, MOX_DECODE_NIBBLES, 6)
-static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
 static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL,      by_pair_1, by_pair_2, by_pair_3,
                                                     by_pair_4, by_pair_5, by_pair_6 };
 
@@ -106,7 +99,6 @@ static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, co
 
 static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
 {
-    const wide_fn *const times = j->blocks != NULL ? by_row : by_pair;
     const int64_t rows = j->a->rows, blocks = mox_ceil_div(rows, MOX_YMM_BLOCK);
     for (int p = 0; p < j->panels; p++) {
         mox_ymm_pos at = { 0 };
@@ -116,7 +108,7 @@ static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
             /* Blocks of nearly the same size, so that none is short at the end. */
             for (int64_t b = 0; b < blocks; b++) {
                 const int64_t row = b * rows / blocks;
-                times[(b + 1) * rows / blocks - row](j, p, &at, count, row);
+                by_pair[(b + 1) * rows / blocks - row](j, p, &at, count, row);
             }
             for (int64_t s = 0; s < count; s++)
                 mox_ymm_next(j, &at);
