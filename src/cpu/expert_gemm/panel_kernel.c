@@ -6,6 +6,7 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 
 #include "base/sizes.h"
+#include "pack/panel/block_panel.h"
 #include "pack/panel/element_traits.h"
 
 uint64_t mox_act_order_row_bytes(mox_act_order order, int64_t cols)
@@ -116,6 +117,30 @@ bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection
         return mox_reject(why, "quantize the weights to 4 bits", "multiplies weights of 4 bits, these are %s",
                           mox_quant_dtype_name(weight->element));
     return mox_panel_admit_rounding(problem->act, why);
+}
+
+bool mox_panel_admit_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return mox_block_panel_holds(problem->weight->element) ||
+           mox_reject(why, "take weights of a block type, such as q4_k",
+                      "multiplies blocks of GGUF, the weights are %s", mox_quant_dtype_name(problem->weight->element));
+}
+
+bool mox_panel_admit_block_int8(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    const moxie_quant *act = problem->act;
+    if (!mox_panel_admit_blocks(problem, why))
+        return false;
+    if (mox_quant_is_none(act) || act->element != MOXIE_I8)
+        return mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
+                          mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
+    if (act->is_static)
+        return mox_reject(why, "let the activations' scales be dynamic",
+                          "multiplies codes from -127 on, static scales give -128");
+    return !mox_block_has_minimums(problem->weight->element) ||
+           mox_reject(why, "use fast mode, whose kernels for blocks take them",
+                      "would subtract %s's minimums after the sum, which rounds more",
+                      mox_quant_dtype_name(problem->weight->element));
 }
 
 /* ---- the end of a sum ----------------------------------------------------------------------------- */

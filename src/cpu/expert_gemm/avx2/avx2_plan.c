@@ -77,44 +77,18 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_prob
 
 /* ---- avx2_block_int8, avx2_block_bytes ------------------------------------------------------------- */
 
-static bool admit_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    return mox_block_panel_holds(problem->weight->element) ||
-           mox_reject(why, "take weights of a block type, such as q4_k",
-                      "multiplies blocks of GGUF, the weights are %s", mox_quant_dtype_name(problem->weight->element));
-}
-
 mox_panel_multiply_fn mox_expert_gemm_avx2_block_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
-    const moxie_quant *act = problem->act;
     if (mox_avx2_block_int8_multiply == NULL)
         return mox_panel_absent(why, TARGET);
-    if (!admit_blocks(problem, why))
-        return NULL;
-    if (mox_quant_is_none(act) || act->element != MOXIE_I8) {
-        mox_reject(why, "quantize the activations to i8", "multiplies int8 activations, these are %s",
-                   mox_quant_is_none(act) ? "not quantized" : mox_quant_dtype_name(act->element));
-        return NULL;
-    }
-    if (act->is_static) {
-        mox_reject(why, "let the activations' scales be dynamic",
-                   "multiplies codes from -127 on, static scales give -128");
-        return NULL;
-    }
-    if (mox_block_has_minimums(problem->weight->element)) {
-        mox_reject(why, "fast mode takes avx2_block_bytes",
-                   "would subtract %s's minimums after the sum, which rounds more",
-                   mox_quant_dtype_name(problem->weight->element));
-        return NULL;
-    }
-    return mox_avx2_block_int8_multiply;
+    return mox_panel_admit_block_int8(problem, why) ? mox_avx2_block_int8_multiply : NULL;
 }
 
 mox_panel_multiply_fn mox_expert_gemm_avx2_block_bytes_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     if (mox_avx2_block_bytes_multiply == NULL)
         return mox_panel_absent(why, TARGET);
-    if (!admit_blocks(problem, why))
+    if (!mox_panel_admit_blocks(problem, why))
         return NULL;
     if (problem->act->element == MOXIE_I8 && !problem->act->is_static)
         return mox_avx2_block_int8_multiply;

@@ -67,25 +67,18 @@ static const variant *const variants[] = {
     [MOX_DECODE_PLANES] = &variant_planes, [MOX_DECODE_NIBBLES_ZEROS] = &variant_nibbles_zeros,
 };
 
-/* In the slab only the order of the lanes matters: by pair (NIBBLES), of block types by row (PAIRS). */
+/* In the slab only the order of the lanes matters: by pair, as NIBBLES are. */
 #define WIDE(name, decode, R)                                                                                          \
     static void name(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count, int64_t row)                \
     {                                                                                                                  \
         mox_ymm_wide(decode, R, j, p, start, count, row);                                                              \
     }
-WIDE(by_row_1, MOX_DECODE_PAIRS, 1)
-WIDE(by_row_2, MOX_DECODE_PAIRS, 2)
-WIDE(by_row_3, MOX_DECODE_PAIRS, 3)
-WIDE(by_row_4, MOX_DECODE_PAIRS, 4)
-WIDE(by_row_5, MOX_DECODE_PAIRS, 5)
-WIDE(by_row_6, MOX_DECODE_PAIRS, 6)
 WIDE(by_pair_1, MOX_DECODE_NIBBLES, 1)
 WIDE(by_pair_2, MOX_DECODE_NIBBLES, 2)
 WIDE(by_pair_3, MOX_DECODE_NIBBLES, 3)
 WIDE(by_pair_4, MOX_DECODE_NIBBLES, 4)
 WIDE(by_pair_5, MOX_DECODE_NIBBLES, 5)
 WIDE(by_pair_6, MOX_DECODE_NIBBLES, 6)
-static const wide_fn by_row[MOX_YMM_BLOCK + 1] = { NULL, by_row_1, by_row_2, by_row_3, by_row_4, by_row_5, by_row_6 };
 static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL,      by_pair_1, by_pair_2, by_pair_3,
                                                     by_pair_4, by_pair_5, by_pair_6 };
 
@@ -106,7 +99,6 @@ static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, co
 
 static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
 {
-    const wide_fn *const times = j->blocks != NULL ? by_row : by_pair;
     const int64_t rows = j->a->rows, blocks = mox_ceil_div(rows, MOX_YMM_BLOCK);
     for (int p = 0; p < j->panels; p++) {
         mox_ymm_pos at = { 0 };
@@ -116,7 +108,7 @@ static void all_wide(const mox_ymm_job *j, mox_decode_class decode)
             /* Blocks of nearly the same size, so that none is short at the end. */
             for (int64_t b = 0; b < blocks; b++) {
                 const int64_t row = b * rows / blocks;
-                times[(b + 1) * rows / blocks - row](j, p, &at, count, row);
+                by_pair[(b + 1) * rows / blocks - row](j, p, &at, count, row);
             }
             for (int64_t s = 0; s < count; s++)
                 mox_ymm_next(j, &at);
@@ -212,38 +204,48 @@ static void levels_to_floats(const mox_block_levels *row, int32_t bytes, const u
     halves_to_floats((const uint8_t *)halves, false, out);
 }
 
-/* d and m of 16 blocks. What is added is kept negative. */
-static void prepare_block(const mox_ymm_job *j, moxie_dtype element, const uint8_t *from, float *d, float *m)
+/* d and m of the blocks of a panel, 16 rows at a time. What is added is kept negative. */
+static void prepare_fields(const mox_ymm_job *j, const mox_block_fields *f, int64_t blocks, int64_t bytes,
+                           const uint8_t *from, float *d, float *m)
 {
-    const mox_block_fields *f = mox_block_fields_of(element);
-    const bool minimums = f != NULL && f->m_at >= 0;
-    if (f != NULL)
+    for (int64_t b = 0; b < blocks; b++, from += bytes, d += MOX_PANEL_ROWS, m += MOX_PANEL_ROWS) {
         halves_to_floats(from, false, d);
-    else
-        levels_to_floats(mox_block_levels_of(element), mox_block_of(element)->bytes, from, d);
-    if (minimums)
-        halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, m);
-    if (j->bytes)
-        mark_infinities(d);
-    if (j->bytes && minimums)
-        mark_infinities(m);
+        if (f->m_at >= 0)
+            halves_to_floats(from + 2 * MOX_PANEL_ROWS, f->m_sign > 0, m);
+        if (j->bytes)
+            mark_infinities(d);
+        if (j->bytes && f->m_at >= 0)
+            mark_infinities(m);
+    }
+}
+
+static void prepare_levels(const mox_ymm_job *j, const mox_block_levels *row, int64_t blocks, int32_t block_bytes,
+                           const uint8_t *from, float *d)
+{
+    for (int64_t b = 0; b < blocks; b++, from += MOX_PANEL_ROWS * (int64_t)block_bytes, d += MOX_PANEL_ROWS) {
+        levels_to_floats(row, block_bytes, from, d);
+        if (j->bytes)
+            mark_infinities(d);
+    }
 }
 
 /* Scales of 1 for the only group, then d and m of each block. */
 static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtype element, const mox_ymm_scratch *sc)
 {
     const int64_t bytes = mox_block_panel_bytes(element), blocks = m->cols / mox_block_panel_cols(element);
+    const mox_block_fields *f = mox_block_fields_of(element);
     j->panel_floats = (1 + blocks) * MOX_PANEL_ROWS;
-    if (mox_block_fields_of(element) != NULL)
-        block_tables_init(mox_block_fields_of(element), &j->tables);
+    if (f != NULL)
+        block_tables_init(f, &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *from = j->codes + (uint64_t)p * m->panel_bytes;
         float *d = sc->scale + p * j->panel_floats, *minimum = sc->zero + p * j->panel_floats;
         mox_scales_fill(d, MOX_PANEL_ROWS, 1.0f);
-        for (int64_t b = 0; b < blocks; b++, from += bytes) {
-            d += MOX_PANEL_ROWS, minimum += MOX_PANEL_ROWS;
-            prepare_block(j, element, from, d, minimum);
-        }
+        if (f != NULL)
+            prepare_fields(j, f, blocks, bytes, from, d + MOX_PANEL_ROWS, minimum + MOX_PANEL_ROWS);
+        else
+            prepare_levels(j, mox_block_levels_of(element), blocks, mox_block_of(element)->bytes, from,
+                           d + MOX_PANEL_ROWS);
     }
 }
 
@@ -293,8 +295,11 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
 static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_ymm_acts acts,
                                  mox_ymm_int_dot_head *head)
 {
+    static const mox_block_fields levels = { .m_at = -1, .run = 32 };
+    const mox_block_fields *f = mox_block_fields_of(element);
     if (!j->a->again)
-        head->floats = mox_ymm_block_bytes_prepare(j, element, acts == MOX_YMM_ACTS_CODES);
+        head->floats = mox_block_bytes_prepare(j->a, j->steps, f != NULL ? f : &levels, acts == MOX_YMM_ACTS_CODES,
+                                               (mox_bytes_line *)(void *)j->limbs);
     mox_ymm_block_bytes_of(element)(j, head->floats > 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_block_bytes_avx2.c - the products of kernels avx2_block_int8 and avx2_block_bytes: one for each row of
- * block_fields.def (panel_block_bytes_avx2.h), and the activations' bytes. expert_gemm_avx2.c calls them.
+ * block_fields.def (panel_block_bytes_avx2.h), and the activations' bytes (block_bytes.h). expert_gemm_avx2.c calls them.
  */
 #include "cpu/expert_gemm/avx2/avx2_plan.h"
 
@@ -61,17 +61,13 @@ static void put_line(const mox_block_fields *f, bool codes, const float *a, mox_
     }
 }
 
-int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, moxie_dtype element, bool codes)
+int64_t mox_block_bytes_prepare(const mox_panel_rows *a, int64_t steps, const mox_block_fields *f, bool codes,
+                                mox_bytes_line *line)
 {
-    const mox_block_fields *f = mox_block_fields_of(element);
-    static const mox_block_fields levels = { .m_at = -1, .run = 32 };
-    const int64_t rows = job->a->rows;
-    mox_bytes_line *line = (mox_bytes_line *)(void *)job->limbs;
     int64_t floats = 0;
-    for (int64_t s = 0; s < job->steps; s++)
-        for (int64_t row = 0; row < rows; row++, line++) {
-            put_line(f != NULL ? f : &levels, codes,
-                     (const float *)job->a->data + row * job->stride + s * MOX_PANEL_STEP, line);
+    for (int64_t s = 0; s < steps; s++)
+        for (int64_t row = 0; row < a->rows; row++, line++) {
+            put_line(f, codes, (const float *)a->data + (row * steps + s) * MOX_PANEL_STEP, line);
             floats += line->floats;
         }
     return floats;

@@ -6,12 +6,12 @@
  *
  * S and M are vectors of 8 rows, made once for every run of 16 or 32 columns. Four columns of 8 rows take
  *
- *     codes      load, shift, mask; the upper bits of the codes likewise
+ *     codes      load, VPSHUFB: the codes of a column pair become neighbours; shift, mask; the upper bits likewise
  *     floats     both bytes of a bf16 looked up by code; or the code under 0x43, which is 128 + code, less 128 + offset
  *     weights    one multiplication, or one multiply-subtract where there is a minimum
  *
  * A weight is a float that no scale follows, so segments only end where the activations' groups do, and the sum is
- * FMA_STEPS of plain floats (panel_kernel.h). Vectors are by row (panel_decode_avx2.h). The narrow way multiplies as it
+ * FMA_STEPS of plain floats (panel_kernel.h). Vectors are by pair (panel_decode_avx2.h). The narrow way multiplies as it
  * decodes; the wide way decodes to the slab, which mox_ymm_wide() multiplies.
  *
  * Parameters of the always-inline functions are constants where they are called: the row `f` of block_fields.def,
@@ -76,13 +76,22 @@ MOX_KERNEL_INLINE mox_ymm_run mox_ymm_block_run(const mox_block_fields *f, const
     return d;
 }
 
+/* What belongs to vector `v` of a pair: that of four rows, twice each. */
+MOX_KERNEL_INLINE __m256 mox_ymm_twice(__m256 by_row, int v)
+{
+    return v == 0 ? _mm256_unpacklo_ps(by_row, by_row) : _mm256_unpackhi_ps(by_row, by_row);
+}
+
 /* ---- weights -------------------------------------------------------------------------------------- */
 
 /* Field `g` of a plane of `bits` bits, moved to bit `up` of every byte. */
 MOX_KERNEL_INLINE __m256i mox_ymm_field(const uint8_t *plane, int bits, int up, int half, int g)
 {
+    const __m256i by_pair =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
     const int fields = 8 / bits, shift = bits * (g % fields) - up;
-    const __m256i x = _mm256_load_si256((const __m256i *)(const void *)(plane + (2 * (g / fields) + half) * 32));
+    const __m256i x = _mm256_shuffle_epi8(
+        _mm256_load_si256((const __m256i *)(const void *)(plane + (2 * (g / fields) + half) * 32)), by_pair);
     const __m256i moved = shift > 0 ? _mm256_srli_epi16(x, shift) : shift < 0 ? _mm256_slli_epi16(x, -shift) : x;
     return bits == 8 ? moved : _mm256_and_si256(moved, _mm256_set1_epi8((char)(((1 << bits) - 1) << up)));
 }
@@ -102,7 +111,7 @@ MOX_KERNEL_INLINE bool mox_ymm_has_table(const mox_block_fields *f)
     return f->low.bits <= 4 && f->high.bits == 0;
 }
 
-/* The weights of those columns: w[v] is column 4 g + v of 8 rows. */
+/* The weights of those columns by pair: w[0] and w[1] are columns 4 g and 4 g + 1. */
 MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const mox_half_tables *tables,
                                              const uint8_t *step, mox_ymm_run run, int half, int g, __m256 w[4])
 {
@@ -118,7 +127,8 @@ MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const mo
                                                       : _mm256_unpackhi_epi16(zero, words[v / 2]));
         if (!by_table)
             level = _mm256_sub_ps(level, _mm256_set1_ps(128.0f + (float)f->offset));
-        w[v] = f->m_at >= 0 ? _mm256_fmsub_ps(level, run.s, run.m) : _mm256_mul_ps(level, run.s);
+        const __m256 S = mox_ymm_twice(run.s, v % 2), M = mox_ymm_twice(run.m, v % 2);
+        w[v] = f->m_at >= 0 ? _mm256_fmsub_ps(level, S, M) : _mm256_mul_ps(level, S);
     }
 }
 
@@ -157,13 +167,13 @@ MOX_KERNEL_INLINE void mox_ymm_block_step(const mox_block_fields *f, int weights
             mox_ymm_block_columns(f, &j->tables, step, run[half], half, g, w);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 2; i++)
-                mox_ymm_add_pair(MOX_DECODE_PAIRS, R, a + 4 * g + 2 * i, j->stride, w + 2 * i, chains[half]);
+                mox_ymm_add_pair(MOX_DECODE_NIBBLES, R, a + 4 * g + 2 * i, j->stride, w + 2 * i, chains[half]);
         }
     }
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        sum[r][0] = _mm256_add_ps(chains[0][r][0], chains[0][r][1]);
-        sum[r][1] = _mm256_add_ps(chains[1][r][0], chains[1][r][1]);
+        sum[r][0] = mox_ymm_step_sum(MOX_DECODE_NIBBLES, chains[0][r]);
+        sum[r][1] = mox_ymm_step_sum(MOX_DECODE_NIBBLES, chains[1][r]);
     }
     mox_ymm_add_step(R, 2, false, &sink, p, 0, sum);
 }

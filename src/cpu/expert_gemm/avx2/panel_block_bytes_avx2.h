@@ -14,9 +14,7 @@
  *
  * Levels have a sign: their magnitudes are multiplied by d with that sign.
  *
- *     bytes     [step][row] lines of 64:  | d [32] | unit | first [2] | second [2] | kind | ..
- *                   first    of each run of the step: D as a float where there is a minimum, else offset D, an integer
- *                   kind     1: multiply this step as floats (NaN, infinity, far from 1)
+ *     bytes     [step][row] lines of block_bytes.h
  *     slab      SLAB steps of one panel: | [step][half][group of four columns][32] | [step][half][run] S, M [8] f32 |
  *
  * One row multiplies codes as they are decoded. More rows share the slab, up to four at a time.
@@ -29,38 +27,17 @@
 
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/panel_block_avx2.h"
+#include "cpu/expert_gemm/block_bytes.h"
 
 enum { MOX_BYTES_ROWS = 4, MOX_BYTES_GROUPS = MOX_PANEL_STEP / 4 };
 /* mox_block_fields.levels: those of iq4_nl; the integers of block_levels.def. Both have a sign. */
 enum { MOX_BYTES_TABLE = 1, MOX_BYTES_LEVELS = 2 };
-
-/* The activations of one row and step. */
-typedef struct mox_bytes_line {
-    int8_t d[MOX_PANEL_STEP];
-    float unit;
-    union {
-        float minimum[2];  /* D of each run */
-        int32_t offset[2]; /* offset D */
-    } run;
-    int32_t floats;
-    int32_t unused[4];
-} mox_bytes_line;
-_Static_assert(sizeof(mox_bytes_line) == MOX_YMM_BYTES_LINE, "scratch has room for these lines");
-
-/* Stores the lines of all rows of `job`, and returns how many must be multiplied as floats. `codes`: the activations
- * are int8 codes already. */
-int64_t mox_ymm_block_bytes_prepare(const mox_ymm_job *job, moxie_dtype element, bool codes);
 
 /* The product of a call; `floats`: some lines must be multiplied as floats. NULL: not this type. */
 typedef void (*mox_ymm_block_bytes_fn)(const mox_ymm_job *job, bool floats);
 mox_ymm_block_bytes_fn mox_ymm_block_bytes_of(moxie_dtype element);
 
 /* ---- weights -------------------------------------------------------------------------------------- */
-
-MOX_KERNEL_INLINE int mox_bytes_runs(const mox_block_fields *f)
-{
-    return f->run >= MOX_PANEL_STEP ? 1 : MOX_PANEL_STEP / f->run;
-}
 
 /* Groups of four columns whose products may be added in 16 bits. */
 MOX_KERNEL_INLINE int mox_bytes_groups(const mox_block_fields *f)

@@ -72,7 +72,7 @@ MOX_KERNEL_INLINE void mox_levels_half(mox_levels_step_fn decode, int weights, i
     scale[1] = _mm256_load_ps(scales[1]);
 }
 
-/* Decodes `count` steps of panel p to a slab of floats. */
+/* Decodes `count` steps of panel p to a slab of floats, by pair. */
 MOX_KERNEL_INLINE void mox_levels_expand(mox_levels_half_fn decode, const mox_ymm_job *j, int p, int64_t first,
                                          int64_t count)
 {
@@ -84,10 +84,16 @@ MOX_KERNEL_INLINE void mox_levels_expand(mox_levels_half_fn decode, const mox_ym
             decode(j, p, first + i, half, w, scale);
             MOX_KERNEL_UNROLL
             for (int g = 0; g < 8; g++, to += 32) {
+                __m256 x[4];
                 MOX_KERNEL_UNROLL
                 for (int v = 0; v < 4; v++) {
                     const __m256i level = _mm256_srai_epi32(_mm256_slli_epi32(w[g], 24 - 8 * v), 24);
-                    _mm256_store_ps(to + 8 * v, _mm256_mul_ps(_mm256_cvtepi32_ps(level), scale[g / 4]));
+                    x[v] = _mm256_mul_ps(_mm256_cvtepi32_ps(level), scale[g / 4]);
+                }
+                MOX_KERNEL_UNROLL
+                for (int v = 0; v < 4; v += 2) {
+                    _mm256_store_ps(to + 8 * v, _mm256_unpacklo_ps(x[v], x[v + 1]));
+                    _mm256_store_ps(to + 8 * v + 8, _mm256_unpackhi_ps(x[v], x[v + 1]));
                 }
             }
         }
@@ -120,7 +126,7 @@ MOX_KERNEL_INLINE void mox_levels_float_step(mox_levels_half_fn decode, const mo
     mox_ymm_job one = *j;
     one.slab += MOX_YMM_SLAB * MOX_YMM_HALF;
     mox_levels_expand(decode, &one, p, at->step, 1);
-    mox_ymm_wide(MOX_DECODE_PAIRS, 1, &one, p, at, 1, row);
+    mox_ymm_wide(MOX_DECODE_NIBBLES, 1, &one, p, at, 1, row);
 }
 _Static_assert(MOX_YMM_SLAB *(MOX_BYTES_STEP + 4 * MOX_BYTES_SCALES) <= MOX_YMM_SLAB * MOX_YMM_HALF * 4,
                "the slab of bytes fills half of that of floats at most");

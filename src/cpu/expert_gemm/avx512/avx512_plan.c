@@ -6,6 +6,7 @@
 #include "cpu/expert_gemm/avx512/avx512_plan.h"
 
 #include "base/sizes.h"
+#include "cpu/expert_gemm/block_bytes.h"
 #include "pack/panel/element_traits.h"
 
 /* Number of floats in `scale`. */
@@ -33,7 +34,9 @@ static mox_panel_multiply_fn fma_variant(const moxie_quant *weight, int64_t cols
     mox_panel_multiply_fn found = int_dot_variant(weight, cols);
     if (found == NULL && mox_cpu()->avx512_vbmi)
         found = mox_panel_variant_of(&mox_avx512_fma_vbmi_variants, weight, cols);
-    return found != NULL ? found : mox_panel_variant_of(&mox_avx512_fma_variants, weight, cols);
+    if (found == NULL)
+        found = mox_panel_variant_of(&mox_avx512_fma_variants, weight, cols);
+    return found != NULL ? found : mox_panel_variant_of(&mox_avx512_fma_blocks_variants, weight, cols);
 }
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_fma_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
@@ -106,6 +109,64 @@ uint64_t mox_expert_gemm_avx512_bytes_scratch_bytes(const mox_expert_gemm_proble
 {
     const int64_t step_cols = mox_panel_step_cols(problem->weight, mox_expert_gemm_cols(problem));
     return int_dot_scratch_bytes((mox_int_dot_variant) { .bytes = true, .Q = (int)step_cols / 8 }, problem);
+}
+
+/* ---- avx512_block_int8, avx512_block_bytes --------------------------------------------------------- */
+
+static mox_panel_multiply_fn block_variant(const mox_panel_variants *variants, const mox_expert_gemm_problem *problem,
+                                           mox_rejection *why)
+{
+    if (variants->count == 0)
+        return mox_panel_absent(why, "x86-64 with AVX512-VNNI");
+    if (!mox_cpu()->avx512_vnni) {
+        mox_reject(why, "run on a processor that has it", "needs AVX512-VNNI");
+        return NULL;
+    }
+    return mox_panel_variant_of(variants, problem->weight, mox_expert_gemm_cols(problem));
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_block_int8_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
+{
+    return mox_panel_admit_block_int8(problem, why) ? block_variant(&mox_avx512_block_int8_variants, problem, why)
+                                                    : NULL;
+}
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_block_bytes_bind(const mox_expert_gemm_problem *problem,
+                                                              mox_rejection *why)
+{
+    if (!mox_panel_admit_blocks(problem, why))
+        return NULL;
+    if (problem->act->element == MOXIE_I8 && !problem->act->is_static)
+        return block_variant(&mox_avx512_block_int8_variants, problem, why);
+    return mox_panel_admit_rounding(problem->act, why) ? block_variant(&mox_avx512_block_bytes_variants, problem, why)
+                                                       : NULL;
+}
+
+void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_bytes_scratch *out)
+{
+    mox_fma_lay_out(carver, groups, &out->fma);
+    out->lines = mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)(cols / MOX_PANEL_STEP), sizeof *out->lines);
+    out->slab = mox_carve(carver, MOX_FMA_SLAB, 2 * MOX_PANEL_ROWS * MOX_PANEL_STEP);
+    out->scales = mox_carve(carver, MOX_FMA_SLAB * 8 * MOX_PANEL_ROWS, sizeof *out->scales);
+    out->floats = mox_carve(carver, 1, sizeof *out->floats);
+}
+
+static uint64_t block_bytes_scratch(const mox_expert_gemm_problem *problem)
+{
+    mox_carver carver = mox_carver_of(NULL);
+    mox_block_bytes_scratch unused;
+    mox_block_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
+    return carver.used;
+}
+
+uint64_t mox_expert_gemm_avx512_block_int8_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return block_bytes_scratch(problem);
+}
+
+uint64_t mox_expert_gemm_avx512_block_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    return block_bytes_scratch(problem);
 }
 
 /* ---- avx512_bf16 --------------------------------------------------------------------------------- */

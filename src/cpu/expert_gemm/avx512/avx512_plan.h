@@ -14,9 +14,11 @@
 
 /* Empty, or NULL: not in this build. */
 extern const mox_panel_variants mox_avx512_fma_variants;
-extern const mox_panel_variants mox_avx512_fma_vbmi_variants; /* the same kernel, on processors with VBMI */
-extern const mox_panel_variants mox_avx512_fma_vnni_variants; /* likewise, with VNNI */
+extern const mox_panel_variants mox_avx512_fma_vbmi_variants;   /* the same kernel, on processors with VBMI */
+extern const mox_panel_variants mox_avx512_fma_vnni_variants;   /* likewise, with VNNI */
+extern const mox_panel_variants mox_avx512_fma_blocks_variants; /* likewise, of block types */
 extern const mox_panel_variants mox_avx512_bytes_variants;
+extern const mox_panel_variants mox_avx512_block_int8_variants, mox_avx512_block_bytes_variants;
 extern const mox_panel_variants mox_avx512_bf16_variants;
 extern const mox_panel_multiply_fn mox_avx512_vnni_multiply;
 
@@ -65,6 +67,18 @@ typedef struct mox_int_dot_scratch {
 } mox_int_dot_scratch;
 void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
                          mox_int_dot_scratch *out);
+
+/* ---- avx512_block_int8, avx512_block_bytes (block_bytes_avx512.h) --------------------------------- */
+
+struct mox_bytes_line;
+typedef struct mox_block_bytes_scratch {
+    mox_fma_scratch fma;
+    struct mox_bytes_line *lines; /* [steps][rows] */
+    uint8_t *slab;
+    float *scales;
+    int64_t *floats; /* how many lines are multiplied as floats */
+} mox_block_bytes_scratch;
+void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_bytes_scratch *out);
 
 /* ---- avx512_bf16 --------------------------------------------------------------------------------- */
 

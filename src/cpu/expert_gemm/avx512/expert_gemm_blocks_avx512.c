@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_blocks_avx512.c - the variants of kernel avx512_fma for block types: one for each row of
+ * block_fields.def and of block_levels.def (panel_blocks_avx512.h).
+ *
+ *     narrow    one or two rows, both panels at once: columns are multiplied as they are decoded
+ *     wide      other numbers of rows: the slab of panel_fma_avx512.h
+ *
+ * A weight is a float that no scale follows, so segments only end where the activations' groups do.
+ */
+#include "cpu/expert_gemm/avx512/avx512_plan.h"
+
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+
+#include "cpu/expert_gemm/avx512/block_job_avx512.h"
+
+enum {
+#define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights, BYTES_##id = bytes,
+#include "format/blocks.def"
+#undef MOX_BLOCK
+};
+
+/* ---- narrow ------------------------------------------------------------------------------------------------ */
+
+/* Adds the products of one step of a panel to the chains of R rows, and returns their sums in t. */
+MOX_KERNEL_INLINE void narrow_step(const mox_block_fields *f, int weights, int R, const mox_block_job *j,
+                                   const uint8_t *blocks, mox_zmm_run d, int64_t s, const float *a, __m512 *t)
+{
+    const mox_block_panel form = mox_block_panel_of(f, weights);
+    const int of_run = MOX_PANEL_STEP / mox_zmm_runs(f);
+    const int first_run = f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
+    const mox_zmm_codes codes = mox_zmm_step_codes(f, blocks + form.codes_at + s * form.step_bytes);
+    __m512 chain[2][2];
+    mox_zmm_run run = d;
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++)
+        chain[r][0] = chain[r][1] = _mm512_setzero_ps();
+    MOX_UNROLL_STEP
+    for (int c = 0; c < MOX_PANEL_STEP; c++) {
+        if (c % of_run == 0)
+            run = mox_zmm_block_run(f, &form, blocks, d, first_run + c / of_run);
+        const __m512 w = mox_zmm_column(f, &j->tables, &codes, run, c);
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++)
+            chain[r][c % 2] = _mm512_fmadd_ps(w, _mm512_set1_ps(a[r * j->fma.stride + c]), chain[r][c % 2]);
+    }
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++)
+        t[r] = _mm512_add_ps(chain[r][0], chain[r][1]);
+}
+
+/* Both panels by R rows: 1 or 2. */
+MOX_KERNEL_INLINE void narrow(const mox_block_fields *f, int weights, int R, const mox_block_job *j)
+{
+    const mox_block_panel form = mox_block_panel_of(f, weights);
+    const mox_segment_iter *iter = &j->fma.iter;
+    const uint8_t *blocks[2] = { iter->codes[0], iter->codes[1] };
+    mox_segment_pos at = mox_segment_begin(iter);
+    __m512 sum[2][2], part[2][2];
+    for (int r = 0; r < R; r++)
+        sum[r][0] = sum[r][1] = part[r][0] = part[r][1] = _mm512_setzero_ps();
+    for (int64_t step = 0; step < iter->steps; blocks[0] += form.bytes, blocks[1] += form.bytes) {
+        const mox_zmm_run d[2] = { mox_zmm_block_d(f, &form, blocks[0]), mox_zmm_block_d(f, &form, blocks[1]) };
+        for (int64_t s = 0; s < form.steps; s++, step++, mox_segment_next(iter, &at)) {
+            const mox_segment_scales ending = mox_segment_scales_at(iter, &at, 0);
+            const bool last = mox_segment_is_last(&at);
+            for (int p = 0; p < 2; p++) {
+                __m512 t[2];
+                mox_block_job_prefetch(j, p, step);
+                narrow_step(f, weights, R, j, blocks[p], d[p], s, j->fma.values + step * MOX_PANEL_STEP, t);
+                MOX_KERNEL_UNROLL
+                for (int r = 0; r < R; r++) {
+                    part[r][p] = _mm512_add_ps(part[r][p], t[r]);
+                    if (last) {
+                        sum[r][p] = mox_segment_finish(&ending, r, p, part[r][p], sum[r][p]);
+                        part[r][p] = _mm512_setzero_ps();
+                    }
+                }
+            }
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int p = 0; p < iter->panels; p++)
+            _mm512_store_ps(j->fma.c + (2 * r + p) * MOX_PANEL_ROWS, sum[r][p]);
+}
+
+/* ---- wide -------------------------------------------------------------------------------------------------- */
+
+MOX_KERNEL_INLINE void expand(const mox_block_fields *f, int weights, const mox_block_job *j, int p, int64_t step,
+                              float *slab)
+{
+    const mox_block_panel form = mox_block_panel_of(f, weights);
+    const int64_t block = step / form.steps, s = step % form.steps;
+    const uint8_t *blocks = j->fma.iter.codes[p] + block * form.bytes;
+    const int of_run = MOX_PANEL_STEP / mox_zmm_runs(f);
+    const int first_run = f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
+    const mox_zmm_codes codes = mox_zmm_step_codes(f, blocks + form.codes_at + s * form.step_bytes);
+    const mox_zmm_run d = mox_zmm_block_d(f, &form, blocks);
+    mox_zmm_run run = d;
+    MOX_UNROLL_STEP
+    for (int c = 0; c < MOX_PANEL_STEP; c++) {
+        if (c % of_run == 0)
+            run = mox_zmm_block_run(f, &form, blocks, d, first_run + c / of_run);
+        _mm512_store_ps(slab + (2 * c + p) * MOX_PANEL_ROWS, mox_zmm_column(f, &j->tables, &codes, run, c));
+    }
+}
+
+MOX_KERNEL_INLINE void expand_levels(mox_levels_step_fn decode, int weights, int bytes, int d_at,
+                                     const mox_block_job *j, int p, int64_t step, float *slab)
+{
+    const int steps = weights / MOX_PANEL_STEP;
+    __m512i w[8];
+    __m512 scale[2];
+    mox_zmm_levels(decode, false, bytes, d_at, j->fma.iter.codes[p] + step / steps * MOX_PANEL_ROWS * bytes,
+                   (int32_t)(step % steps), w, scale);
+    MOX_UNROLL_STEP
+    for (int c = 0; c < MOX_PANEL_STEP; c++) {
+        const __m512i level = _mm512_srai_epi32(mox_zmm_shift(w[c / 4], 8 * (c % 4) - 24), 24);
+        _mm512_store_ps(slab + (2 * c + p) * MOX_PANEL_ROWS, _mm512_mul_ps(_mm512_cvtepi32_ps(level), scale[c / 16]));
+    }
+}
+
+/* ---- variants ---------------------------------------------------------------------------------------------- */
+
+static void multiply(const mox_block_type *type, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
+                     int panels, const mox_panel_rows *a, float *c, void *scratch)
+{
+    mox_carver carver = mox_carver_of(scratch);
+    mox_fma_scratch sc;
+    mox_block_job j;
+    mox_fma_lay_out(&carver, m->groups, &sc);
+    mox_block_job_init(&j, type, m, weight, panel, panels, a, c, &sc);
+    const unsigned mxcsr = mox_segment_flush_subnormals();
+    if (a->rows <= 2 && type->narrow[a->rows - 1] != NULL)
+        type->narrow[a->rows - 1](&j);
+    else
+        mox_block_job_wide(&j);
+    _mm_setcsr(mxcsr);
+}
+
+#define MULTIPLY(id)                                                                                                   \
+    static void times_##id(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,            \
+                           const mox_panel_rows *a, float *c, void *scratch)                                           \
+    {                                                                                                                  \
+        multiply(&mox_block_type_##id, m, weight, panel, panels, a, c, scratch);                                       \
+    }
+
+#define MOX_FIELD(at, bits, stride)                                                                                    \
+    {                                                                                                                  \
+        at, bits, stride                                                                                               \
+    }
+#define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
+    static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
+                                                  MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
+    static void one_##id(const mox_block_job *j)                                                                       \
+    {                                                                                                                  \
+        narrow(&fields_##id, WEIGHTS_##id, 1, j);                                                                      \
+    }                                                                                                                  \
+    static void two_##id(const mox_block_job *j)                                                                       \
+    {                                                                                                                  \
+        narrow(&fields_##id, WEIGHTS_##id, 2, j);                                                                      \
+    }                                                                                                                  \
+    static void expand_##id(const mox_block_job *j, int p, int64_t step, float *slab)                                  \
+    {                                                                                                                  \
+        expand(&fields_##id, WEIGHTS_##id, j, p, step, slab);                                                          \
+    }                                                                                                                  \
+    const mox_block_type mox_block_type_##id = { &fields_##id, { one_##id, two_##id }, expand_##id };                  \
+    MULTIPLY(id)
+#include "format/block_fields.def"
+#undef MOX_BLOCK_FIELDS
+
+#define MOX_BLOCK_LEVELS(id, type, d_at, run, bits)                                                                    \
+    static void expand_##id(const mox_block_job *j, int p, int64_t step, float *slab)                                  \
+    {                                                                                                                  \
+        expand_levels(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, d_at, j, p, step, slab);                        \
+    }                                                                                                                  \
+    const mox_block_type mox_block_type_##id = { NULL, { NULL, NULL }, expand_##id };                                  \
+    MULTIPLY(id)
+#include "format/block_levels.def"
+#undef MOX_BLOCK_LEVELS
+
+static const mox_panel_variant variants[] = {
+#define MOX_BLOCK_FIELDS(id, type, ...) { MOX_BLOCK_DTYPE + type, false, times_##id, NULL },
+#define MOX_BLOCK_LEVELS(id, type, ...) { MOX_BLOCK_DTYPE + type, false, times_##id, NULL },
+#include "format/block_fields.def"
+#include "format/block_levels.def"
+#undef MOX_BLOCK_FIELDS
+#undef MOX_BLOCK_LEVELS
+};
+const mox_panel_variants mox_avx512_fma_blocks_variants = { variants, sizeof variants / sizeof variants[0] };
+
+#else
+
+const mox_panel_variants mox_avx512_fma_blocks_variants = { NULL, 0 };
+
+#endif
