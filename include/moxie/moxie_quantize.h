@@ -5,7 +5,8 @@
  *     DIR in any format that is read  ->  OUT in any format of moxie_checkpoint_format_at()
  *
  * One expert at a time is dequantized, quantized by the rule of the format, and compared with what it was. All other
- * tensors are copied unchanged (docs/quantize.md). The rules of moxie.h about calls, threads and structs hold here too.
+ * tensors are copied unchanged (docs/quantize.md). DIR may be a GGUF file, and a GGUF format makes one. The rules of
+ * moxie.h about calls, threads and structs hold here too.
  */
 #ifndef MOXIE_QUANTIZE_H
 #define MOXIE_QUANTIZE_H

@@ -62,6 +62,12 @@ static encoder encoder_of(const mox_block_fields *f, bool search)
     return e;
 }
 
+/* Run r of a block; importances NULL: there are none. */
+static mox_fit_run run_of(const encoder *e, const float *x, const float *p, int32_t r)
+{
+    return (mox_fit_run) { x + r * e->run, p ? p + r * e->run : NULL, e->run, e->lowest, e->highest };
+}
+
 /* ---- scales of runs ---------------------------------------------------------------------------------- */
 
 /* The weight of largest magnitude, the first of equals. */
@@ -159,13 +165,16 @@ static void put_minimums(const encoder *e, mox_fit *fit, mox_block_parts *parts)
 static void improve_run(const encoder *e, const mox_fit_run *run, const float by[2], int32_t *s, int32_t *t,
                         mox_fit *fit)
 {
+    static const int8_t steps[MOX_FIT_TRIES][2] = { { 0, 0 },  { 0, 1 },   { 0, 2 },   { 0, -1 }, { 0, -2 }, { 1, 0 },
+                                                    { 1, 1 },  { 1, 2 },   { 1, -1 },  { 1, -2 }, { -1, 0 }, { -1, 1 },
+                                                    { -1, 2 }, { -1, -1 }, { -1, -2 }, { 0, 0 } };
     int32_t new_s[MOX_FIT_TRIES], new_t[MOX_FIT_TRIES];
     float d[MOX_FIT_TRIES], m[MOX_FIT_TRIES];
     const int32_t top = (int32_t)e->s_highest;
     for (int32_t i = 0; i < MOX_FIT_TRIES; i++) {
-        const int32_t down = i / 5 == 2 ? -1 : i / 5 % 3, step = i % 5 > 2 ? 2 - i % 5 : i % 5;
-        new_s[i] = *s + down < 0 || *s + down > top ? *s : *s + down;
-        new_t[i] = *t + step < 0 || *t + step > top ? *t : *t + step;
+        const int32_t to_s = *s + steps[i][0], to_t = *t + steps[i][1];
+        new_s[i] = (to_s < 0) | (to_s > top) ? *s : to_s;
+        new_t[i] = (to_t < 0) | (to_t > top) ? *t : to_t;
         d[i] = by[0] * (float)new_s[i];
         m[i] = -(by[1] * (float)new_t[i]);
     }
@@ -180,7 +189,7 @@ static void improve(const encoder *e, const float *x, const float *p, mox_fit *f
     const float by[2] = { mox_block_f16(parts->d), mox_block_f16(parts->m) };
     const bool nibbles = e->fields->integers == MOX_BLOCK_NIBBLES;
     for (int32_t r = 0; r < e->runs; r++) {
-        const mox_fit_run run = { x + r * e->run, p + r * e->run, e->run, e->lowest, e->highest };
+        const mox_fit_run run = run_of(e, x, p, r);
         int32_t s = nibbles ? parts->s[r] & 15 : parts->s[r], t = nibbles ? parts->s[r] >> 4 : parts->t[r];
         improve_run(e, &run, by, &s, &t, &fit[r]);
         parts->s[r] = (uint8_t)(nibbles ? s | t << 4 : s);
@@ -206,7 +215,7 @@ static void put_plain(const encoder *e, const float *x, mox_fit fit, mox_block_p
 static void put_codes(const encoder *e, const float *x, const mox_fit *fit, mox_block_parts *parts)
 {
     for (int32_t r = 0; r < e->runs; r++) {
-        const mox_fit_run run = { x + r * e->run, NULL, e->run, e->lowest, e->highest };
+        const mox_fit_run run = run_of(e, x, NULL, r);
         const float inverse = fit[r].d != 0 ? 1.0f / fit[r].d : 0;
         if (e->levels)
             e->loops->level_codes(&run, inverse, parts->code + r * e->run);
@@ -220,7 +229,7 @@ static void encode_block(const encoder *e, const float *x, const float *p, uint8
     mox_block_parts parts = { .m = { 0 } };
     mox_fit fit[MOX_BLOCK_RUNS];
     for (int32_t r = 0; r < e->runs && r < MOX_BLOCK_RUNS; r++) {
-        const mox_fit_run run = { x + r * e->run, p + r * e->run, e->run, e->lowest, e->highest };
+        const mox_fit_run run = run_of(e, x, p, r);
         fit[r] = e->has_minimum ? fit_shifted(e, &run) : fit_scaled(e, &run);
     }
     if (e->s_highest > 0) {
@@ -284,18 +293,11 @@ uint64_t mox_block_row_bytes(moxie_dtype dtype, int64_t count)
 static void encode_blocks(moxie_dtype dtype, const float *w, const float *importance, int64_t count, bool search,
                           uint8_t *out)
 {
-    static const float ones[MOX_BLOCK_MAX] = {
-#define FOUR 1, 1, 1, 1
-#define MANY FOUR, FOUR, FOUR, FOUR, FOUR, FOUR, FOUR, FOUR
-        MANY, MANY, MANY, MANY, MANY, MANY, MANY, MANY
-#undef MANY
-#undef FOUR
-    };
     const mox_block *block = mox_block_of(dtype);
     const mox_block_fields *fields = mox_block_fields_of(dtype);
     const encoder e = fields ? encoder_of(fields, search) : (encoder) { 0 };
     for (int64_t i = 0; i < count; i += block->weights, out += block->bytes) {
-        const float *p = importance ? importance + i : ones;
+        const float *p = importance ? importance + i : NULL;
         if (fields)
             encode_block(&e, w + i, p, out);
         else if (dtype == Q8_0)

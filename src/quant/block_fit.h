@@ -20,11 +20,13 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { MOX_FIT_LANES = 8, MOX_FIT_TRIES = 16, MOX_FIT_LEVEL_TRIES = 8 };
+#include "quant/block_fit_levels.h"
+#include "quant/block_fit_vector.h"
 
-/* A run, and what integers its type has. `count` is a multiple of MOX_FIT_LANES. */
+/* A run, and what integers its type has. `count` is a multiple of MOX_FIT_LANES. p NULL: all weigh the same, 1. */
 typedef struct mox_fit_run {
     const float *x, *p;
     int32_t count;
@@ -58,12 +60,24 @@ extern const mox_fit_loops mox_fit_loops_any, mox_fit_loops_avx2, mox_fit_loops_
 /* The best that this processor and MOXIE_MAX_ISA allow. */
 const mox_fit_loops *mox_fit_loops_best(void);
 
-#define MOX_FIT_INLINE static inline __attribute__((always_inline))
-
-/* To nearest, ties to even; |v| below 2^22. */
+/* To nearest, ties to even; of |v| from 2^22 on, some number that is as far out of range. */
 MOX_FIT_INLINE float mox_fit_nearest(float v)
 {
+#ifdef __AVX2__
+    return __builtin_nearbyintf(v);
+#else
     return (v + 0x1.8p23f) - 0x1.8p23f;
+#endif
+}
+
+/* sum + a * b of integers, all of which are f32 numbers: the same with one rounding and with two. */
+MOX_FIT_INLINE float mox_fit_add_integers(float sum, float a, float b)
+{
+#ifdef __FMA__
+    return __builtin_fmaf(a, b, sum);
+#else
+    return sum + a * b;
+#endif
 }
 
 /* NaN gives `low`: it comes of 0 times the inverse of a subnormal scale. */
@@ -78,106 +92,75 @@ MOX_FIT_INLINE float mox_fit_sum(const float *lane)
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/* The nearest of iq4_nl's levels: -127 and the steps up to it. */
-MOX_FIT_INLINE float mox_fit_level(float v)
-{
-    float level = -127;
-#define STEP(middle, step) level += v > (middle) ? (step) : 0.0f
-    STEP(-115.5f, 23), STEP(-93.5f, 21), STEP(-74, 18), STEP(-57, 16), STEP(-42, 14), STEP(-28.5f, 13), STEP(-16, 12);
-    STEP(-4.5f, 11), STEP(7, 12), STEP(19, 12), STEP(31.5f, 13), STEP(45.5f, 15), STEP(61, 16), STEP(79, 20);
-    STEP(101, 24);
-#undef STEP
-    return level;
-}
-
-MOX_FIT_INLINE int32_t mox_fit_level_code(float v)
-{
-    return (v > -115.5f) + (v > -93.5f) + (v > -74) + (v > -57) + (v > -42) + (v > -28.5f) + (v > -16) + (v > -4.5f) +
-           (v > 7) + (v > 19) + (v > 31.5f) + (v > 45.5f) + (v > 61) + (v > 79) + (v > 101);
-}
-
-/* x ~ d l: the gain of a try is (sum p l x)^2 / sum p l l. `tries` is a constant after inlining. */
-MOX_FIT_INLINE mox_fit mox_fit_scaled(const mox_fit_run *run, bool levels, int tries, const float *inverse)
+/* x ~ d l: the gain of a try is (sum p l x)^2 / sum p l l. `weighted` is a constant after inlining. */
+MOX_FIT_INLINE mox_fit mox_fit_scaled(const mox_fit_run *run, bool weighted, const float *inverse)
 {
     float lx[MOX_FIT_TRIES] = { 0 }, ll[MOX_FIT_TRIES] = { 0 };
     for (int32_t i = 0; i < run->count; i++) {
-        const float x = run->x[i], p = run->p[i];
-        for (int t = 0; t < tries; t++) {
-            const float v = x * inverse[t];
-            const float l = levels ? mox_fit_level(v) : mox_fit_clamp(mox_fit_nearest(v), run->lowest, run->highest);
-            const float pl = p * l;
-            lx[t] += pl * x;
-            ll[t] += pl * l;
-        }
-    }
-    mox_fit best = { 0, 0 };
-    double best_gain = 0;
-    for (int t = 0; t < tries; t++) {
-        const double a = (double)lx[t], b = (double)ll[t];
-        if (b > 0 && a * a > best_gain * b) {
-            best_gain = a * a / b;
-            best.d = (float)(a / b);
-        }
-    }
-    return best;
-}
-
-/* The least squares d and m of integers with these sums, m at most 0 unless `free_sign`; *error: of them, infinite for
- * a d that is not positive. Without branches, for vectors. */
-MOX_FIT_INLINE void mox_fit_solve(const double x[3], double l1, double l2, double lx, bool free_sign, double *d,
-                                  double *m, double *error)
-{
-    const double determinant = x[0] * l2 - l1 * l1;
-    const double d1 = (x[0] * lx - l1 * x[1]) / determinant, m1 = (l2 * x[1] - l1 * lx) / determinant, d0 = lx / l2;
-    const bool alone = (determinant <= 0) | (!free_sign & (m1 > 0));
-    const double a = alone ? d0 : d1, b = alone ? 0 : m1;
-    const double e = x[2] - 2 * (a * lx + b * x[1]) + a * a * l2 + 2 * a * b * l1 + b * b * x[0];
-    *error = a > 0 ? e : (double)INFINITY;
-    *d = a;
-    *m = b;
-}
-
-MOX_FIT_INLINE mox_fit mox_fit_shifted(const mox_fit_run *run, const float *inverse, float low, bool free_sign)
-{
-    float l1[MOX_FIT_TRIES] = { 0 }, l2[MOX_FIT_TRIES] = { 0 }, lx[MOX_FIT_TRIES] = { 0 };
-    double sums[3] = { 0 }, d[MOX_FIT_TRIES], m[MOX_FIT_TRIES], error[MOX_FIT_TRIES];
-    for (int32_t i = 0; i < run->count; i++) {
-        const float x = run->x[i], p = run->p[i], above = x - low;
-        sums[0] += (double)p;
-        sums[1] += (double)(p * x);
-        sums[2] += (double)(p * x * x);
+        const float x = run->x[i], p = weighted ? run->p[i] : 1;
         for (int t = 0; t < MOX_FIT_TRIES; t++) {
-            const float l = mox_fit_clamp(mox_fit_nearest(above * inverse[t]), 0, run->highest), pl = p * l;
-            l1[t] += pl;
-            l2[t] += pl * l;
+            const float l = mox_fit_clamp(mox_fit_nearest(x * inverse[t]), run->lowest, run->highest);
+            const float pl = weighted ? p * l : l;
             lx[t] += pl * x;
+            ll[t] = weighted ? ll[t] + pl * l : mox_fit_add_integers(ll[t], l, l);
         }
+    }
+    return (mox_fit) { mox_fit_largest_gain(MOX_FIT_TRIES, lx, ll), 0 };
+}
+
+/* Sums of a run under all tries, and of the run alone: p, p x, p x x. */
+typedef struct mox_fit_sums {
+    float l1[MOX_FIT_TRIES], l2[MOX_FIT_TRIES], lx[MOX_FIT_TRIES]; /* p l, p l l, p l x */
+    double x[3];
+} mox_fit_sums;
+
+/* The least squares d and m of integers with these sums, m at most 0 unless `free_sign`; error: of them, infinite for
+ * a d that is not positive. Without branches, for vectors. */
+MOX_FIT_INLINE mox_fit mox_fit_solve(const mox_fit_sums *s, bool free_sign)
+{
+    double d[MOX_FIT_TRIES], m[MOX_FIT_TRIES], error[MOX_FIT_TRIES];
+    int some_alone = 0;
+    for (int t = 0; t < MOX_FIT_TRIES; t++) {
+        const double l1 = (double)s->l1[t], l2 = (double)s->l2[t], lx = (double)s->lx[t];
+        const double determinant = s->x[0] * l2 - l1 * l1;
+        d[t] = (s->x[0] * lx - l1 * s->x[1]) / determinant;
+        m[t] = (l2 * s->x[1] - l1 * lx) / determinant;
+        const int alone = (determinant <= 0) | (!free_sign & (m[t] > 0));
+        some_alone |= alone;
+        error[t] = alone;
+    }
+    for (int t = 0; some_alone && t < MOX_FIT_TRIES; t++) {
+        d[t] = error[t] != 0 ? (double)s->lx[t] / (double)s->l2[t] : d[t];
+        m[t] = error[t] != 0 ? 0 : m[t];
+    }
+    for (int t = 0; t < MOX_FIT_TRIES; t++) {
+        const double l1 = (double)s->l1[t], l2 = (double)s->l2[t], lx = (double)s->lx[t], a = d[t], b = m[t];
+        error[t] = s->x[2] - 2 * (a * lx + b * s->x[1]) + a * a * l2 + 2 * a * b * l1 + b * b * s->x[0];
     }
     for (int t = 0; t < MOX_FIT_TRIES; t++)
-        mox_fit_solve(sums, (double)l1[t], (double)l2[t], (double)lx[t], free_sign, &d[t], &m[t], &error[t]);
-    int best = 0;
-    for (int t = 1; t < MOX_FIT_TRIES; t++)
-        best = error[t] < error[best] ? t : best;
+        error[t] = d[t] > 0 ? error[t] : (double)INFINITY;
+    const int best = mox_fit_first_least_double(error);
     return error[best] < (double)INFINITY ? (mox_fit) { (float)d[best], (float)m[best] } : (mox_fit) { 0, 0 };
 }
 
-static inline void mox_fit_extent_of(const float *x, int32_t count, float *low, float *high)
+MOX_FIT_INLINE mox_fit mox_fit_shifted(const mox_fit_run *run, bool weighted, const float *inverse, float low,
+                                       bool free_sign)
 {
-    float lows[MOX_FIT_LANES], highs[MOX_FIT_LANES];
-    for (int j = 0; j < MOX_FIT_LANES; j++)
-        lows[j] = highs[j] = x[j];
-    for (int32_t i = MOX_FIT_LANES; i < count; i += MOX_FIT_LANES)
-        for (int j = 0; j < MOX_FIT_LANES; j++) {
-            lows[j] = x[i + j] < lows[j] ? x[i + j] : lows[j];
-            highs[j] = x[i + j] > highs[j] ? x[i + j] : highs[j];
+    mox_fit_sums s = { .x = { 0 } };
+    for (int32_t i = 0; i < run->count; i++) {
+        const float x = run->x[i], p = weighted ? run->p[i] : 1, above = x - low, px = weighted ? p * x : x;
+        s.x[0] += (double)p;
+        s.x[1] += (double)px;
+        s.x[2] += (double)(px * x);
+        for (int t = 0; t < MOX_FIT_TRIES; t++) {
+            const float l = mox_fit_clamp(mox_fit_nearest(above * inverse[t]), 0, run->highest);
+            const float pl = weighted ? p * l : l;
+            s.l1[t] += pl;
+            s.l2[t] = weighted ? s.l2[t] + pl * l : mox_fit_add_integers(s.l2[t], l, l);
+            s.lx[t] += pl * x;
         }
-    for (int half = MOX_FIT_LANES / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) {
-            lows[j] = lows[j + half] < lows[j] ? lows[j + half] : lows[j];
-            highs[j] = highs[j + half] > highs[j] ? highs[j + half] : highs[j];
-        }
-    *low = lows[0];
-    *high = highs[0];
+    }
+    return mox_fit_solve(&s, free_sign);
 }
 
 static inline void mox_fit_bytes_of(const float *x, float inverse, int32_t count, uint8_t *code)
@@ -190,37 +173,45 @@ static inline void mox_fit_bytes_of(const float *x, float inverse, int32_t count
 
 static inline mox_fit mox_fit_symmetric_of(const mox_fit_run *run, const float *inverse)
 {
-    return mox_fit_scaled(run, false, MOX_FIT_TRIES, inverse);
+    return run->p ? mox_fit_scaled(run, true, inverse) : mox_fit_scaled(run, false, inverse);
 }
 
 static inline mox_fit mox_fit_levels_of(const mox_fit_run *run, const float *inverse)
 {
-    return mox_fit_scaled(run, true, MOX_FIT_LEVEL_TRIES, inverse);
+    float lx[MOX_FIT_LEVEL_TRIES], ll[MOX_FIT_LEVEL_TRIES];
+    if (run->p)
+        mox_fit_level_sums(run->x, run->p, run->count, inverse, lx, ll);
+    else
+        mox_fit_level_sums(run->x, NULL, run->count, inverse, lx, ll);
+    return (mox_fit) { mox_fit_largest_gain(MOX_FIT_LEVEL_TRIES, lx, ll), 0 };
 }
 
 static inline mox_fit mox_fit_minimum_of(const mox_fit_run *run, const float *inverse, float low, bool free_sign)
 {
-    return mox_fit_shifted(run, inverse, low, free_sign);
+    return run->p ? mox_fit_shifted(run, true, inverse, low, free_sign)
+                  : mox_fit_shifted(run, false, inverse, low, free_sign);
 }
 
-static inline int mox_fit_choose_of(const mox_fit_run *run, const float *d, const float *m)
+MOX_FIT_INLINE int mox_fit_least(const mox_fit_run *run, bool weighted, const float *d, const float *m)
 {
     float inverse[MOX_FIT_TRIES], error[MOX_FIT_TRIES] = { 0 };
     for (int t = 0; t < MOX_FIT_TRIES; t++)
         inverse[t] = 1.0f / (d[t] == 0 ? 1.0f : d[t]);
     for (int32_t i = 0; i < run->count; i++) {
-        const float x = run->x[i], p = run->p[i];
+        const float x = run->x[i], p = weighted ? run->p[i] : 1;
         for (int t = 0; t < MOX_FIT_TRIES; t++) {
             const float above = x - m[t];
             const float l = mox_fit_clamp(mox_fit_nearest(above * inverse[t]), 0, run->highest);
             const float difference = l * d[t] - above;
-            error[t] += p * difference * difference;
+            error[t] += (weighted ? p * difference : difference) * difference;
         }
     }
-    int best = 0;
-    for (int t = 1; t < MOX_FIT_TRIES; t++)
-        best = error[t] < error[best] ? t : best;
-    return best;
+    return mox_fit_first_least(error);
+}
+
+static inline int mox_fit_choose_of(const mox_fit_run *run, const float *d, const float *m)
+{
+    return run->p ? mox_fit_least(run, true, d, m) : mox_fit_least(run, false, d, m);
 }
 
 static inline void mox_fit_codes_of(const mox_fit_run *run, float inverse, float m, uint8_t *code)
@@ -233,11 +224,10 @@ static inline void mox_fit_codes_of(const mox_fit_run *run, float inverse, float
 
 static inline void mox_fit_level_codes_of(const mox_fit_run *run, float inverse, uint8_t *code)
 {
-    for (int32_t i = 0; i < run->count; i++)
-        code[i] = (uint8_t)mox_fit_level_code(run->x[i] * inverse);
+    mox_fit_put_level_codes(run->x, run->count, inverse, code);
 }
 
-static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse, uint8_t *code)
+MOX_FIT_INLINE float mox_fit_put_f4(const mox_fit_run *run, bool weighted, float d, float inverse, uint8_t *code)
 {
     float lane[MOX_FIT_LANES] = { 0 };
     for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES) {
@@ -250,13 +240,18 @@ static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse
             STEP(0.5f, 1), STEP(1.5f, 1), STEP(2.5f, 1), STEP(3.5f, 1), STEP(5, 2), STEP(7, 2), STEP(10, 4);
 #undef STEP
             const float difference = level * d - fabsf(x);
-            lane[j] += run->p[i + j] * difference * difference;
+            lane[j] += (weighted ? run->p[i + j] * difference : difference) * difference;
             codes[j] = l + (x < -0.5f * d ? 8 : 0);
         }
         for (int j = 0; j < MOX_FIT_LANES; j++)
             code[i + j] = (uint8_t)codes[j];
     }
     return mox_fit_sum(lane);
+}
+
+static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse, uint8_t *code)
+{
+    return run->p ? mox_fit_put_f4(run, true, d, inverse, code) : mox_fit_put_f4(run, false, d, inverse, code);
 }
 
 #define MOX_FIT_LOOPS                                                                                                  \

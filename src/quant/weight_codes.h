@@ -52,31 +52,44 @@ static inline __attribute__((always_inline)) double mox_weight_lanes(const doubl
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
+/* Takes MOX_WEIGHT_LANES weights into the sums of their lanes. Squares of floats are exact in double, so one rounding
+ * and two are the same. */
+typedef struct mox_weight_ranges {
+    double squares[MOX_WEIGHT_LANES];
+    float low[MOX_WEIGHT_LANES], high[MOX_WEIGHT_LANES];
+    uint32_t largest[MOX_WEIGHT_LANES];
+} mox_weight_ranges;
+
+static inline __attribute__((always_inline)) void mox_weight_range_add(const float *w, mox_weight_ranges *r)
+{
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+        const uint32_t bits = mox_f32_encode(w[j]) & 0x7fffffffu;
+        r->largest[j] = bits > r->largest[j] ? bits : r->largest[j];
+    }
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+        r->low[j] = w[j] < r->low[j] ? w[j] : r->low[j];
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+        r->high[j] = w[j] > r->high[j] ? w[j] : r->high[j];
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+        r->squares[j] += (double)w[j] * (double)w[j];
+}
+
 static inline mox_weight_range mox_weight_range_of(const float *w, int64_t count)
 {
-    double squares[MOX_WEIGHT_LANES] = { 0 };
-    float low[MOX_WEIGHT_LANES] = { 0 }, high[MOX_WEIGHT_LANES] = { 0 };
-    uint32_t largest[MOX_WEIGHT_LANES] = { 0 };
-    for (int64_t i = 0; i < count; i += MOX_WEIGHT_LANES) {
+    mox_weight_ranges r = { .low = { 0 } };
+    int64_t i = 0;
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
+        mox_weight_range_add(w + i, &r);
+    if (i < count) {
         float part[MOX_WEIGHT_LANES] = { 0 };
-        const int64_t left = count - i;
-        if (left >= MOX_WEIGHT_LANES)
-            memcpy(part, w + i, sizeof part);
-        else
-            memcpy(part, w + i, (size_t)left * sizeof *part);
-        for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
-            const uint32_t bits = mox_f32_encode(part[j]) & 0x7fffffffu;
-            largest[j] = bits > largest[j] ? bits : largest[j];
-            low[j] = part[j] < low[j] ? part[j] : low[j];
-            high[j] = part[j] > high[j] ? part[j] : high[j];
-            squares[j] += (double)part[j] * (double)part[j];
-        }
+        memcpy(part, w + i, (size_t)(count - i) * sizeof *part);
+        mox_weight_range_add(part, &r);
     }
-    mox_weight_range range = { .finite = true, .squares = mox_weight_lanes(squares) };
+    mox_weight_range range = { .finite = true, .squares = mox_weight_lanes(r.squares) };
     for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
-        range.low = low[j] < range.low ? low[j] : range.low;
-        range.high = high[j] > range.high ? high[j] : range.high;
-        range.finite = range.finite && largest[j] < MOX_F32_INF;
+        range.low = r.low[j] < range.low ? r.low[j] : range.low;
+        range.high = r.high[j] > range.high ? r.high[j] : range.high;
+        range.finite = range.finite && r.largest[j] < MOX_F32_INF;
     }
     return range;
 }

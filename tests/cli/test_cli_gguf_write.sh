@@ -52,6 +52,42 @@ expect 3 "no tensor NAME.in_sum2" "$moxie" quantize "$tmp/src" --format gguf-q4_
 expect 3 "no importance matrix|follow: the file" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --imatrix "$tmp/src/config.json" -o "$tmp/x.gguf"
 [ ! -e "$tmp/x.gguf" ] && [ ! -e "$tmp/x.gguf.partial" ] || fail "something is left of refused runs"
 
+# A directory of a GGUF file: what the family's checkpoint has, computing the same. MXFP4 comes back bit for bit.
+back() {
+    made "$1" gguf-q8_0 "$tmp/one.gguf" >/dev/null || fail "no GGUF file of $1"
+    expect 0 "root mean square error|lossless" "$moxie" quantize "$tmp/one.gguf" --format bf16 -o "$tmp/back"
+    expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/back" --deep
+    "$moxie" quantize "$tmp/one.gguf" --format gguf-bf16 -o "$tmp/two.gguf" >/dev/null || fail "no bf16 file of $1"
+    expect 0 "output rms" "$moxie" run "$tmp/two.gguf" --tokens 5 -o "$tmp/two.safetensors"
+    expect 0 "output rms" "$moxie" run "$tmp/back" --tokens 5 -o "$tmp/back.safetensors"
+    cmp "$tmp/two.safetensors" "$tmp/back.safetensors" || fail "$1: the directory computes something else than the file"
+    rm -r "$tmp/back" "$tmp/one.gguf" "$tmp/two.gguf"
+}
+for preset in deepseek-v3 qwen3-next-80b nemotron-3-nano; do
+    back "$preset"
+done
+synth gpt-oss-20b mxfp4-gptoss "$tmp/gptoss" --layers 2
+expect 0 "lossless" "$moxie" quantize "$tmp/gptoss" --format gguf-mxfp4 -o "$tmp/gptoss.gguf"
+expect 0 "lossless" "$moxie" quantize "$tmp/gptoss.gguf" --format mxfp4-gptoss -o "$tmp/gptoss2"
+python3 - "$tmp/gptoss" "$tmp/gptoss2" <<'END' || fail "gpt-oss is not the same after it was a GGUF file"
+import glob, json, struct, sys
+def read(dir):
+    out = {}
+    for path in glob.glob(dir + '/*.safetensors'):
+        with open(path, 'rb') as f:
+            header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+            data = f.read()
+        for k, v in header.items():
+            if k != '__metadata__':
+                out[k] = (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]])
+    return out
+a, b = read(sys.argv[1]), read(sys.argv[2])
+assert len(a) == 16 and a == b, [k for k in a if a[k] != b.get(k)]
+END
+expect 0 "root mean square error" "$moxie" quantize "$tmp/a.gguf" --format nvfp4-ct-w4a16 -o "$tmp/nv"
+expect 0 "nvfp4-ct-w4a16" "$moxie" inspect "$tmp/nv"
+expect 3 "exists already|not empty" "$moxie" quantize "$tmp/a.gguf" --format bf16 -o "$tmp/nv"
+
 # Killed at several moments: the same command goes on to the same bytes. A killed process may hold its lock for a moment.
 resume() {
     for _ in 1 2 3 4 5 6 7 8 9 10; do

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ckpt/families/family_config.h"
+#include "ckpt/families/layer_difference.h"
 #include "ckpt/gguf/gguf_family.h"
 #include "ckpt/gguf/gguf_formats.h"
 #include "format/block.h"
@@ -32,99 +33,28 @@ const char *mox_gguf_architecture_of(const mox_family *family, const char *model
     return NULL;
 }
 
+bool mox_gguf_family_row(int32_t i, const char **family, const char **model_type, const char **architecture)
+{
+    if (i < 0 || (size_t)i >= sizeof families / sizeof families[0])
+        return false;
+    *family = families[i].family;
+    *model_type = families[i].model_type;
+    *architecture = families[i].architecture;
+    return true;
+}
+
 /* ---- what a layer computes --------------------------------------------------------------------------- */
 
-/* A routing in one form: softmax over the chosen logits is softmax, divided by the sum. */
-typedef struct routing_form {
-    int32_t score, select, n_group, topk_group, group_score, fill, topk_per_group, on_input, zero_experts;
-    bool normalised, root; /* divided by the sum, or by the root of the sum of squares */
-    float scale, softcap;
-} routing_form;
-
-static routing_form form_of(const moxie_routing *r)
-{
-    routing_form f = { .score = r->score,
-                       .select = r->select,
-                       .on_input = r->on_input != 0,
-                       .zero_experts = r->zero_experts,
-                       .topk_per_group = r->topk_per_group,
-                       .normalised = r->norm != MOXIE_NORM_NONE,
-                       .root = r->norm == MOXIE_NORM_ROOT_SQUARES,
-                       .scale = r->scale == 0 ? 1 : r->scale,
-                       .softcap = r->softcap };
-    if (r->weight == MOXIE_WEIGHT_SOFTMAX_SELECTED) {
-        f.score = MOXIE_SCORE_SOFTMAX;
-        f.normalised = true;
-    } else if (r->weight == MOXIE_WEIGHT_SIGMOID_SELECTED) {
-        f.score = MOXIE_SCORE_SIGMOID;
-    }
-    if (r->n_group > 1) {
-        f.n_group = r->n_group, f.topk_group = r->topk_group;
-        f.group_score = r->group_score, f.fill = r->group_fill_zero;
-    }
-    return f;
-}
-
-/* What differs, or NULL. */
-static const char *routing_difference(const routing_form *a, const routing_form *b)
-{
-    if (a->score != b->score || a->select != b->select)
-        return "the score of experts";
-    if (a->normalised != b->normalised || a->root != b->root)
-        return "whether weights are divided by their sum";
-    if (a->scale != b->scale)
-        return "the factor of weights";
-    if (a->n_group != b->n_group || a->topk_group != b->topk_group || a->group_score != b->group_score ||
-        a->fill != b->fill || a->topk_per_group != b->topk_per_group)
-        return "the choice of groups";
-    if (a->on_input != b->on_input)
-        return "whether weights multiply the experts' input";
-    return a->softcap != b->softcap || a->zero_experts != b->zero_experts ? "experts without weights, or a soft cap"
-                                                                          : NULL;
-}
-
-static bool same_activation(const moxie_activation *a, const moxie_activation *b)
-{
-    return a->kind == b->kind && a->alpha == b->alpha && a->beta == b->beta && a->gate_limit == b->gate_limit &&
-           a->up_limit == b->up_limit && !a->expert_limit && !a->expert_alpha && !a->expert_beta;
-}
-
-/* All layers of a file have the same sizes, and the same tensors. */
-static const char *size_difference(const mox_gguf_target *t, const moxie_layer_config *source)
-{
-    const mox_dims *d = &t->dims;
-    if (source->experts != d->experts || source->top_k != d->top_k || source->hidden != d->hidden ||
-        source->intermediate != d->intermediate || source->shared.intermediate != d->shared_intermediate)
-        return "sizes of a layer of its own";
-    if ((source->router_has_bias != 0) != t->has_router_bias || (source->bias13 != 0) != t->has_expert_bias ||
-        (source->bias2 != 0) != t->has_expert_bias)
-        return "biases of some layers or matrices alone";
-    return NULL;
-}
-
+/* What the model has and no GGUF file can say, or else what its layers compute otherwise; NULL: nothing. */
 static const char *difference(const mox_gguf_target *t, const moxie_layer_config *source,
                               const moxie_layer_config *file)
 {
-    const routing_form a = form_of(&source->routing), b = form_of(&file->routing);
     if (t->dims.expert_width > 0 && t->dims.expert_width != t->dims.hidden)
         return "experts of another width than the model";
-    const char *found = size_difference(t, source);
-    found = found ? found : routing_difference(&a, &b);
-    if (found)
-        return found;
-    if (source->routing.per_expert_scale || source->routing.bias_alt || source->router_norm.kind ||
-        source->expert_norm.kind)
-        return "a norm, a scale or a second bias of the router";
-    if (!same_activation(&source->activation, &file->activation) ||
-        (source->shared.intermediate > 0 && source->has_shared_activation &&
-         !same_activation(&source->shared_activation, &file->activation)))
-        return "the activation";
     if ((t->dims.logit_factor != 0 && t->dims.logit_factor != 1) ||
         (t->dims.shared_scale != 0 && t->dims.shared_scale != 1))
         return "a factor of logits, or of the shared expert";
-    return source->shared.intermediate > 0 && (source->shared.has_gate != 0) != t->has_shared_gate
-               ? "the shared expert's gate"
-               : NULL;
+    return mox_layer_difference(source, file);
 }
 
 moxie_status mox_gguf_target_config(const mox_gguf_target *t, int64_t layer, moxie_layer_config *out,
@@ -176,7 +106,7 @@ static int gating_of(const mox_gguf_target *t, const moxie_routing *route)
 {
     if (strcmp(t->architecture, "gpt-oss") == 0)
         return GATING_SOFTMAX_CHOSEN;
-    switch (form_of(route).score) {
+    switch (mox_routing_form_of(route).score) {
     case MOXIE_SCORE_SIGMOID: return GATING_SIGMOID;
     case MOXIE_SCORE_SQRTSOFTPLUS: return GATING_SQRTSOFTPLUS;
     default: return GATING_SOFTMAX;
@@ -185,7 +115,7 @@ static int gating_of(const mox_gguf_target *t, const moxie_routing *route)
 
 static bool put_routing(const mox_gguf_target *t, const moxie_routing *route)
 {
-    const routing_form form = form_of(route);
+    const mox_routing_form form = mox_routing_form_of(route);
     json_t *m = t->metadata;
     const char *a = t->architecture;
     const int gating = gating_of(t, route);

@@ -24,6 +24,8 @@ typedef struct mox_gguf_target {
 
 /* The architecture of a family's models; NULL: there is none. */
 const char *mox_gguf_architecture_of(const mox_family *family, const char *model_type);
+/* Row i of gguf_families.def; false past the last. *model_type and *architecture can be NULL. */
+bool mox_gguf_family_row(int32_t i, const char **family, const char **model_type, const char **architecture);
 /* `source`: the configuration of some layer of the model, `has_correction`: its router has a correction bias.
  * MOXIE_ERR_UNSUPPORTED when llama.cpp has no such model, or computes its layers otherwise. Call
  * mox_gguf_target_close() in any case. */

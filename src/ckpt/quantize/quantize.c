@@ -16,7 +16,9 @@
 
 #include "base/checksum.h"
 #include "base/whole_file.h"
+#include "ckpt/families/layer_difference.h"
 #include "ckpt/formats/hf_quant_config.h"
+#include "ckpt/gguf/gguf_header.h"
 #include "ckpt/model/model.h"
 #include "ckpt/quantize/quantize_dir.h"
 #include "ckpt/quantize/quantize_gguf.h"
@@ -31,6 +33,7 @@ typedef struct job {
     const moxie_executor *executor;
     moxie_model *model;
     mox_quantize_how how;
+    mox_quantize_target target;
     mox_quantize_rest rest;
     mox_quantize_dir dir;
     int64_t files;
@@ -82,7 +85,7 @@ static moxie_status survey(job *j, moxie_error *error)
         other = other || strcmp(info.format, j->how.format->id) != 0;
         j->summary.source_bytes += info.expert_bytes;
     }
-    if (!other)
+    if (!other && !model->gguf)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, j->source, -1,
                              "its experts are %s already; nothing would change", j->how.format->id);
     j->total_bytes = j->summary.source_bytes + j->rest.bytes;
@@ -113,17 +116,14 @@ static moxie_status check_others(const job *j, moxie_error *error)
 static moxie_status open_source(job *j, moxie_error *error)
 {
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
-    options.experts_only = 1;
+    options.experts_only = !mox_is_gguf_file(j->source); /* of a GGUF file all is written under other names */
     options.allow_unread = j->options->allow_unread;
     MOX_TRY(mox_model_open(j->source, &options, &j->model, error));
-    if (j->model->gguf)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, j->source, -1,
-                             "GGUF files have other names than Hugging Face's: quantize the directory that the file "
-                             "was made from");
     MOX_FAIL_IF(j->model->family->other_has_images, MOXIE_ERR_UNSUPPORTED, error,
                 "%s keeps a second set of experts for images in the same stacks, which would be lost",
                 j->model->family->id);
-    MOX_TRY(mox_quantize_rest_open(j->model, j->how.format, &j->rest, error));
+    MOX_TRY(mox_quantize_target_open(j->model, &j->target, error));
+    MOX_TRY(mox_quantize_rest_open(j->model, &j->target, j->how.format, &j->rest, error));
     MOX_TRY(survey(j, error));
     return check_others(j, error);
 }
@@ -170,7 +170,8 @@ static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *
 {
     const double amax[2] = { (double)j->options->input_amax13, (double)j->options->input_amax2 };
     mox_quantize_layer layer = { 0 };
-    moxie_status status = mox_quantize_layer_open(j->model, j->model->places[i].layer, &j->how, amax, &layer, error);
+    moxie_status status =
+        mox_quantize_layer_open(j->model, &j->target, j->model->places[i].layer, &j->how, amax, &layer, error);
     if (status == MOXIE_OK)
         status = mox_quantize_layer_write(&layer, file_path(j, i), j->executor, advance, j, error);
     if (status == MOXIE_OK)
@@ -247,10 +248,31 @@ static moxie_status write_index(job *j, moxie_error *error)
 static moxie_status write_config(job *j, moxie_error *error)
 {
     json_t *config = NULL;
-    MOX_TRY(mox_quantize_rest_files(j->source, j->dir.partial, error));
+    if (!j->model->gguf)
+        MOX_TRY(mox_quantize_rest_files(j->source, j->dir.partial, error));
     MOX_TRY(mox_quantize_rest_config(&j->rest, j->how.format, &config, error));
     const moxie_status status = mox_json_write(mox_quantize_dir_path(&j->dir, "config.json"), config, error);
     json_decref(config);
+    return status;
+}
+
+/* Layers of a GGUF file have got another configuration. */
+static moxie_status check_same(job *j, const moxie_model *result, int64_t layer, moxie_error *error)
+{
+    moxie_model_layer *before = NULL, *after = NULL;
+    if (!j->model->gguf)
+        return MOXIE_OK;
+    moxie_status status = mox_model_load_layer(j->model, layer, &before, error);
+    if (status == MOXIE_OK)
+        status = mox_model_load_layer(result, layer, &after, error);
+    const char *found = status == MOXIE_OK ? mox_layer_difference(&before->config, &after->config) : NULL;
+    if (found)
+        status = mox_fail_file(MOXIE_ERR_MISMATCH, error, j->dir.partial, -1,
+                               "layer %lld would be read with %s of another kind than in the GGUF file: choose a gguf "
+                               "format",
+                               (long long)layer, found);
+    mox_model_layer_free(before);
+    mox_model_layer_free(after);
     return status;
 }
 
@@ -259,7 +281,7 @@ static moxie_status check_result(job *j, moxie_error *error)
 {
     moxie_model *model = NULL;
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
-    options.experts_only = 1;
+    options.experts_only = !j->model->gguf;
     options.allow_unread = j->options->allow_unread;
     MOX_TRY(mox_model_open(j->dir.partial, &options, &model, error));
     moxie_status status = MOXIE_OK;
@@ -271,6 +293,8 @@ static moxie_status check_result(job *j, moxie_error *error)
                                    "layer %lld would be read as %s, not as %s: in this family's checkpoints the two "
                                    "cannot be told apart",
                                    (long long)info.layer, info.format, j->how.format->id);
+        if (status == MOXIE_OK)
+            status = check_same(j, model, info.layer, error);
     }
     mox_model_close(model);
     return status;
@@ -324,6 +348,7 @@ moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize
         status = write_all(j, error);
     mox_quantize_dir_close(&j->dir);
     mox_quantize_rest_close(&j->rest);
+    mox_quantize_target_close(&j->target);
     mox_model_close(j->model);
     if (status == MOXIE_OK)
         *summary = j->summary;

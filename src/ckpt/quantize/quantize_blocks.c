@@ -3,7 +3,7 @@
  * quantize_blocks.c - makes a layer's tensors for a GGUF file (quantize_blocks.h):
  *
  *     expert e, each matrix:   row -> f32 -> importances -> blocks -> decoded again: the error -> piece e of its tensor
- *     others                   row -> f32 -> f32 or bf16
+ *     others                   quantize_plain.c
  *
  * A worker has memory for one matrix in blocks and two rows. Pieces have their places in the file, and sums are made
  * row by row; so nothing depends on which worker does an expert, or when.
@@ -16,7 +16,7 @@
 
 #include "base/sizes.h"
 #include "ckpt/quantize/quantize_failure.h"
-#include "ckpt/safetensors/seal.h"
+#include "ckpt/quantize/quantize_plain.h"
 #include "quant/block_encode.h"
 #include "quant/matrix_row.h"
 #include "quant/weight_codes.h"
@@ -34,12 +34,6 @@ typedef struct run {
     const mox_weight_loops *loops;
     int64_t first; /* expert of task 0 */
 } run;
-
-bool mox_quantize_is_routed(const mox_tensor_spec *spec)
-{
-    return spec->part &&
-           (spec->kind == MOX_TENSOR_GATE || spec->kind == MOX_TENSOR_UP || spec->kind == MOX_TENSOR_DOWN);
-}
 
 uint64_t mox_quantize_blocks_bytes(const mox_tensor_spec *spec)
 {
@@ -72,6 +66,8 @@ static moxie_status make_workers(const mox_quantize_blocks *l, int32_t count, wo
     uint64_t cols = 1, piece = 1;
     for (int64_t i = 0; i < l->n_specs; i++) {
         const mox_tensor_spec *spec = &l->specs[i];
+        if (!mox_quantize_is_routed(spec))
+            continue;
         const uint64_t bytes = mox_quantize_blocks_bytes(spec) / (uint64_t)pieces_of(spec);
         const uint64_t row = (uint64_t)spec->shape[spec->rank - 1];
         piece = bytes > piece ? bytes : piece;
@@ -180,12 +176,14 @@ static moxie_status do_matrix(const run *x, int64_t i, int64_t e, worker *k, mox
     if (l->imatrix)
         MOX_TRY(
             mox_imatrix_columns(l->imatrix, spec->name, e, spec->stacked, spec->cols, k->importance, &weighted, error));
+    const bool repacked = mox_quantize_blocks_repack(spec, source, quant, k->piece);
     for (int64_t r = 0; r < spec->rows; r++) {
         mox_weight_range range;
         uint8_t *bytes = k->piece + (uint64_t)r * row_bytes;
         mox_matrix_row(source, quant, r, k->w);
         MOX_TRY(check_row(x, spec, e, r, k->w, &range, error));
-        mox_block_encode_row(spec->dtype, k->w, weighted ? k->importance : NULL, spec->cols, l->search, bytes);
+        if (!repacked)
+            mox_block_encode_row(spec->dtype, k->w, weighted ? k->importance : NULL, spec->cols, l->search, bytes);
         decode_row(spec->dtype, bytes, spec->cols, k->q);
         add_error(k->w, k->q, r, spec->cols, out);
         out->weight_squares += range.squares;
@@ -231,47 +229,11 @@ static moxie_status do_experts(run *x, const moxie_executor *executor,
 
 /* ---- other tensors ----------------------------------------------------------------------------------- */
 
-static void read_grid(const moxie_grid *grid, int64_t r, int64_t cols, float *out)
-{
-    for (int64_t c = 0; c < cols; c++)
-        out[c] = (float)mox_grid_value(grid, grid->cols == 1 ? c : r, grid->cols == 1 ? 0 : c);
-}
-
-/* Row r of a tensor that is no matrix of routed experts. */
-static void read_row(const mox_quantize_blocks *l, const mox_tensor_spec *spec, int64_t r, float *out)
-{
-    const moxie_weights *w = &l->loaded->weights;
-    const moxie_layer_config *config = &l->loaded->config;
-    const int64_t cols = spec->shape[spec->rank - 1];
-    switch (spec->kind) {
-    case MOX_TENSOR_ROUTER: read_grid(&w->router.codes, r, cols, out); break;
-    case MOX_TENSOR_ROUTER_BIAS: read_grid(&w->router.bias, r, cols, out); break;
-    case MOX_TENSOR_CORRECTION_BIAS: memcpy(out, config->routing.bias, (size_t)cols * sizeof *out); break;
-    case MOX_TENSOR_GATE_BIAS: read_grid(&w->experts[r].gate.bias, r, cols, out); break;
-    case MOX_TENSOR_UP_BIAS: read_grid(&w->experts[r].up.bias, r, cols, out); break;
-    case MOX_TENSOR_DOWN_BIAS: read_grid(&w->experts[r].down.bias, r, cols, out); break;
-    case MOX_TENSOR_SHARED_GATE: mox_matrix_row(&w->shared->gate, &config->shared.w13, r, out); break;
-    case MOX_TENSOR_SHARED_UP: mox_matrix_row(&w->shared->up, &config->shared.w13, r, out); break;
-    case MOX_TENSOR_SHARED_DOWN: mox_matrix_row(&w->shared->down, &config->shared.w2, r, out); break;
-    default: read_grid(&w->shared_gate.codes, 0, cols, out); break;
-    }
-}
-
 static moxie_status do_others(const run *x, moxie_error *error)
 {
-    worker *k = &x->workers[0];
-    for (int64_t i = 0; i < x->layer->n_specs; i++) {
-        const mox_tensor_spec *spec = &x->layer->specs[i];
-        const int64_t rows = spec->rank > 1 ? spec->shape[0] : 1, cols = spec->shape[spec->rank - 1];
-        if (mox_quantize_is_routed(spec))
-            continue;
-        for (int64_t r = 0; r < rows; r++) {
-            read_row(x->layer, spec, r, k->w);
-            mox_block_encode_row(spec->dtype, k->w, NULL, cols, false,
-                                 k->piece + (uint64_t)r * mox_block_row_bytes(spec->dtype, cols));
-        }
-        MOX_TRY(mox_sealed_writer_put(x->writer, i, 0, k->piece, error));
-    }
+    for (int64_t i = 0; i < x->layer->n_specs; i++)
+        if (!mox_quantize_is_routed(&x->layer->specs[i]))
+            MOX_TRY(mox_quantize_plain_write(x->layer->loaded, &x->layer->specs[i], i, x->writer, error));
     return MOXIE_OK;
 }
 

@@ -22,10 +22,12 @@ typedef struct mox_quantize_blocks {
     moxie_quantize_error *errors; /* [n_experts][3], zero */
 } mox_quantize_blocks;
 
-/* Whether the tensor is a matrix of routed experts. */
-bool mox_quantize_is_routed(const mox_tensor_spec *spec);
 /* Bytes of a tensor of a GGUF file. */
 uint64_t mox_quantize_blocks_bytes(const mox_tensor_spec *spec);
+/* Makes the blocks of one matrix from codes and scales of the source as they are; false, and nothing is made, when the
+ * type cannot hold them. `piece`: its rows, one after the other. */
+bool mox_quantize_blocks_repack(const mox_tensor_spec *spec, const moxie_matrix *source, const moxie_quant *quant,
+                                uint8_t *piece);
 /* Writes the sealed file, and sets the errors. `progress` gets the bytes of the source as they are done. */
 moxie_status mox_quantize_blocks_write(const mox_quantize_blocks *layer, const char *path,
                                        const moxie_executor *executor,

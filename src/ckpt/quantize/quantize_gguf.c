@@ -17,6 +17,7 @@
 #include "ckpt/gguf/gguf_header.h"
 #include "ckpt/model/model.h"
 #include "ckpt/quantize/quantize_gguf_file.h"
+#include "ckpt/quantize/quantize_plain.h"
 #include "ckpt/quantize/quantize_resume.h"
 
 /* ---- what is asked ----------------------------------------------------------------------------------- */
@@ -47,9 +48,7 @@ static moxie_status open_target(mox_gguf_job *j, moxie_error *error)
     dims.shared_intermediate = loaded->config.shared.intermediate;
     const int64_t last = model->places[model->n_places - 1].layer;
     dims.layers = dims.layers > last ? dims.layers : last + 1;
-    const moxie_dtype shared = loaded->config.shared.w13.element;
-    const bool plain = shared == MOXIE_F32 || shared == MOXIE_F16 || shared == MOXIE_BF16;
-    j->shared = plain && shared == loaded->config.shared.w2.element ? shared : MOXIE_BF16;
+    j->shared = mox_quantize_shared_dtype(&loaded->config);
     const moxie_status status = mox_gguf_target_open(model->family, model->model_type, &dims, &loaded->config,
                                                      loaded->config.routing.bias != NULL, j->recipe, &j->target, error);
     mox_model_layer_free(loaded);

@@ -11,6 +11,7 @@
 #include "ckpt/gguf/gguf_writer.h"
 #include "ckpt/model/model.h"
 #include "ckpt/name_map.h"
+#include "ckpt/quantize/quantize_plain.h"
 
 enum { CHUNK = 8 << 20 };
 

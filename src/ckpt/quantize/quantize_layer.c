@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * quantize_layer.c - which tensors a layer's routed experts become (quantize_layer.h): those that mox_enumerate_layer()
- * lists for the family and the new format, under the names that the source uses.
+ * lists for the family and the new format, under the names that the source uses (of a GGUF file: that the family uses).
  */
 #include "ckpt/quantize/quantize_layer.h"
 
@@ -9,19 +9,13 @@
 
 #include "base/sizes.h"
 #include "ckpt/model/model.h"
-#include "ckpt/model/model_scan.h"
-
-static bool is_routed(const mox_tensor_spec *spec)
-{
-    return spec->part && (spec->kind == MOX_TENSOR_GATE || spec->kind == MOX_TENSOR_UP ||
-                          spec->kind == MOX_TENSOR_DOWN || spec->kind == MOX_TENSOR_GATE_UP);
-}
+#include "ckpt/quantize/quantize_plain.h"
 
 static moxie_status count_spec(void *user, const mox_tensor_spec *spec, moxie_error *error)
 {
     (void)error;
     mox_quantize_layer *l = user;
-    l->room += is_routed(spec);
+    l->room += mox_quantize_is_routed(spec);
     return MOXIE_OK;
 }
 
@@ -30,7 +24,7 @@ static moxie_status add_spec(void *user, const mox_tensor_spec *spec, moxie_erro
 {
     (void)error;
     mox_quantize_layer *l = user;
-    if (!is_routed(spec))
+    if (!mox_quantize_is_routed(spec))
         return MOXIE_OK;
     if (spec->part->role == MOX_PART_CODES)
         l->stored[l->n_stored++] = (mox_quantize_stored) { .kind = spec->kind,
@@ -44,17 +38,12 @@ static moxie_status add_spec(void *user, const mox_tensor_spec *spec, moxie_erro
     return MOXIE_OK;
 }
 
-static moxie_status list_tensors(const moxie_model *model, mox_quantize_layer *l, moxie_error *error)
+static moxie_status list_tensors(const moxie_model *model, const mox_quantize_target *target, mox_quantize_layer *l,
+                                 moxie_error *error)
 {
-    const mox_layer_place *place = NULL;
-    moxie_layer_config config = MOXIE_LAYER_CONFIG_INIT;
+    mox_family family;
     mox_dims dims;
-    MOX_TRY(mox_model_find_place(model, l->layer, &place, error));
-    mox_family family = *model->family;
-    family.prefixes[0] = family.prefixes[place->prefix];
-    if (place->other)
-        family.names = family.other_names;
-    MOX_TRY(mox_config_layer(model->family, model->config, model->config_path, l->layer, &dims, &config, error));
+    MOX_TRY(mox_quantize_target_layer(target, model, l->layer, &family, &dims, error));
     dims.experts = l->n_experts;
     dims.shared_intermediate = 0;
     const mox_hf_quant *format = l->how.format;
@@ -101,8 +90,9 @@ static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *
 
 /* ---- its life ---------------------------------------------------------------------------------------- */
 
-moxie_status mox_quantize_layer_open(const moxie_model *model, int64_t layer, const mox_quantize_how *how,
-                                     const double input_amax[2], mox_quantize_layer *out, moxie_error *error)
+moxie_status mox_quantize_layer_open(const moxie_model *model, const mox_quantize_target *target, int64_t layer,
+                                     const mox_quantize_how *how, const double input_amax[2], mox_quantize_layer *out,
+                                     moxie_error *error)
 {
     *out = (mox_quantize_layer) { .how = *how, .layer = layer };
     MOX_TRY(mox_model_load_layer(model, layer, &out->loaded, error));
@@ -112,7 +102,7 @@ moxie_status mox_quantize_layer_open(const moxie_model *model, int64_t layer, co
     out->input_amax[0] = input_amax[0] > 0 ? input_amax[0] : source_amax(&config->a13, weights, false);
     out->input_amax[1] = input_amax[1] > 0 ? input_amax[1] : source_amax(&config->a2, weights, true);
     MOX_TRY(check_activations(out, error));
-    MOX_TRY(list_tensors(model, out, error));
+    MOX_TRY(list_tensors(model, target, out, error));
     out->errors = mox_arena_calloc(&out->arena, (uint64_t)out->n_experts * 3, sizeof *out->errors);
     MOX_FAIL_IF(!out->errors, MOXIE_ERR_MEMORY, error, "no memory for the errors of %lld experts",
                 (long long)out->n_experts);

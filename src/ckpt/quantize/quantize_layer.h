@@ -7,6 +7,7 @@
 
 #include "ckpt/model/model_state.h"
 #include "ckpt/quantize/quantize_matrix.h"
+#include "ckpt/quantize/quantize_target.h"
 
 /* Parts [first, first + count) of the specs store one matrix. */
 typedef struct mox_quantize_stored {
@@ -30,8 +31,9 @@ typedef struct mox_quantize_layer {
 
 /* Loads checkpoint layer `layer` and lists the tensors of the result. `input_amax`: 0 for what the source says. Call
  * mox_quantize_layer_close() in any case. */
-moxie_status mox_quantize_layer_open(const moxie_model *model, int64_t layer, const mox_quantize_how *how,
-                                     const double input_amax[2], mox_quantize_layer *out, moxie_error *error);
+moxie_status mox_quantize_layer_open(const moxie_model *model, const mox_quantize_target *target, int64_t layer,
+                                     const mox_quantize_how *how, const double input_amax[2], mox_quantize_layer *out,
+                                     moxie_error *error);
 void mox_quantize_layer_close(mox_quantize_layer *layer);
 /* Bytes of tensor i of the result, and of the piece of it that is one expert's. */
 uint64_t mox_quantize_tensor_bytes(const mox_tensor_spec *spec);

@@ -71,11 +71,13 @@ static moxie_status forget_described(const moxie_model *model, const mox_hf_quan
     return MOXIE_OK;
 }
 
-moxie_status mox_quantize_rest_open(const moxie_model *model, const mox_hf_quant *format, mox_quantize_rest *out,
-                                    moxie_error *error)
+moxie_status mox_quantize_rest_open(const moxie_model *model, const mox_quantize_target *target,
+                                    const mox_hf_quant *format, mox_quantize_rest *out, moxie_error *error)
 {
+    if (model->gguf)
+        return mox_quantize_rest_open_gguf(model, target, out, error);
     const int64_t count = mox_tensor_set_count(model->set), files = mox_tensor_set_files(model->set);
-    *out = (mox_quantize_rest) { .model = model };
+    *out = (mox_quantize_rest) { .model = model, .target = target };
     out->replaced = mox_arena_calloc(&out->arena, (uint64_t)count + 1, sizeof *out->replaced);
     out->shards = mox_arena_calloc(&out->arena, (uint64_t)files + 1, sizeof *out->shards);
     out->shard_bytes = mox_arena_calloc(&out->arena, (uint64_t)files + 1, sizeof *out->shard_bytes);
@@ -101,6 +103,8 @@ moxie_status mox_quantize_rest_open(const moxie_model *model, const mox_hf_quant
 void mox_quantize_rest_close(mox_quantize_rest *rest)
 {
     mox_arena_free(&rest->arena);
+    mox_free(rest->specs);
+    mox_free(rest->layers);
     *rest = (mox_quantize_rest) { 0 };
 }
 
@@ -123,6 +127,8 @@ static moxie_status put_tensors(const mox_quantize_rest *rest, int64_t file, mox
 moxie_status mox_quantize_rest_write(const mox_quantize_rest *rest, int64_t i, const char *path, moxie_error *error)
 {
     static const char *const metadata[] = { "format", "pt" };
+    if (rest->model->gguf)
+        return mox_quantize_rest_write_gguf(rest, path, error);
     const int64_t file = rest->shards[i], count = mox_tensor_set_count(rest->model->set);
     mox_sealed_writer *writer = NULL;
     int64_t n = 0;
@@ -149,24 +155,35 @@ moxie_status mox_quantize_rest_write(const mox_quantize_rest *rest, int64_t i, c
 
 /* ---- config.json ------------------------------------------------------------------------------------- */
 
-/* Modules with a matrix that is copied and not quantized: "NAME.weight" of two axes, without a scale beside it. */
+/* A module with a matrix that is not quantized, "NAME.weight" of two axes, is listed. */
+static moxie_status ignore(mox_arena *arena, const char *name, int32_t rank, moxie_dtype dtype, const char **names,
+                           int64_t *count, moxie_error *error)
+{
+    if (rank != 2 || !ends(name, ".weight") || mox_dtype_bits(dtype) < 16)
+        return MOXIE_OK;
+    const char *copy = mox_arena_strndup(arena, name, strlen(name) - sizeof ".weight" + 1);
+    MOX_FAIL_IF(!copy, MOXIE_ERR_MEMORY, error, "no memory for a list of modules");
+    names[(*count)++] = copy;
+    return MOXIE_OK;
+}
+
 static moxie_status list_ignored(const mox_quantize_rest *rest, mox_arena *arena, const char ***out, int64_t *count,
                                  moxie_error *error)
 {
     const mox_tensor_set *set = rest->model->set;
-    const int64_t tensors = mox_tensor_set_count(set);
+    const int64_t tensors = rest->model->gguf ? 0 : mox_tensor_set_count(set);
     *count = 0;
-    *out = mox_arena_calloc(arena, (uint64_t)tensors + 1, sizeof **out);
-    for (int64_t i = 0; *out && i < tensors; i++) {
-        const mox_file_tensor *t = mox_tensor_set_at(set, i);
-        const size_t length = strlen(t->name);
-        if (rest->replaced[i] || t->view.rank != 2 || !ends(t->name, ".weight") || mox_dtype_bits(t->view.dtype) < 16)
-            continue;
-        const char *copy = mox_arena_strndup(arena, t->name, length - sizeof ".weight" + 1);
-        MOX_FAIL_IF(!copy, MOXIE_ERR_MEMORY, error, "no memory for a list of modules");
-        (*out)[(*count)++] = copy;
-    }
+    *out = mox_arena_calloc(arena, (uint64_t)(tensors + rest->n_specs) + 1, sizeof **out);
     MOX_FAIL_IF(!*out, MOXIE_ERR_MEMORY, error, "no memory for a list of modules");
+    for (int64_t i = 0; i < rest->n_specs; i++) {
+        const mox_tensor_spec *spec = &rest->specs[i];
+        MOX_TRY(ignore(arena, spec->name, spec->rank, spec->dtype, *out, count, error));
+    }
+    for (int64_t i = 0; i < tensors; i++) {
+        const mox_file_tensor *t = mox_tensor_set_at(set, i);
+        if (!rest->replaced[i])
+            MOX_TRY(ignore(arena, t->name, t->view.rank, t->view.dtype, *out, count, error));
+    }
     return MOXIE_OK;
 }
 
@@ -191,7 +208,7 @@ moxie_status mox_quantize_rest_config(const mox_quantize_rest *rest, const mox_h
     mox_arena arena = { 0 };
     const char **ignored = NULL;
     int64_t count = 0;
-    json_t *config = json_deep_copy(rest->model->config), *quantization = NULL;
+    json_t *config = json_deep_copy(rest->target->config), *quantization = NULL;
     moxie_status status = config ? list_ignored(rest, &arena, &ignored, &count, error)
                                  : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for config.json");
     if (status == MOXIE_OK) {
