@@ -266,8 +266,9 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
  * results are those of moxie_layer_open_file(). A run that needs more experts than there is room for goes through them
  * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
  * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file().
- * MOXIE_ERR_UNSUPPORTED for a GPU, and for plans with a comm or adapters. moxie_plan_check() reads records through the
- * mapped file. The store must outlive the layer. Thread-safe. */
+ * Plans may have adapters, and a comm: then each rank opens a store of its own, of files with the experts of its share
+ * at least. MOXIE_ERR_UNSUPPORTED for a GPU. moxie_plan_check() reads records through the mapped file. The store must
+ * outlive the layer. Thread-safe. */
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
                                          const moxie_options *options, moxie_layer **out, moxie_error *error);
 

@@ -99,11 +99,7 @@ static bool same_on_ranks(test_layer *layer, test_ranks_spec *spec)
 /* Tokens with adapters, or without. */
 static void adapt(test_layer *layer, test_ranks_spec *spec, test_rng *rng, test_adapter_set *adapters)
 {
-    int32_t *ids = test_layer_own(layer, ((size_t)layer->args.tokens + 1) * sizeof *ids);
-    test_adapter_set_make(adapters, rng, &layer->config, 1 + (int32_t)test_below(rng, 20));
-    for (int64_t t = 0; t < layer->args.tokens; t++)
-        ids[t] = (int32_t)test_range(rng, -1, TEST_ADAPTER_SET - 1);
-    layer->args.adapter_ids = ids;
+    test_adapter_set_assign(adapters, layer, rng);
     spec->adapters = adapters;
     spec->options.max_adapter_rank = adapters->max_rank;
 }

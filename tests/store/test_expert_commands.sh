@@ -89,8 +89,22 @@ expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
 expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"
 
-expect 4 "expert files are not made of GGUF files yet" \
-    "$moxie" prepare tests/golden/gguf/small.gguf --layout moxie-cpu -o "$tmp/no"
+# Of a GGUF file: run, checked, found whole, kept by a second command; there is no way back but the file.
+gguf=tests/golden/gguf/small.gguf
+expect 0 "1 layer prepared as moxie-cpu" "$moxie" prepare $gguf --layout moxie-cpu -o "$tmp/gguf"
+expect 0 "whole as moxie-cpu" "$moxie" prepare --verify "$tmp/gguf"
+expect 0 . "$moxie" run $gguf --tokens 5 -o "$tmp/a.safetensors"
+expect 0 . "$moxie" run "$tmp/gguf" --tokens 5 -o "$tmp/b.safetensors"
+cmp -s "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "a run from a GGUF file's expert file differs"
+expect 0 "right" "$moxie" diff "$tmp/gguf" --a cpu --b ref --tokens 4
+expect 0 "right: the bytes are equal" "$moxie" diff "$tmp/gguf" --budget-ram 30K
+[ -z "$reader" ] || expect 0 "moxie-cpu" python3 $reader "$tmp/gguf"/*.moxie
+expect 4 "keep that file" "$moxie" prepare --undo "$tmp/gguf" -o "$tmp/no"
+cp "$tmp/gguf/layer-00000.moxie" "$tmp/a.moxie"
+mv "$tmp/gguf" "$tmp/gguf.partial"
+expect 0 "1 layer prepared" "$moxie" prepare $gguf --layout moxie-cpu -o "$tmp/gguf"
+cmp -s "$tmp/gguf/layer-00000.moxie" "$tmp/a.moxie" || fail "a second command makes another file"
+[ ! -e "$tmp/no" ] || fail "a refused command made a directory"
 
 # A plan is that of the run, whose options change the configuration.
 synth qwen3-30b-a3b int8-w8a8 "$tmp/i8"

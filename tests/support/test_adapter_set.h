@@ -22,6 +22,16 @@ static inline void test_adapter_set_make(test_adapter_set *out, test_rng *rng, c
         random_adapter_make(&out->items[i], rng, c, max_rank);
 }
 
+/* A set of ranks up to 20, and one of its adapters, or none, for each token of the layer. */
+static inline void test_adapter_set_assign(test_adapter_set *out, test_layer *layer, test_rng *rng)
+{
+    int32_t *ids = test_layer_own(layer, ((size_t)layer->args.tokens + 1) * sizeof *ids);
+    test_adapter_set_make(out, rng, &layer->config, 1 + (int32_t)test_below(rng, 20));
+    for (int64_t t = 0; t < layer->args.tokens; t++)
+        ids[t] = (int32_t)test_range(rng, -1, TEST_ADAPTER_SET - 1);
+    layer->args.adapter_ids = ids;
+}
+
 static inline void test_adapter_set_free(test_adapter_set *set)
 {
     for (int i = 0; i < TEST_ADAPTER_SET; i++)

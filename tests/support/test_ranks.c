@@ -169,10 +169,12 @@ static moxie_status run_rank(const rank_thread *t, moxie_error *error)
         status = moxie_executor_create(t->spec->threads, &pool, error);
         options.executor = pool;
     }
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK && t->spec->open != NULL)
+        status = t->spec->open(t->rank, &config, &options, &layer, error);
+    else if (status == MOXIE_OK)
         status = moxie_layer_create(&config, &options, &layer, error);
     poison_map(&copy);
-    if (status == MOXIE_OK)
+    if (status == MOXIE_OK && t->spec->open == NULL)
         status = moxie_layer_prepare(layer, &weights, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_create(layer, &options, &plan, error);

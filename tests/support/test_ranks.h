@@ -40,6 +40,9 @@ typedef struct test_ranks_spec {
     /* Makes another comm of the same ranks over the local one, which is then destroyed; NULL: ranks stay local. */
     moxie_comm *(*over)(moxie_comm *local, moxie_error *error);
     const struct test_adapter_set *adapters; /* of every rank's layer (test_adapter_set.h); NULL: none */
+    /* Makes a rank's layer in place of moxie_layer_create and moxie_layer_prepare; NULL: these do. */
+    moxie_status (*open)(int32_t rank, const moxie_layer_config *config, const moxie_options *options,
+                         moxie_layer **out, moxie_error *error);
     /* Runs a plan in place of moxie_plan_run; NULL: that. */
     moxie_status (*run)(moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
     int32_t lacks_adapters; /* rank lacks_adapters - 1 runs without any; 0: none does */

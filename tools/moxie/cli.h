@@ -249,7 +249,9 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
 moxie_status cli_layer_need_weights(cli_layer *layer, moxie_error *error);
 /* The same, for a command that packs them whatever the file's layout; says so. */
 moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error *error);
-/* Refuses a model that was read from a GGUF file; `what` ends before "the model's release in safetensors". */
+/* Whether a model was read from a GGUF file. */
+bool cli_is_gguf(const moxie_model *model);
+/* Refuses such a model; `what` ends before "the model's release in safetensors". */
 moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const char *what, moxie_error *error);
 /* Prepares the records and the plan of an opened layer. */
 moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *layer, moxie_error *error);

@@ -52,11 +52,15 @@ moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, mo
     return MOXIE_OK;
 }
 
-moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const char *what, moxie_error *error)
+bool cli_is_gguf(const moxie_model *model)
 {
     moxie_model_info info = MOXIE_MODEL_INFO_INIT;
-    moxie_model_get_info(model, &info, NULL);
-    if (strcmp(info.quant_method, "gguf") != 0)
+    return moxie_model_get_info(model, &info, NULL) == MOXIE_OK && strcmp(info.quant_method, "gguf") == 0;
+}
+
+moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const char *what, moxie_error *error)
+{
+    if (!cli_is_gguf(model))
         return MOXIE_OK;
     return cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "%s the model's release in safetensors", what);
 }

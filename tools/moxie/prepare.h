@@ -81,6 +81,7 @@ typedef struct prepare_source {
     prepare_tensor *tensors; /* in the files' order */
     int64_t count;
     int64_t *by_address; /* indices, by view.data */
+    bool gguf;           /* there are no tensors: spans are the experts' grids */
 } prepare_source;
 
 /* The piece of a held tensor that is one expert's. */

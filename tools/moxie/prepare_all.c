@@ -85,11 +85,9 @@ moxie_status prepare_all(const prepare_options *options, const moxie_executor *e
         status = prepare_check_out(options->out, error);
     if (status == MOXIE_OK)
         status = moxie_model_open(options->dir, &model_options, &model, error);
-    if (status == MOXIE_OK)
-        status = cli_refuse_gguf(model, options->dir,
-                                 experts ? "expert files are not made of GGUF files yet: prepare"
-                                         : "GGUF files are run, not prepared for other engines: prepare",
-                                 error);
+    if (status == MOXIE_OK && !experts)
+        status =
+            cli_refuse_gguf(model, options->dir, "GGUF files are run, not prepared for other engines: prepare", error);
     if (status == MOXIE_OK)
         status = prepare_configs_symmetric(options->dir, &how, error);
     if (status == MOXIE_OK)

@@ -26,10 +26,14 @@ typedef struct content {
     uint64_t size;
 } content;
 
+/* `dir` may be a GGUF file, which has its configuration in itself. */
 static moxie_status read_config(const char *dir, const char *name, content *out, moxie_error *error)
 {
     char path[PATH_MAX];
+    struct stat info;
     *out = (content) { 0 };
+    if (stat(dir, &info) == 0 && S_ISREG(info.st_mode))
+        return MOXIE_OK;
     if (!moxie_file_exists(prepare_path(dir, name, path)))
         return MOXIE_OK;
     return moxie_file_read(path, MAX_BYTES, &out->text, &out->size, error);

@@ -5,6 +5,9 @@
  *     tensor [E, 2I, H/2]   |  expert 0  |  expert 1  | ...     pieces E: each expert's grids cover one piece
  *     tensor [H, I/8]       |  expert 3  |                      pieces 1
  *     weight_shape [2], a scale for the whole stack             kept: no grid, or shared, or bits that no element has
+ *
+ * A GGUF file's tensors are neither held nor kept: there is no way back to it. An expert's source are then the bytes of
+ * its grids.
  */
 #include "prepare.h"
 
@@ -75,6 +78,9 @@ typedef struct cover {
 uint64_t prepare_grid_extent(const moxie_grid *g)
 {
     const int64_t per = g->packing.per_word;
+    const uint64_t whole_rows = (uint64_t)(g->rows * g->row_stride);
+    if (per == 0) /* blocks of a GGUF file, which fill their rows */
+        return whole_rows < g->bytes ? whole_rows : g->bytes;
     const int64_t down = g->packing.along_rows ? (g->rows + per - 1) / per : g->rows;
     const int64_t across = g->packing.along_rows ? g->cols : (g->cols + per - 1) / per;
     return (uint64_t)((down - 1) * g->row_stride + (across - 1) * g->col_stride + g->packing.word_bytes);
@@ -141,7 +147,9 @@ static void find_held(prepare_source *s, const moxie_weights *weights, uint64_t 
 moxie_status prepare_source_read(const moxie_model *model, int64_t layer, const moxie_weights *weights,
                                  prepare_source *out, moxie_error *error)
 {
-    *out = (prepare_source) { 0 };
+    *out = (prepare_source) { .gguf = cli_is_gguf(model) };
+    if (out->gguf)
+        return MOXIE_OK;
     moxie_status status = moxie_model_visit_experts(model, layer, add_tensor, out, error);
     if (status != MOXIE_OK)
         return status == MOXIE_ERR_TIMEOUT ? cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a list of tensors")
@@ -169,8 +177,26 @@ void prepare_source_free(prepare_source *source)
     *source = (prepare_source) { 0 };
 }
 
+/* The bytes of an expert of a GGUF file. */
+static int spans_of_grids(const moxie_expert *expert, prepare_span spans[PREPARE_SPANS])
+{
+    const moxie_matrix *const matrices[] = { &expert->gate, &expert->up, &expert->down };
+    int count = 0;
+    for (int m = 0; m < 3; m++) {
+        const moxie_grid *const grids[] = { &matrices[m]->codes, &matrices[m]->scale, &matrices[m]->zero,
+                                            &matrices[m]->bias };
+        for (int i = 0; i < 4; i++)
+            if (grids[i]->data && grids[i]->rows > 0 && grids[i]->cols > 0)
+                spans[count++] = (prepare_span) { .data = (unsigned char *)(uintptr_t)grids[i]->data,
+                                                  .bytes = prepare_grid_extent(grids[i]) };
+    }
+    return count;
+}
+
 int prepare_source_spans(const prepare_source *source, const moxie_expert *expert, prepare_span spans[PREPARE_SPANS])
 {
+    if (source->gguf)
+        return spans_of_grids(expert, spans);
     cover covers[PREPARE_SPANS];
     const int covered = cover_expert(source, expert, covers);
     int count = 0;

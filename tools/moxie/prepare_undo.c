@@ -59,6 +59,16 @@ static moxie_status check_ranks(const ranks *r, moxie_error *error)
     return MOXIE_OK;
 }
 
+/* Expert files of a GGUF file have no configuration beside them: it was in the file. */
+static moxie_status refuse_gguf(const char *dir, const prepare_how *how, moxie_error *error)
+{
+    char path[PATH_MAX];
+    if (!prepare_expert_target(how->layout) || moxie_file_exists(prepare_path(dir, prepare_config_name(0), path)))
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_UNSUPPORTED, error, dir,
+                     "these are expert files of a GGUF file, which they do not restore: keep that file");
+}
+
 static moxie_status read_ranks(const prepare_options *options, ranks *r, moxie_error *error)
 {
     *r = (ranks) { .count = 1 + options->n_more };
@@ -71,6 +81,8 @@ static moxie_status read_ranks(const prepare_options *options, ranks *r, moxie_e
         moxie_status status = prepare_check_name(r->dirs[i], error);
         if (status == MOXIE_OK)
             status = prepare_manifest_read(r->dirs[i], PREPARE_PREPARED, &r->how[i], error);
+        if (status == MOXIE_OK)
+            status = refuse_gguf(r->dirs[i], &r->how[i], error);
         if (status == MOXIE_OK && !prepare_expert_target(r->how[i].layout))
             status = prepare_index_check(r->dirs[i], &r->how[i], error);
         if (status != MOXIE_OK)

@@ -107,7 +107,7 @@ static void shrink_matrix(const mox_lora_kernel *kernel, const mox_lora_args *ar
     const mox_lora_matrix *m = &g->adapter->matrix[matrix];
     if (m->rank == 0 || (matrix == MOX_LORA_UP && g->adapter->one_a))
         return;
-    tile->a = (const char *)m->a + slot * m->a_expert_bytes;
+    tile->a = (const char *)m->a + mox_lora_place(args, slot) * m->a_expert_bytes;
     tile->dtype = m->a_dtype;
     tile->rank = m->rank;
     tile->scale = m->scale;
@@ -165,7 +165,8 @@ void mox_lora_expand_pairs(const mox_lora_kernel *kernel, const mox_lora_args *a
         mox_lora_expand_tile tile = { .dtype = m->b_dtype, .rank = m->rank, .rows = g.rows };
         if (m->rank == 0)
             continue;
-        tile.b = (const char *)m->b + slot * m->b_expert_bytes + column / MOX_LORA_LANES * panel_bytes;
+        tile.b =
+            (const char *)m->b + mox_lora_place(args, slot) * m->b_expert_bytes + column / MOX_LORA_LANES * panel_bytes;
         for (int j = 0; j < g.rows; j++) {
             tile.u[j] = mox_lora_u(args, g.adapter, g.pair[j], matrix);
             tile.out[j] = out + (g.pair[j] - first) * stride;

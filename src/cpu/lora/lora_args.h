@@ -43,6 +43,7 @@ typedef struct mox_lora_args {
     bool gated;  /* W13 has the rows [gate | up] */
     int64_t slots;
     const int64_t *offsets;    /* [slots+1] first pair of each slot */
+    const int32_t *place_of;   /* host: [slots] place of a slot's expert among the factors; NULL: the slot's number */
     const int32_t *adapter_of; /* host: [pairs] a number, or -1 for none */
     const int32_t
         *adapter_ids; /* device: [tokens of the pass] the same; other numbers, or adapters above max_rank, are none */
@@ -60,6 +61,14 @@ typedef struct mox_lora_args {
     void *scratch;          /* host: [workers] of scratch_floats f32, 64-byte aligned; device: cuda_lora_args.h */
     int64_t scratch_floats; /* mox_lora_scratch() */
 } mox_lora_args;
+
+#ifndef __CUDACC__
+/* Where the factors of a slot's expert lie. */
+static inline int64_t mox_lora_place(const mox_lora_args *args, int64_t slot)
+{
+    return args->place_of != NULL ? args->place_of[slot] : slot;
+}
+#endif
 
 /* The matrix that column `column` of a product belongs to; *column becomes the row of that matrix. */
 MOX_SHARED int mox_lora_matrix_of(const mox_lora_args *args, int64_t *column)

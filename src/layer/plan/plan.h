@@ -68,7 +68,8 @@ typedef struct mox_workspace {
     /* adapters: on the host of each pair (run_adapters.c); u of both products; scratch of lora */
     uint64_t adapter_of, lora_u13, lora_u2, lora_scratch;
     /* records from a source (run_fetch.h): its session; experts of a pass; their slots, and what lies by slot */
-    uint64_t fetch_session, fetch_experts, fetch_slot_of, fetch_expert_of, fetch_records, fetch_scale[2];
+    uint64_t fetch_session, fetch_experts, fetch_slot_of, fetch_expert_of, fetch_place_of, fetch_records,
+        fetch_scale[2];
     /* tensor parallel: this rank's columns of act and of y, of either kind of expert, and what travels (run_tp.c) */
     uint64_t tp_act, tp_y, tp_send, tp_recv, tp_send_bytes, tp_recv_bytes;
 } mox_workspace;

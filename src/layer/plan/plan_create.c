@@ -169,15 +169,15 @@ static moxie_status check_adapters(const moxie_plan *plan, moxie_error *error)
 /* What a plan on a layer whose records a source fetches cannot have. */
 static moxie_status check_source(const moxie_plan *plan, const moxie_options *options, moxie_error *error)
 {
-    if (plan->layer == NULL || plan->layer->source == NULL)
+    if (plan->layer == NULL || plan->layer->source == NULL || !plan->backend->on_device)
         return MOXIE_OK;
     MOX_FAIL_IF(plan->max_adapter_rank != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d, but a layer of a store has no adapters yet: set it to 0, merge the "
-                "adapter into the weights, or open the layer's file without a store",
+                "options.max_adapter_rank is %d, but a layer of a store has no adapters on a GPU yet: set it to 0, "
+                "merge the adapter into the weights, use the cpu back end, or open the layer's file without a store",
                 (int)plan->max_adapter_rank);
     MOX_FAIL_IF(options->comm != NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "options.comm is set, but a layer of a store does not exchange rows with other ranks yet: set it to "
-                "NULL, or open the layer's file without a store");
+                "options.comm is set, but a layer of a store does not exchange rows with other ranks on a GPU yet: set "
+                "it to NULL, use the cpu back end, or open the layer's file without a store");
     return MOXIE_OK;
 }
 

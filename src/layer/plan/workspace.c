@@ -205,6 +205,7 @@ static void carve_fetch(mox_carver *c, moxie_plan *plan)
     s->fetch_experts = carve(c, experts, 1, sizeof(int32_t));
     s->fetch_slot_of = carve(c, experts, 1, sizeof(int32_t));
     s->fetch_expert_of = carve(c, experts, 1, sizeof(int64_t));
+    s->fetch_place_of = carve(c, experts, 1, sizeof(int32_t));
     s->fetch_records = carve(c, experts, 1, sizeof(void *));
     for (int p = MOX_W13; p <= MOX_W2; p++)
         s->fetch_scale[p] = carve(c, experts, 1, sizeof(float));

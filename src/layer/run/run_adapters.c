@@ -85,7 +85,7 @@ void mox_run_assign_adapters(mox_run *run)
     run->adapted = true;
     if (plan->backend->on_device) /* which alone knows the ids */
         return;
-    const int64_t pairs = run->permutation.offsets[plan->layer->slots];
+    const int64_t pairs = run->permutation.offsets[run->slots.count];
     const int64_t *token_of = MOX_RUN_AT(run, int64_t, token_of);
     int32_t *adapter_of = MOX_RUN_AT(run, int32_t, adapter_of);
     run->adapted = false;
@@ -105,8 +105,9 @@ mox_lora_args mox_run_lora_args(const mox_run *run, mox_projection p, const void
         .count = run->args.adapters->count,
         .second = !first,
         .gated = routed->shape.gated,
-        .slots = plan->layer->slots,
-        .offsets = run->permutation.offsets,
+        .slots = run->slots.end - run->slots.first,
+        .offsets = run->permutation.offsets + run->slots.first,
+        .place_of = run->slots.place_of != NULL ? run->slots.place_of + run->slots.first : NULL,
         .adapter_of = plan->backend->on_device ? NULL : MOX_RUN_AT(run, int32_t, adapter_of),
         .adapter_ids = run->args.adapter_ids + run->first,
         .token_of = MOX_RUN_AT(run, int64_t, token_of),

@@ -212,16 +212,36 @@ static moxie_status quantize13(const mox_run *run, const mox_expert_pass *pass, 
     return quantize(run, pass, MOX_W13, &args, error);
 }
 
-static moxie_status quantize2(const mox_run *run, const mox_expert_pass *pass, moxie_error *error)
+/* The rows of the experts at hand alone: those of earlier windows (run_fetch.h) are quantized already. On a device the
+ * host does not know where they begin. */
+static int64_t skip_earlier_rows(const mox_run *run, mox_expert_pass *window)
 {
-    if (pass->experts->kernels.quant[MOX_W2] == NULL)
+    const int64_t first = run->plan->backend->on_device ? 0 : window->offsets[0];
+    mox_activations *a = &window->a[MOX_W2];
+    if (first == 0)
+        return 0;
+    a->values += first * a->stride;
+    a->scales = a->scales != NULL ? a->scales + first * a->scale_cols : NULL;
+    a->global = a->global != NULL ? a->global + first : NULL;
+    window->act += first * a->cols;
+    if (window->pair_scale[MOX_W2] != NULL)
+        window->pair_scale[MOX_W2] += first;
+    return first;
+}
+
+static moxie_status quantize2(const mox_run *run, const mox_expert_pass *all, moxie_error *error)
+{
+    if (all->experts->kernels.quant[MOX_W2] == NULL)
         return MOXIE_OK;
+    mox_expert_pass window = *all;
+    const mox_expert_pass *pass = &window;
+    const int64_t skipped = skip_earlier_rows(run, &window);
     mox_quant_act_args args = quantizer(run, pass, MOX_W2);
     args.x = pass->act;
     args.x_dtype = MOXIE_F32;
     args.round_to = run->plan->config.dtype;
-    args.max_rows = pass->pairs;
-    args.rows = &pass->offsets[pass->slots];
+    args.max_rows = skipped > 0 ? pass->offsets[pass->slots] - skipped : pass->pairs;
+    args.rows = skipped > 0 ? NULL : &pass->offsets[pass->slots];
     return quantize(run, pass, MOX_W2, &args, error);
 }
 

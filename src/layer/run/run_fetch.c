@@ -30,7 +30,7 @@ moxie_status mox_run_fetch_begin(mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const mox_record_source *source = plan->layer->source;
-    if (source == NULL || run->probe != NULL)
+    if (source == NULL || run->probe != NULL || run->args.tokens == 0) /* a rank may get no rows */
         return MOXIE_OK;
     const int64_t count = list_experts(run, run->ids, run->args.tokens * plan->config.top_k);
     MOX_TRY(source->begin(source->user, MOX_RUN_AT(run, void, fetch_session), MOX_RUN_AT(run, int32_t, fetch_experts),
@@ -51,13 +51,14 @@ static void number_slots(mox_run *run, int64_t count)
 {
     const moxie_layer *layer = run->plan->layer;
     const int32_t *experts = MOX_RUN_AT(run, int32_t, fetch_experts);
-    int32_t *slot_of = MOX_RUN_AT(run, int32_t, fetch_slot_of);
+    int32_t *slot_of = MOX_RUN_AT(run, int32_t, fetch_slot_of), *place_of = MOX_RUN_AT(run, int32_t, fetch_place_of);
     int64_t *expert_of = MOX_RUN_AT(run, int64_t, fetch_expert_of);
     float *scale[2] = { MOX_RUN_AT(run, float, fetch_scale[MOX_W13]), MOX_RUN_AT(run, float, fetch_scale[MOX_W2]) };
     for (int64_t s = 0; s < count; s++) {
         const int32_t e = experts[s];
         slot_of[e] = (int32_t)s;
         expert_of[s] = e;
+        place_of[s] = layer->slot_of[e];
         for (int p = MOX_W13; p <= MOX_W2; p++)
             scale[p][s] = layer->static_scale[p].resolved[layer->slot_of[e]];
     }
@@ -65,7 +66,8 @@ static void number_slots(mox_run *run, int64_t count)
                                    .slot_of = slot_of,
                                    .expert_of = expert_of,
                                    .records = MOX_RUN_AT(run, const void *const, fetch_records),
-                                   .static_scale = { scale[MOX_W13], scale[MOX_W2] } };
+                                   .static_scale = { scale[MOX_W13], scale[MOX_W2] },
+                                   .place_of = place_of };
 }
 
 void mox_run_set_slots(mox_run *run)

@@ -11,6 +11,7 @@
 #include "layer/run/ranks_device.h"
 #include "layer/run/ranks_place.h"
 #include "layer/run/run_degraded.h"
+#include "layer/run/run_fetch.h"
 #include "layer/run/run_pass.h"
 #include "layer/run/run_route.h"
 #include "layer/run/run_shared.h"
@@ -154,38 +155,47 @@ static moxie_status set_order(const mox_run *run, int64_t done, int64_t *order, 
     return MOXIE_OK;
 }
 
-/* Computes the rows that came, pass by pass, and puts the results in the order in which they go back. */
-static moxie_status compute(const mox_run *own, moxie_error *error)
+/* Computes rows that came, pass by pass, and puts the results in the order in which they go back. */
+static moxie_status compute_passes(mox_run *run, moxie_error *error)
 {
-    const moxie_plan *plan = own->plan;
+    const moxie_plan *plan = run->plan;
     const mox_ranks *x = plan->ranks;
-    const int64_t cols = x->col[x->tp_rank + 1] - x->col[x->tp_rank];
-    const int64_t rows = x->counts.from[x->count - 1] + x->counts.from_rows[x->count - 1];
+    const int64_t cols = x->col[x->tp_rank + 1] - x->col[x->tp_rank], rows = run->args.tokens;
     const moxie_dtype dtype = mox_exchange_result_dtype(&plan->config);
-    char *results = at(own, x->space.results);
-    mox_run run = *own;
-    run.args.tokens = rows;
-    run.args.hidden = at(own, x->space.recv_x);
-    run.args.adapter_ids = at(own, x->space.recv_adapters);
-    run.coded = x->coded;
-    run.ids = at(own, x->space.recv_ids);
-    run.weights = plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
+    char *results = at(run, x->space.results);
     int64_t passes, done = 0, count;
-    MOX_TRY(mox_run_tp_passes(own, rows, &passes, error));
+    MOX_TRY(mox_run_tp_passes(run->own, rows, &passes, error));
     for (int64_t i = 0; i < passes || (x->one_chunk && i == 0); i++) {
-        MOX_TRY(mox_run_begin_pass(&run, mox_min_i64(i * plan->pass_tokens, rows), plan->pass_tokens, error));
-        MOX_TRY(mox_run_pass(&run, false, error));
-        int64_t *order = x->capacity > 0 ? run.permutation.position : at(own, x->space.order);
+        MOX_TRY(mox_run_begin_pass(run, mox_min_i64(i * plan->pass_tokens, rows), plan->pass_tokens, error));
+        MOX_TRY(mox_run_pass(run, false, error));
+        int64_t *order = x->capacity > 0 ? run->permutation.position : at(run, x->space.order);
         if (x->capacity > 0)
-            count = run.tokens * plan->config.top_k;
+            count = run->tokens * plan->config.top_k;
         else
-            MOX_TRY(set_order(&run, done, order, &count, error));
-        MOX_TRY(mox_run_tp_own_columns(&run, error));
-        MOX_TRY(mox_run_scatter(&run, order, count, cols, dtype, results, error));
+            MOX_TRY(set_order(run, done, order, &count, error));
+        MOX_TRY(mox_run_tp_own_columns(run, error));
+        MOX_TRY(mox_run_scatter(run, order, count, cols, dtype, results, error));
         results += count * cols * mox_dtype_bytes(dtype);
         done += count;
     }
     return MOXIE_OK;
+}
+
+/* Computes the rows that came. Experts of a store are one step of its cache. */
+static moxie_status compute(const mox_run *own, moxie_error *error)
+{
+    const mox_ranks *x = own->plan->ranks;
+    mox_run run = *own;
+    run.args.tokens = x->counts.from[x->count - 1] + x->counts.from_rows[x->count - 1];
+    run.args.hidden = at(own, x->space.recv_x);
+    run.args.adapter_ids = at(own, x->space.recv_adapters);
+    run.coded = x->coded;
+    run.ids = at(own, x->space.recv_ids);
+    run.weights = own->plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
+    MOX_TRY(mox_run_fetch_begin(&run, error));
+    const moxie_status status = compute_passes(&run, error);
+    mox_run_fetch_end(&run);
+    return status;
 }
 
 /* ---- return ------------------------------------------------------------------------------------------ */

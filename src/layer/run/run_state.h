@@ -56,6 +56,7 @@ typedef struct mox_run_slots {
     const int64_t *expert_of;     /* [count] */
     const void *const *records;   /* [count] */
     const float *static_scale[2]; /* [count], by mox_projection */
+    const int32_t *place_of;      /* [count] the layer's slot of the same expert; NULL: these are the layer's slots */
 } mox_run_slots;
 
 struct mox_run;
