@@ -69,7 +69,6 @@ typedef struct mox_quant_act_problem {
 
 typedef struct mox_glu_problem {
     const moxie_activation *activation;
-    bool as_fused; /* the bits are to be those of a product that fuses it (mox_backend.fuses) */
 } mox_glu_problem;
 
 /* A product whose activations form() describes. */

@@ -22,13 +22,13 @@ static inline moxie_options adapted_options(const test_adapted *a, moxie_mode mo
     return options;
 }
 
-/* Whether W13 does not fuse the activation because of adapters. */
-static inline int adapted_is_split(const moxie_plan *plan)
+/* Whether W13's kernel adds what adapters change, and goes on to the activation. */
+static inline int adapted_is_fused(const moxie_plan *plan)
 {
-    int split = 0;
+    int fused = 0;
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++)
-        split = split || strstr(moxie_plan_step_at(plan, i)->reason, "before which adapters change the result") != NULL;
-    return split;
+        fused = fused || strstr(moxie_plan_step_at(plan, i)->reason, "W13, which adds the change") != NULL;
+    return fused;
 }
 
 static inline void adapted_check_bounds(test_adapted *a)
@@ -42,7 +42,7 @@ static inline void adapted_check_bounds(test_adapted *a)
     }
 }
 
-/* Returns whether the plan is split. */
+/* Returns whether W13 fuses the activation. */
 static inline int adapted_check_layer(const test_layer_limits *limits, uint64_t seed, moxie_mode mode)
 {
     test_rng rng = { seed };
@@ -55,18 +55,18 @@ static inline int adapted_check_layer(const test_layer_limits *limits, uint64_t 
     char *without = test_adapted_run(&a);
     options.max_adapter_rank = a.max_rank = test_adapted_rank(&rng);
     assert_ok(test_layer_try(&a.layer, &options, &error), &error);
-    const int split = adapted_is_split(a.layer.plan);
+    const int fused = adapted_is_fused(a.layer.plan);
     test_adapted_set(&a, &rng, 1 + (int32_t)test_below(&rng, 3));
     adapted_check_bounds(&a);
     test_adapted_compare(&a, without);
     free(without);
     test_adapted_free(&a);
-    return split;
+    return fused;
 }
 
 /* Layers for the simple kernels, for Hopper's and for those of every card, `configs` of each kind. `set_device`:
- * chooses the table's device; NULL: a GPU is what it is, and a kind of layers comes once. Returns how many plans were
- * split. */
+ * chooses the table's device; NULL: a GPU is what it is, and a kind of layers comes once. Returns in how many
+ * plans W13 fuses the activation. */
 static inline int adapted_walk(int64_t configs, uint64_t first, int64_t largest, void (*set_device)(const char *preset))
 {
     const struct {
@@ -81,16 +81,16 @@ static inline int adapted_walk(int64_t configs, uint64_t first, int64_t largest,
                   { "sm_80", { .tokens = -1, .largest = largest, .mma = true } },
                   { "sm_80", { .tokens = -1, .largest = largest, .decoded = true } } };
     const size_t count = sizeof kinds / sizeof kinds[0] - (set_device == NULL ? 2 : 0);
-    int split = 0;
+    int fused = 0;
     for (size_t kind = 0; kind < count; kind++) {
         test_layer_limits limits = kinds[kind].limits;
         limits.plain_routing = limits.plain_acts = true;
         if (set_device != NULL)
             set_device(kinds[kind].device);
         for (int64_t i = 0; i < configs; i++)
-            split += adapted_check_layer(&limits, first + (uint64_t)i, i % 2 == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST);
+            fused += adapted_check_layer(&limits, first + (uint64_t)i, i % 2 == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST);
     }
-    return split;
+    return fused;
 }
 
 #endif

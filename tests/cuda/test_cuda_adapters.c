@@ -28,8 +28,8 @@ static void layers(void **state)
     (void)state;
     const int64_t quick = test_sanitized() ? 1 : QUICK_CONFIGS;
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", test_quick() ? quick : CONFIGS);
-    const int split = adapted_walk(configs, test_seed(29601), LARGEST, test_cuda_set_device);
-    assert_true(configs < 2 || split > 0);
+    const int fused = adapted_walk(configs, test_seed(29601), LARGEST, test_cuda_set_device);
+    assert_true(configs < 2 || fused > 0);
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@ static void layers(void **state)
 {
     (void)state;
     const int64_t configs = test_env("MOXIE_TEST_CONFIGS", 60);
-    print_message("%d plans were split at the activation\n", adapted_walk(configs, test_seed(39601), 300, NULL));
+    print_message("%d plans fuse the activation\n", adapted_walk(configs, test_seed(39601), 300, NULL));
 }
 
 int main(void)

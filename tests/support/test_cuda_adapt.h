@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_adapt.h - what launchers of family lora and the split glu compute, for the launch table without a GPU.
+ * test_cuda_adapt.h - what launchers of family lora and glu compute, for the launch table without a GPU.
  * Where MOX_TEST_EMULATED is defined the kernels' own sources run on the emulator, and lora's bytes are compared with
  * the host's scalar kernel.
  */
@@ -10,7 +10,6 @@
 #include "cuda/cuda_table.h"
 
 moxie_status test_cuda_lora(const mox_lora_args *args, moxie_error *error);
-moxie_status test_cuda_glu_split(const mox_glu_args *args, moxie_error *error);
 /* The host's scalar kernel of glu. */
 void test_cuda_glu(const mox_glu_args *args);
 

@@ -501,15 +501,19 @@ static void put_wide(const mox_sm90_args *a, const token_tile *t, int64_t i, con
     }
 }
 
-static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const token_tile *t, int64_t i, const float *h,
+static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const token_tile *t, int64_t i, float *h,
                    float *act)
 {
     const int64_t pair = t->pair + i;
+    for (int64_t r = 0; a->change != NULL && r < rows_of_h(a); r++)
+        h[r] += a->change[pair * rows_of_h(a) + r];
     if (a->output == MOX_SM90_OUT_F32) {
         memcpy(a->out + pair * a->out_stride, h, (size_t)rows_of_h(a) * 4);
         return;
     }
     activate(a, entry, h, act);
+    if (a->kept_act != NULL)
+        memcpy(a->kept_act + pair * a->rows, act, (size_t)a->rows * 4);
     if (a->output == MOX_SM90_ACT_F32)
         memcpy(a->out + pair * a->out_stride, act, (size_t)a->rows * 4);
     else if (a->output == MOX_SM90_ACT_E4M3)

@@ -443,13 +443,6 @@ static moxie_status glu(const mox_glu_args *a, mox_cuda_stream stream, moxie_err
     return MOXIE_OK;
 }
 
-static moxie_status glu_split(const mox_glu_args *a, mox_cuda_stream stream, moxie_error *error)
-{
-    (void)stream;
-    MOX_TRY(record("glu", error));
-    return test_cuda_glu_split(a, error);
-}
-
 static moxie_status lora(const mox_lora_args *a, mox_cuda_stream stream, moxie_error *error)
 {
     (void)stream;
@@ -506,7 +499,6 @@ static moxie_status combine(const mox_combine_args *a, mox_cuda_stream stream, m
         return test_cuda_enqueue(family##_work, args, sizeof *args, error);                                            \
     }
 #include "cuda/cuda_families.def"
-MOX_CUDA_LAUNCHER(glu_split, mox_glu_args)
 #undef MOX_CUDA_LAUNCHER
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -558,7 +550,6 @@ int test_cuda_begin(void **state)
         table.family[i] = family##_enqueue;
 #include "cuda/cuda_families.def"
 #undef MOX_CUDA_LAUNCHER
-    table.glu[MOX_CUDA_AT_glu_split] = glu_split_enqueue;
     test_cuda_graph_fill(&table, record);
     test_cuda_rows_fill(&table, record);
     test_cuda_pack_fill(&table, record);

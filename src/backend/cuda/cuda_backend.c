@@ -67,7 +67,7 @@ static bool admits_problem(const mox_target *target, mox_family family, const mo
         return admits_expert_gemm((const mox_cuda_expert_gemm_kernel *)kernel, problem, target->device, why);
     case MOX_FAMILY_glu: {
         const mox_glu_problem *p = problem;
-        return ((const mox_cuda_glu_kernel *)kernel)->admit(p->activation, p->as_fused, why);
+        return ((const mox_cuda_glu_kernel *)kernel)->admit(p->activation, why);
     }
     default: return true;
     }

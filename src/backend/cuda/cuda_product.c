@@ -72,6 +72,9 @@ static void add_fused(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_arg
         out->next = *args->next;
     if (args->next_act != NULL)
         out->next_quant = *args->next_act;
+    out->part = args->part;
+    out->change = args->change;
+    out->kept_act = args->kept_act;
     out->trace = args->trace;
 }
 

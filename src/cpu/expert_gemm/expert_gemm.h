@@ -58,6 +58,9 @@ typedef struct mox_expert_gemm_args {
     const mox_glu_args *glu;
     const mox_activations *next;
     const moxie_quant *next_act;
+    int32_t part;        /* MOX_PRODUCT_...: what adapters change is computed between the two parts */
+    const float *change; /* [pairs, 2I or I] what adapters add before the activation; NULL: nothing */
+    float *kept_act; /* [pairs, I] gets the activations as F32 besides, for adapters of W2; NULL: nobody reads them */
     mox_product_trace trace;
 } mox_expert_gemm_args;
 

@@ -57,8 +57,9 @@ typedef struct mox_lora_args {
     int64_t max_rank;
     float *u; /* [pairs, 2 max_rank] for W13, gate before up; [pairs, max_rank] for W2 */
     float *out;
-    int64_t n_out;          /* columns of out; gated: of both halves */
-    void *scratch;          /* host: [workers] of scratch_floats f32, 64-byte aligned; device: cuda_lora_args.h */
+    bool writes;   /* device: out gets the change alone, -0 where there is none; else the change is added to it */
+    int64_t n_out; /* columns of out; gated: of both halves */
+    void *scratch; /* host: [workers] of scratch_floats f32, 64-byte aligned; device: cuda_lora_args.h */
     int64_t scratch_floats; /* mox_lora_scratch() */
 } mox_lora_args;
 

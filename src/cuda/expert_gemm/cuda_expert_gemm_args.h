@@ -41,6 +41,7 @@ typedef struct mox_cuda_tiles {
 typedef struct mox_cuda_expert_gemm_args {
     int32_t projection; /* mox_projection: 0 is W13, 1 is W2 */
     uint32_t fuses;     /* of the kernel: MOX_FUSES_... */
+    int32_t part;       /* MOX_PRODUCT_...; kernels that fuse nothing take the whole only */
     int32_t gated;      /* W13 is two matrices; out rows are [gate I | up I] */
     int64_t hidden, intermediate;
     moxie_quant weight, act;
@@ -79,6 +80,8 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_glu_args glu;
     mox_activations next;
     moxie_quant next_quant;
+    const float *change; /* [pairs, 2I or I] what adapters add before the activation: -0 where nothing; or NULL */
+    float *kept_act;     /* MOX_FUSES_GLU: [pairs, I] gets the activations as F32 besides; or NULL */
     mox_product_trace trace;
 
     void *scratch; /* scratch_bytes() of the kernel, 256-byte aligned */

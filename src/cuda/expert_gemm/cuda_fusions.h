@@ -19,6 +19,9 @@
 
 enum { MOX_FUSES_GLU = 1, MOX_FUSES_ACT = 2 };
 
+/* What a launch of such a kernel enqueues: other kernels can come between the two parts. */
+enum { MOX_PRODUCT_WHOLE = 0, MOX_PRODUCT_TOKENS = 1 /* the work list, tokens in tiles */, MOX_PRODUCT_SUMS = 2 };
+
 #define MOX_CUDA_PRODUCT(fusions, ...) MOX_CUDA_FUSIONS_##fusions(__VA_ARGS__)
 
 #define MOX_CUDA_FUSIONS_NONE(set, product, ...) MOX_CUDA_ROW(expert_gemm, set##_##product, product, 0, __VA_ARGS__)

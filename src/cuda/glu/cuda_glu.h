@@ -9,8 +9,7 @@
 
 typedef struct mox_cuda_glu_kernel {
     mox_cuda_kernel cuda;
-    /* as_fused: with the bits of a product that fuses the activation. */
-    bool (*admit)(const moxie_activation *activation, bool as_fused, mox_rejection *why);
+    bool (*admit)(const moxie_activation *activation, mox_rejection *why);
 } mox_cuda_glu_kernel;
 
 const mox_cuda_glu_kernel *mox_cuda_glu_at(int32_t i); /* NULL past the last */

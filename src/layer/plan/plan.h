@@ -44,7 +44,8 @@ typedef struct mox_expert_space {
     mox_activations_space a[2];
     mox_activations_space traced[2]; /* the same activations as F32, which a check compares */
     uint64_t pair_scale[2];          /* [rows] static scale of each row */
-    uint64_t h, act, y;              /* kernels that fuse write h and act only in a traced run */
+    uint64_t h, act, y;              /* kernels that fuse write h in a traced run only, act also for adapters of W2 */
+    uint64_t change;                 /* what adapters add to h, for a kernel of W13 that fuses the activation */
 } mox_expert_space;
 
 /* Byte offsets of the arrays of a fused product's activations (cpu/fused). */

@@ -6,7 +6,6 @@
  *     choose_all     the chain, family by family
  *     choose         one kernel of a family
  *     find_pair      the kernels of an expert's two products
- *     split          for adapters: W13's kernel without what it fuses
  *
  * The kernels of an expert's two products are chosen together, because both read one record in one layout. Candidates
  * are all pairs of kernels with the same layout that admit their products. The pair with the smallest sum of list
@@ -85,7 +84,6 @@ typedef struct gemm_choice {
     mox_expert_kind expert_kind;
     const mox_layout *fixed; /* layout of existing records, or NULL */
     int32_t position[2];     /* of the chosen kernels in the list; -1: none */
-    int32_t fused;           /* of the one for W13 that was split; -1: none */
 } gemm_choice;
 
 static const mox_kernel *product_at(const selector *s, int32_t i)
@@ -129,19 +127,6 @@ static void find_pair(const selector *s, gemm_choice *c)
     }
 }
 
-/* Adapters come between W13 and the activation. A plan with adapters has the pair of a plan without, so that tokens
- * without adapter have the same bits. Where its kernel for W13 fuses the activation, the same product without that
- * follows in the list (cuda_fusions.h). */
-static void split(const selector *s, gemm_choice *c)
-{
-    const mox_kernel *kernel = product_at(s, c->position[MOX_W13]);
-    if (s->backend->fuses(kernel) == 0)
-        return;
-    c->fused = c->position[MOX_W13];
-    while (s->backend->fuses(kernel) != 0)
-        kernel = product_at(s, ++c->position[MOX_W13]);
-}
-
 /* A remark on the chosen pair where the mode matters. Fast mode has all pairs of exact mode and those with class TOL.
  * So if it chooses a pair without class TOL, exact mode chooses the same. */
 static const char *gemm_remark(const selector *s, const gemm_choice *c)
@@ -161,10 +146,7 @@ static moxie_status add_gemm_steps(selector *s, const gemm_choice *c, mox_projec
     for (int32_t i = 0; i < c->position[p]; i++) {
         const mox_kernel *kernel = product_at(s, i);
         mox_rejection why;
-        if (p == MOX_W13 && c->fused >= 0 && i >= c->fused)
-            mox_reject(&why, "set max_adapter_rank to 0 where no token has an adapter",
-                       "fuses the activation, before which adapters change the result");
-        else if (admits_gemm(s, c, p, kernel, &why))
+        if (admits_gemm(s, c, p, kernel, &why))
             mox_reject(&why, "", "its layout %s gives the expert's other product a worse kernel than layout %s does",
                        kernel->layout, chosen->layout);
         MOX_TRY(add_step(s, kernel, c->role[p], &why, ""));
@@ -233,6 +215,9 @@ typedef struct expert_request {
     bool gathered; /* ranks gather the activations between the products */
 } expert_request;
 
+/* Of adapters whose change of W13's result a kernel adds that goes on to the activation. */
+#define FUSED_REMARK "before W13, which adds the change after the bias, before the activation"
+
 static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expert_request *r, const mox_layout *fixed,
                                    mox_expert_kernels *out)
 {
@@ -243,21 +228,20 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
                                       { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype, .rows = rows } },
                          .role = { r->role[0], r->role[1] },
                          .expert_kind = kind,
-                         .fixed = fixed,
-                         .fused = -1 };
+                         .fixed = fixed };
     find_pair(s, &gemm);
     if (gemm.position[MOX_W13] < 0)
         return fail_gemm(s, &gemm);
-    if (r->adapters)
-        split(s, &gemm);
     const mox_kernel *const first = product_at(s, gemm.position[MOX_W13]), *const second =
                                                                                product_at(s, gemm.position[MOX_W2]);
     MOX_TRY(choose_quantizer(s, r->role[0], &r->a13, first, r->on_input, &out->quant[MOX_W13]));
-    MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->product[MOX_W13]));
-    if (r->adapters)
-        MOX_TRY(choose(s, MOX_FAMILY_lora, r->role[0], NULL, "after the bias, before the activation", &out->lora));
     const uint32_t fuses = s->backend->fuses(first);
-    const mox_glu_problem glu = { mox_config_activation(s->config, kind), gemm.fused >= 0 };
+    if (r->adapters && fuses != 0)
+        MOX_TRY(choose(s, MOX_FAMILY_lora, r->role[0], NULL, FUSED_REMARK, &out->lora));
+    MOX_TRY(add_gemm_steps(s, &gemm, MOX_W13, &out->product[MOX_W13]));
+    if (r->adapters && fuses == 0)
+        MOX_TRY(choose(s, MOX_FAMILY_lora, r->role[0], NULL, "after the bias, before the activation", &out->lora));
+    const mox_glu_problem glu = { mox_config_activation(s->config, kind) };
     if (fuses == 0)
         MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, &glu, "", &out->glu));
     if ((fuses & MOX_FUSES_GLU) == 0)

@@ -56,6 +56,12 @@ static uint64_t carve_act(mox_carver *c, const mox_expert_plan *e)
     return carve(c, e->max_pairs, e->shape.intermediate, sizeof(float));
 }
 
+/* Stage by stage, f32 activations are quantized by a kernel of their own, or read by adapters of W2. */
+static bool stores_act(const mox_expert_plan *e)
+{
+    return e->kernels.quant[MOX_W2] != NULL || e->kernels.lora != NULL;
+}
+
 /* All buffers but y, which lives longer. */
 static void carve_experts(mox_carver *c, mox_expert_plan *e)
 {
@@ -64,7 +70,9 @@ static void carve_experts(mox_carver *c, mox_expert_plan *e)
     s->pair_scale[MOX_W13] = carve(c, e->max_rows, 1, sizeof(float));
     if (e->kernels.glu != NULL)
         s->h = carve_h(c, e);
-    if (e->kernels.quant[MOX_W2] != NULL)
+    if (e->kernels.glu == NULL && e->kernels.lora != NULL)
+        s->change = carve_h(c, e);
+    if (stores_act(e))
         s->act = carve_act(c, e);
     s->a[MOX_W2] = carve_form(c, &e->form[MOX_W2]);
     s->pair_scale[MOX_W2] = carve(c, e->max_pairs, 1, sizeof(float));
@@ -89,7 +97,7 @@ static void carve_traces(mox_carver *c, mox_expert_plan *e)
     }
     if (e->fused || e->kernels.glu == NULL)
         s->h = carve_h(c, e);
-    if (e->fused ? !keeps_act(e) : e->kernels.quant[MOX_W2] == NULL)
+    if (e->fused ? !keeps_act(e) : !stores_act(e))
         s->act = carve_act(c, e);
 }
 

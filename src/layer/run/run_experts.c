@@ -7,7 +7,8 @@
  * The same code runs routed experts (pairs grouped by slot) and the shared expert (one slot, pair t is token t), on
  * every back end. The number of pairs is offsets[slots], which only the back end reads: on a GPU it is device memory.
  *
- * A kernel for W13 that fuses the activation writes a2 itself; then glu and the second quant_act have no kernel.
+ * A kernel for W13 that fuses the activation writes a2 itself; then glu and the second quant_act have no kernel. What
+ * adapters change is computed before its sums, and the kernel adds it.
  *
  * In a traced run such a kernel also stores h and act, and activations in another form than F32 are quantized a second
  * time to F32, so that a check can compare them.
@@ -245,7 +246,7 @@ static moxie_status quantize2(const mox_run *run, const mox_expert_pass *all, mo
     return quantize(run, pass, MOX_W2, &args, error);
 }
 
-/* ---- products and activation ----------------------------------------------------------------------- */
+/* ---- activation ------------------------------------------------------------------------------------ */
 
 static mox_glu_args activation(const mox_run *run, const mox_expert_pass *pass)
 {
@@ -270,6 +271,33 @@ static moxie_status activate(const mox_run *run, const mox_expert_pass *pass, mo
     return mox_run_back(run, before, run->plan->backend->activate(&run->queue, kernel, &args, error));
 }
 
+/* ---- adapters -------------------------------------------------------------------------------------- */
+
+static bool is_adapted(const mox_run *run, const mox_expert_pass *pass)
+{
+    return pass->kind == MOX_ROUTED && run->adapted;
+}
+
+/* Memory for what adapters change, where W13's kernel adds it; NULL: it is added to the kernel's result. */
+static float *change_of(const mox_run *run, const mox_expert_pass *pass)
+{
+    const bool fuses = run->plan->backend->fuses(pass->experts->kernels.product[MOX_W13]) != 0;
+    return fuses ? (float *)(run->space + pass->experts->space.change) : NULL;
+}
+
+/* Adds the tokens' adapters to a product's result, where its kernel has not. */
+static moxie_status adapt(const mox_run *run, const mox_expert_pass *pass, mox_projection p, moxie_error *error)
+{
+    const bool first = p == MOX_W13;
+    if (!is_adapted(run, pass) || (first && change_of(run, pass) != NULL))
+        return MOXIE_OK;
+    const mox_lora_args args =
+        mox_run_lora_args(run, p, first ? pass->x : (const void *)pass->act, first ? pass->h : pass->y);
+    return run->plan->backend->lora(&run->queue, pass->experts->kernels.lora, &args, error);
+}
+
+/* ---- products -------------------------------------------------------------------------------------- */
+
 /* Arguments of a product: what the plan fixes, and the pointers of this run. */
 static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *pass, mox_projection p, uint32_t fuses)
 {
@@ -293,6 +321,25 @@ static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *p
     return args;
 }
 
+/* Runs a kernel for W13 that goes on to the activation. It adds what adapters change, and leaves what those of W2 read.
+ * While it waits for adapters, its work list and its tokens are made, and weights are on their way. */
+static moxie_status multiply_adapted(const mox_run *run, const mox_expert_pass *pass, mox_expert_gemm_args *args,
+                                     moxie_error *error)
+{
+    const mox_backend *b = run->plan->backend;
+    const mox_kernel *kernel = pass->experts->kernels.product[MOX_W13];
+    float *change = change_of(run, pass);
+    mox_lora_args lora = mox_run_lora_args(run, MOX_W13, pass->x, change);
+    lora.writes = true;
+    args->part = MOX_PRODUCT_TOKENS;
+    MOX_TRY(b->product(&run->queue, kernel, args, error));
+    MOX_TRY(b->lora(&run->queue, pass->experts->kernels.lora, &lora, error));
+    args->part = MOX_PRODUCT_SUMS;
+    args->change = change;
+    args->kept_act = b->fuses(kernel) & MOX_FUSES_ACT ? NULL : pass->act;
+    return b->product(&run->queue, kernel, args, error);
+}
+
 static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mox_projection p, moxie_error *error)
 {
     const mox_backend *b = run->plan->backend;
@@ -314,18 +361,9 @@ static moxie_status multiply(const mox_run *run, const mox_expert_pass *pass, mo
                                            .next_scales = pass->traced[MOX_W2].scales,
                                            .next_stride = pass->traced[MOX_W2].stride };
     const mox_phase before = mox_run_enter(run, p == MOX_W13 ? MOX_PHASE_W13 : MOX_PHASE_W2);
-    return mox_run_back(run, before, b->product(&run->queue, kernel, &args, error));
-}
-
-/* Adds the tokens' adapters to a product's result. */
-static moxie_status adapt(const mox_run *run, const mox_expert_pass *pass, mox_projection p, moxie_error *error)
-{
-    const bool first = p == MOX_W13;
-    if (pass->kind != MOX_ROUTED || !run->adapted)
-        return MOXIE_OK;
-    const mox_lora_args args =
-        mox_run_lora_args(run, p, first ? pass->x : (const void *)pass->act, first ? pass->h : pass->y);
-    return run->plan->backend->lora(&run->queue, pass->experts->kernels.lora, &args, error);
+    return mox_run_back(run, before,
+                        fuses != 0 && is_adapted(run, pass) ? multiply_adapted(run, pass, &args, error)
+                                                            : b->product(&run->queue, kernel, &args, error));
 }
 
 /* The same with the part of an expert's rows that this tensor parallel rank has. */

@@ -319,6 +319,8 @@ typedef struct mox_sm90_args {
     mox_sm90_acts next_acts;     /* of MOX_SM90_ACT_MX */
     moxie_activation activation; /* its arrays in device memory */
     const int64_t *expert_of;    /* [slots] global expert, where the activation has parameters by expert; else NULL */
+    const float *change;         /* [pairs, gate I | up I] (ungated: I) is added before the activation; NULL: nothing */
+    float *kept_act;             /* [p, i] gets f32 activations besides what `output` says; NULL: nobody reads them */
     float *out;
     int64_t out_stride;
     void *next;          /* tiled activations */

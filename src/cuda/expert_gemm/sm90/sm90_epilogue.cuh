@@ -3,15 +3,15 @@
  * sm90_epilogue.cuh - the epilogue: what a warpgroup does with a finished tile, 64 rows by up to 288 columns, straight
  * from its accumulators:
  *
- *     rows    row factor, column factor, bias -> out: the eight lanes of a column write 32 bytes
+ *     rows    row factor, column factor, bias, adapters' change -> out: the eight lanes of a column write 32 bytes
  *     act     the same, then act(gate, up) in place of the gates -> the activations of W2, in f32, 16 bits or 8
  *
  * Gates and ups are interleaved by eight rows, so a thread has a gate and its up side by side. A row of the product is
  * a column of the output: a warp transposes its outputs, 8 by 8, from register to register, and writes 16 bytes a token
  * (8 of codes).
  *
- * The epilogue reads nothing from device memory that is not on its way already. Where weights stream, any other word
- * waits up to 20 us in DRAM's queue.
+ * Without adapters the epilogue reads nothing from device memory that is not on its way already. Where weights stream,
+ * any other word waits up to 20 us in DRAM's queue.
  *
  * Quantizing to e4m3 needs the maximum over 128 outputs: the 64 rows of each of two warpgroups and, of a gated product,
  * of both blocks of a pair. Each warp adds its maxima to the shared ones once a tile. Powers of two are for 32 outputs,
@@ -113,15 +113,15 @@ __device__ __forceinline__ uint8_t *mox_sm90_next_at(const mox_sm90_args &args, 
            ((in / 16 ^ eighth) << 4) + in % 16;
 }
 
-/* Stores f32 activations, like mox_sm90_epilogue_rows(). */
+/* Stores f32 activations in rows of I numbers, like mox_sm90_epilogue_rows(). */
 template <int SUMS>
-__device__ __forceinline__ void mox_sm90_store_f32(const float (&sums)[SUMS], const mox_sm90_args &args,
+__device__ __forceinline__ void mox_sm90_store_f32(const float (&sums)[SUMS], float *out, const mox_sm90_args &args,
                                                    const mox_sm90_work_unit &unit, const mox_sm90_fragment &fragment,
                                                    int lane)
 {
     const int all = unit.columns, columns = all - lane % 4 * 2, outputs = args.gated ? 2 : 4;
-    const int64_t stride = args.out_stride;
-    float *to = args.out + (unit.pair + lane % 4 * 2) * stride + fragment.to;
+    const int64_t stride = args.rows;
+    float *to = out + (unit.pair + lane % 4 * 2) * stride + fragment.to;
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
         if (8 * j >= all)
@@ -378,25 +378,24 @@ __device__ __forceinline__ void mox_sm90_quantize_mx(float (&sums)[SUMS], const 
 
 /* ---- a tile ---------------------------------------------------------------------------------------------------- */
 
-template <bool DECODES, int SUMS, class COLUMNS>
+template <bool DECODES, int SUMS>
 __device__ __forceinline__ void mox_sm90_epilogue_act(float (&sums)[SUMS], mox_sm90_header *header,
-                                                      const mox_sm90_work_unit &unit,
-                                                      const mox_sm90_row_constants &rows, const COLUMNS &factors,
-                                                      const mox_sm90_place &me, uint32_t *rounds)
+                                                      const mox_sm90_work_unit &unit, const mox_sm90_place &me,
+                                                      uint32_t *rounds)
 {
     const mox_sm90_args &args = header->args;
     const mox_sm90_fragment fragment = mox_sm90_fragment_of(args, unit, me);
     const int halves = args.gated ? 1 : 2;
     if (unit.columns == 0)
         return;
-    mox_sm90_scale_and_bias(sums, args, unit, rows, factors, me.lane);
     mox_sm90_activate(sums, args,
                       mox_glu_resolve(&args.activation, args.expert_of != nullptr ? args.expert_of[unit.slot] : -1),
                       fragment, unit.columns);
-    if (args.output == MOX_SM90_ACT_F32) {
-        mox_sm90_store_f32(sums, args, unit, fragment, me.lane);
+    float *const act = args.output == MOX_SM90_ACT_F32 ? args.out : args.kept_act;
+    if (act != nullptr)
+        mox_sm90_store_f32(sums, act, args, unit, fragment, me.lane);
+    if (args.output == MOX_SM90_ACT_F32)
         return;
-    }
     if constexpr (!DECODES)
         if (args.output == MOX_SM90_ACT_E4M3) {
             const uint32_t round = (*rounds)++;
@@ -423,10 +422,13 @@ __device__ __forceinline__ void mox_sm90_epilogue(float (&sums)[SUMS], mox_sm90_
                                                   const mox_sm90_work_unit &unit, const mox_sm90_row_constants &rows,
                                                   const COLUMNS &factors, const mox_sm90_place &me, uint32_t *rounds)
 {
+    mox_sm90_scale_and_bias(sums, header->args, unit, rows, factors, me.lane);
+    if (header->args.change != nullptr)
+        mox_sm90_add_change(sums, header->args, unit, me);
     if (header->args.output == MOX_SM90_OUT_F32)
-        mox_sm90_epilogue_rows(sums, header->args, unit, rows, factors, me);
+        mox_sm90_epilogue_rows(sums, header->args, unit, me);
     else
-        mox_sm90_epilogue_act<DECODES>(sums, header, unit, rows, factors, me, rounds);
+        mox_sm90_epilogue_act<DECODES>(sums, header, unit, me, rounds);
 }
 
 #endif

@@ -273,6 +273,8 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
         activation->expert_alpha != NULL || activation->expert_beta != NULL || activation->expert_limit != NULL;
     g->activation = *activation;
     g->expert_of = by_expert ? a->glu.expert_of : NULL;
+    g->change = a->change;
+    g->kept_act = g->output == MOX_SM90_ACT_F32 ? NULL : a->kept_act;
     g->next_rule = a->next_quant.rule;
     g->next_acts = acts_of(&a->next_quant, &a->next);
     g->next = a->next.data;
@@ -394,6 +396,7 @@ static moxie_status enqueue_trace(const mox_cuda_expert_gemm_args *a, const mox_
 {
     mox_sm90_args g = p->gemm;
     g.tag = MOX_SM90_TAG_H;
+    g.kept_act = NULL;
     g.output = MOX_SM90_OUT_F32;
     g.out = a->trace.h;
     g.out_stride = a->gated ? 2 * a->intermediate : a->intermediate;
@@ -436,10 +439,12 @@ moxie_status mox_sm90_enqueue(const mox_cuda_expert_gemm_args *a, const mox_sm90
     if (a->max_pairs == 0 || a->slots == 0)
         return MOXIE_OK;
     mox_sm90_product_of(a, &p);
-    if (first && p.gemm.inline_routing.ids == NULL)
+    if (first && p.gemm.inline_routing.ids == NULL && a->part != MOX_PRODUCT_SUMS)
         MOX_TRY(ops->list(context, &p.list, !traced));
-    if (p.gathers)
+    if (p.gathers && a->part != MOX_PRODUCT_SUMS)
         MOX_TRY(ops->gather(context, &p.gather, !traced));
+    if (a->part == MOX_PRODUCT_TOKENS)
+        return MOXIE_OK;
     if (traced)
         MOX_TRY(enqueue_trace(a, &p, ops, context));
     MOX_TRY(ops->gemm(context, p.element, &p.gemm, p.blocks, !traced));

@@ -175,21 +175,46 @@ template <int SUMS> __device__ __forceinline__ void mox_sm90_int_to_float(float 
     mox_sm90_each(sums, columns, [](float sum, int) { return __int2float_rn(__float_as_int(sum)); });
 }
 
+/* Adds what adapters change. Pairs that they leave alone have -0 there, which changes no bit. It was written a moment
+ * ago, so it comes from L2. */
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_add_change(float (&sums)[SUMS], const mox_sm90_args &args,
+                                                    const mox_sm90_work_unit &unit, const mox_sm90_place &me)
+{
+    const mox_sm90_fragment fragment = mox_sm90_fragment_of(args, unit, me);
+    const int other = args.gated ? args.rows : 8, columns = unit.columns - me.lane % 4 * 2;
+    const int64_t stride = args.gated ? 2 * args.rows : args.rows;
+    const float *from = args.change + (unit.pair + me.lane % 4 * 2) * stride + fragment.to;
+#pragma unroll
+    for (int j = 0; j < SUMS / 4; j++) {
+        if (8 * j >= unit.columns)
+            break;
+        float change[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            change[i] = 8 * j + i % 2 < columns && fragment.stored[i / 2]
+                            ? __ldcg(from + i % 2 * stride + i / 2 * other)
+                            : -0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sums[4 * j + i] = __fadd_rn(sums[4 * j + i], change[i]);
+        from += 8 * stride;
+    }
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 /* Stores f32 rows. The loop's arguments are read before it: they lie in shared memory, and the compiler must assume
  * that any store changes them. */
-template <int SUMS, class COLUMNS>
-__device__ __forceinline__ void
-mox_sm90_epilogue_rows(float (&sums)[SUMS], const mox_sm90_args &args, const mox_sm90_work_unit &unit,
-                       const mox_sm90_row_constants &rows, const COLUMNS &factors, const mox_sm90_place &me)
+template <int SUMS>
+__device__ __forceinline__ void mox_sm90_epilogue_rows(float (&sums)[SUMS], const mox_sm90_args &args,
+                                                       const mox_sm90_work_unit &unit, const mox_sm90_place &me)
 {
     const mox_sm90_fragment fragment = mox_sm90_fragment_of(args, unit, me);
     const int other = args.gated ? args.rows : 8;
     const int all = unit.columns, columns = all - me.lane % 4 * 2; /* columns from this lane's first on */
     const int64_t stride = args.out_stride;
     float *to = args.out + (unit.pair + me.lane % 4 * 2) * stride + fragment.to;
-    mox_sm90_scale_and_bias(sums, args, unit, rows, factors, me.lane);
 #pragma unroll
     for (int j = 0; j < SUMS / 4; j++) {
         if (8 * j >= all)
