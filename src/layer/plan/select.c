@@ -99,6 +99,9 @@ static bool admits_gemm(const selector *s, const gemm_choice *c, mox_projection 
     if (c->fixed != NULL && !mox_layout_is_read_by(c->fixed, kernel->layout))
         return mox_reject(why, "create the layer with the options of the plan",
                           "reads layout %s, the layer's records are in layout %s", kernel->layout, c->fixed->name);
+    if (c->fixed != NULL && c->fixed->base != NULL && (s->backend->fuses(kernel) & MOX_FUSES_GLU) != 0)
+        return mox_reject(why, "",
+                          "leaves w2's activations in the checkpoint's order, the layer's w2 has its columns sorted");
     const mox_layout *layout = mox_layout_by_name(kernel->layout);
     if (layout == NULL)
         return mox_reject(why, "", "reads layout %s, which this build does not have", kernel->layout);

@@ -120,23 +120,25 @@ void *mox_layer_own_record(moxie_layer *layer, int32_t slot, void *record)
 
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */
 
-/* Groups of activations lie in the checkpoint's order of columns. */
-static bool is_in_groups(const moxie_quant *act, int64_t cols)
+/* Groups of activations lie in the checkpoint's order of columns. GPUs permute activations of 16 bits alone. */
+static bool permutes(const mox_layout *layout, const moxie_quant *act, int64_t cols)
 {
-    return !mox_quant_is_none(act) && mox_act_group_cols(act, cols) < cols;
+    if (mox_quant_is_none(act))
+        return true;
+    return layout == &mox_layout_panel16_order && mox_act_group_cols(act, cols) >= cols;
 }
 
-static bool can_permute(const moxie_layer_config *c, mox_expert_kind kind)
+static bool permutes_both(const mox_layout *layout, const moxie_layer_config *c, mox_expert_kind kind)
 {
     if (kind == MOX_ROUTED)
-        return !is_in_groups(&c->a13, c->hidden) && !is_in_groups(&c->a2, c->intermediate);
-    return !is_in_groups(&c->shared.a13, c->hidden) && !is_in_groups(&c->shared.a2, c->shared.intermediate);
+        return permutes(layout, &c->a13, c->hidden) && permutes(layout, &c->a2, c->intermediate);
+    return permutes(layout, &c->shared.a13, c->hidden) && permutes(layout, &c->shared.a2, c->shared.intermediate);
 }
 
 const mox_layout *mox_layer_fallback(const moxie_layer_config *config, mox_expert_kind kind, const mox_layout *layout)
 {
     const mox_layout *next = layout->fallback;
-    while (next != NULL && next->base != NULL && !can_permute(config, kind))
+    while (next != NULL && next->base != NULL && !permutes_both(next, config, kind))
         next = next->fallback;
     return next != NULL ? next : &mox_layout_rowmajor;
 }

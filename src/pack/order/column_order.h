@@ -28,6 +28,8 @@
 #define MOX_ORDER_W13 1u
 #define MOX_ORDER_W2  2u
 
+extern const mox_layout mox_layout_hopper_codes_order;
+
 /* The permutation of one product's columns; NULL: natural order. */
 typedef struct mox_column_order {
     const int32_t *order, *place; /* [columns] */
