@@ -24,8 +24,8 @@ float mox_pack_plus(float value, float add);
 bool mox_pack_is_natural_order(const int32_t *group_index, int64_t cols, int64_t group_cols);
 /* Lists the columns group by group, ascending within a group, in `order` [cols]. */
 void mox_pack_sort_columns(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *order);
-/* Writes natural order to the group_index [cols] of `to`, if it has one. The memory is the caller's and writable; only the
- * view is const. */
+/* Writes natural order to the group_index [cols] of `to`, if it has one. The memory is the caller's and writable; only
+ * the view is const. */
 void mox_pack_put_natural_order(const moxie_matrix *to, int64_t cols, int64_t group_cols);
 
 #endif

@@ -144,8 +144,7 @@ static void store(const mox_fused_part *part, const mox_fused_item *item, int64_
 static void pad(const mox_fused_part *part, const mox_fused_item *item, int64_t row, int64_t rows)
 {
     const mox_fused_product *next = part->second;
-    const int64_t end =
-        item->place2 != NULL ? next->cols : mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
+    const int64_t end = item->place2 != NULL ? next->cols : mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
     const int64_t left = mox_ceil_div(end, MOX_PANEL_STEP) * MOX_PANEL_STEP - end;
     const size_t bytes = (size_t)(left * (next->order == MOX_ACT_ORDER_BF16 ? 2 : 4));
     uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
@@ -161,8 +160,8 @@ static void activate_tile(const mox_fused_part *part, const mox_fused_item *item
 {
     const mox_fused_product *next = part->second;
     const int64_t rows = tile.rows;
-    const bool direct = part->act == NULL && item->place2 == NULL && mox_quant_is_none(&next->act) &&
-                        next->order == MOX_ACT_ORDER_BF16;
+    const bool direct =
+        part->act == NULL && item->place2 == NULL && mox_quant_is_none(&next->act) && next->order == MOX_ACT_ORDER_BF16;
     if (!direct || count < MOX_PANEL_ROWS) {
         tile.out = sc->tile, tile.out_stride = MOX_PANEL_ROWS;
         part->glu->tile(&tile);

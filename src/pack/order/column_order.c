@@ -112,8 +112,8 @@ static bool has_whole_groups(const moxie_matrix *m, const moxie_quant *q, const 
         for (int64_t k = 0; k < cols; k++)
             count += m->group_index[k] == g;
         if (count != want) {
-            snprintf(reason, size, "the group index of %s gives group %lld %lld columns, sorted columns need %lld", name,
-                     (long long)g, (long long)count, (long long)want);
+            snprintf(reason, size, "the group index of %s gives group %lld %lld columns, sorted columns need %lld",
+                     name, (long long)g, (long long)count, (long long)want);
             return false;
         }
     }
