@@ -48,6 +48,16 @@ bool mox_pack_is_natural_order(const int32_t *group_index, int64_t cols, int64_t
     return true;
 }
 
+/* Quadratic in the number of groups at worst, but needs no memory. */
+void mox_pack_sort_columns(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *order)
+{
+    int64_t n = 0;
+    for (int64_t g = 0; g < groups && n < cols; g++)
+        for (int64_t k = 0; k < cols; k++)
+            if (group_index[k] == g)
+                order[n++] = (int32_t)k;
+}
+
 void mox_pack_put_natural_order(const moxie_matrix *to, int64_t cols, int64_t group_cols)
 {
     int32_t *group_index = (int32_t *)(uintptr_t)to->group_index;

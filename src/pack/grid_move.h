@@ -22,8 +22,10 @@ float mox_pack_plus(float value, float add);
 
 /* True when `group_index` [cols] is NULL or every entry is column / group_cols. */
 bool mox_pack_is_natural_order(const int32_t *group_index, int64_t cols, int64_t group_cols);
-/* Writes that order to the group_index [cols] of `to`, if it has one. The memory is the caller's and writable; only the
- * view is const. */
+/* Lists the columns group by group, ascending within a group, in `order` [cols]. */
+void mox_pack_sort_columns(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *order);
+/* Writes natural order to the group_index [cols] of `to`, if it has one. The memory is the caller's and writable; only
+ * the view is const. */
 void mox_pack_put_natural_order(const moxie_matrix *to, int64_t cols, int64_t group_cols);
 
 #endif

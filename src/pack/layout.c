@@ -44,6 +44,11 @@ const mox_layout *mox_layout_by_name(const char *name)
     return NULL;
 }
 
+bool mox_layout_is_read_by(const mox_layout *layout, const char *kernel)
+{
+    return strcmp((layout->base != NULL ? layout->base : layout)->name, kernel) == 0;
+}
+
 static moxie_status check_projection(const moxie_matrix *matrix, const moxie_quant *quant, int64_t rows, int64_t cols,
                                      bool bias, int64_t expert, const char *name, moxie_error *error)
 {

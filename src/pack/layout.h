@@ -69,6 +69,9 @@ typedef struct mox_layout {
     /* The layout to use for experts that accepts() turns down; it holds every shape that this one holds. NULL:
      * rowmajor. */
     const struct mox_layout *fallback;
+    /* Where records begin with one of this layout, and columns are sorted by group (order/column_order.h): its kernels
+     * read them. NULL: kernels name this layout itself. */
+    const struct mox_layout *base;
     /* A multiple of MOX_RECORD_ALIGN. False when the size does not fit in 64 bits. */
     bool (*record_bytes)(const mox_record_shape *shape, uint64_t *out);
     /* `record` has record_bytes, zeroed. The views passed mox_matrix_check() and the expert passed accepts(). Of the
@@ -97,6 +100,8 @@ typedef struct mox_layout {
 
 const mox_layout *mox_layout_at(int32_t i); /* NULL past the last */
 const mox_layout *mox_layout_by_name(const char *name);
+/* Whether kernels that name layout `kernel` read records of this one. */
+bool mox_layout_is_read_by(const mox_layout *layout, const char *kernel);
 
 /* The steps of mox_record_pack(), for several threads: check once; pack every part with its sum, in any order, by any
  * thread; then seal with the sums in order. Until it is sealed the record is invalid. */
@@ -157,7 +162,7 @@ typedef struct mox_rowmajor_places {
     mox_rowmajor_place gate, up, down; /* gate.rows 0 when ungated */
 } mox_rowmajor_places;
 
-extern const mox_layout mox_layout_rowmajor;
+extern const mox_layout mox_layout_rowmajor, mox_layout_panel16_order;
 void mox_rowmajor_locate(const mox_record_shape *shape, mox_rowmajor_places *out);
 /* Finds the sections of a sealed record. */
 void mox_rowmajor_open(const mox_record_shape *shape, const void *record, mox_rowmajor_record *out);

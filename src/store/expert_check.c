@@ -15,6 +15,7 @@
 
 #include "base/checksum.h"
 #include "base/executor.h"
+#include "pack/order/column_order.h"
 #include "store/expert_file.h"
 
 /* ---- ranges ------------------------------------------------------------------------------------------------ */
@@ -216,7 +217,7 @@ typedef struct verify_work {
     _Atomic int64_t first_bad; /* entry, or E + 1 */
 } verify_work;
 
-/* The one thing in a record by which kernels index: the order of columns (GPTQ act order), in layout rowmajor. Kernels
+/* The one thing in a record by which kernels index: the order of columns (GPTQ act order). In layout rowmajor kernels
  * have room for as many runs of columns as groups make, so each group must be one run. `claimed`: by its header the
  * record has an order, for which other formats have no room. */
 static bool has_order(const mox_rowmajor_matrix *m, uint32_t claimed)
@@ -240,6 +241,10 @@ static moxie_status verify_order(const mox_layout *layout, const mox_record_shap
 {
     mox_rowmajor_record record;
     mox_record_header header;
+    MOX_FAIL_IF(layout != &mox_layout_rowmajor && !mox_column_order_is_valid(layout, shape, data), MOXIE_ERR_FORMAT,
+                error,
+                "the record of expert %lld has an order of columns that is no permutation: prepare the file anew",
+                (long long)expert);
     if (layout != &mox_layout_rowmajor)
         return MOXIE_OK;
     mox_rowmajor_open(shape, data, &record);

@@ -11,6 +11,7 @@
 
 #include "base/carver.h"
 #include "base/executor.h"
+#include "pack/order/column_order.h"
 #include "store/expert_file.h"
 
 static moxie_status need_record(const moxie_expert_file *file, int64_t expert, moxie_error *error)
@@ -60,14 +61,10 @@ static void carve_matrix(mox_carver *carver, const moxie_quant *q, int64_t rows,
         out->group_index = mox_carve(carver, (uint64_t)cols, sizeof(int32_t));
 }
 
-/* Flags of a record's header: which projections have an act order. Only layout rowmajor has any. */
 static uint32_t order_flags(const moxie_expert_file *file, int64_t expert)
 {
-    mox_record_header header;
-    if (file->layouts[mox_expert_kind_of(expert)] != &mox_layout_rowmajor)
-        return 0;
-    memcpy(&header, file->data + mox_expert_entry_of(file, expert)->range.offset, sizeof header);
-    return header.flags;
+    return mox_record_act_order(file->layouts[mox_expert_kind_of(expert)],
+                                file->data + mox_expert_entry_of(file, expert)->range.offset);
 }
 
 static void carve_expert(mox_carver *carver, const moxie_expert_file *file, int64_t expert, moxie_expert *out)

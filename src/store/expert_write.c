@@ -109,7 +109,7 @@ static moxie_status choose_layouts(moxie_expert_writer *w, const moxie_expert_wr
         if (w->layouts[k] == NULL)
             continue;
         while (!holds_all(w, (mox_expert_kind)k))
-            w->layouts[k] = mox_layer_fallback(w->layouts[k]);
+            w->layouts[k] = mox_layer_fallback(&w->config, (mox_expert_kind)k, w->layouts[k]);
         MOX_FAIL_IF(!w->layouts[k]->record_bytes(&w->shapes[k], bytes[k]), MOXIE_ERR_ARGUMENT, error,
                     "a record in layout %s does not fit in 64 bits", w->layouts[k]->name);
     }

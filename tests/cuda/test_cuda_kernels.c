@@ -356,12 +356,31 @@ static void fast_kernels_are_within_bounds(void **state)
     }
 }
 
+/* Columns in act order, on the kernels that read them sorted. */
+static void act_order_is_within_bounds(void **state)
+{
+    (void)state;
+    static const char *const weights[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+    static const int64_t tokens[] = { 1, 13, 90, 350 };
+    mode = MOXIE_MODE_EXACT;
+    for (uint64_t i = 0; i < 24; i++) {
+        const test_layer_limits limits = { .tokens = tokens[i / 2 % 4],
+                                           .largest = i % 3 == 0 ? 2200 : 400,
+                                           .blocks = true,
+                                           .weight = test_weight_quant_named(weights[i % 2]),
+                                           .act = test_act_quant_named("none") };
+        check_large(test_seed(280000) + i, &limits);
+    }
+    mode = MOXIE_MODE_FAST;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(stages_equal_the_hosts, without_tensor_cores, with_tensor_cores),
         cmocka_unit_test(stages_are_within_bounds),
         cmocka_unit_test(fast_kernels_are_within_bounds),
+        cmocka_unit_test(act_order_is_within_bounds),
     };
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output of a program that hangs shows where */
     table = device_or_skip();

@@ -241,8 +241,33 @@ static void every_decoded_format(void **state)
         if (!test_layer_decodes(&which->quant))
             continue;
         test_layer_make_large(&layer, &limits, &seed);
-        const bool is_accepted = !which->act_order && which->zero_dtype == MOXIE_DTYPE_NONE; /* by the layout */
+        const bool is_accepted = /* by the layout */
+            (!which->act_order || which->whole_groups) && which->zero_dtype == MOXIE_DTYPE_NONE;
         check_decoded(device, &layer, MOXIE_MODE_FAST, is_accepted, seed);
+        test_layer_free(&layer);
+    }
+}
+
+/* Columns in act order: kernels of the set read them sorted, and gather the activations in that order; with a list made
+ * inline and with one of its own, in groups and in rows that end inside a chunk. */
+static void act_order(void **state)
+{
+    static const char *const weights[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+    static const int64_t tokens[] = { 13, 90 };
+    uint64_t seed = test_seed(49500);
+    const char *device = set_device(state);
+    for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
+        const test_layer_limits limits = { .tokens = tokens[i / 2 % 2],
+                                           .experts = EXPERTS,
+                                           .largest = i % 4 < 2 ? 270 : 130,
+                                           .plain_routing = true,
+                                           .no_parallel = true,
+                                           .blocks = true,
+                                           .weight = test_weight_quant_named(weights[i % 2]),
+                                           .act = test_act_quant_named("none") };
+        test_layer layer;
+        test_layer_make_large(&layer, &limits, &seed);
+        check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
         test_layer_free(&layer);
     }
 }
@@ -427,6 +452,7 @@ int main(void)
         ON_BOTH(wide_tiles_of_decoded_acts),
         ON_BOTH(wide_tiles_of_ints),
         ON_BOTH(every_decoded_format),
+        ON_BOTH(act_order),
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
         ON_BOTH(every_kind_of_acts),
         ON_BOTH(bytes_with_zero_points),

@@ -161,6 +161,26 @@ static void gather_acts(const mox_sm90_gather_args *a, int64_t row, const token_
     }
 }
 
+/* The byte of a row that lies at byte `at` of the tiled row; `row8`: its row among the tiled ones. */
+static int64_t permuted_byte(const mox_sm90_gather_args *a, const own_list *own, int64_t row8, int64_t at)
+{
+    const mox_sm90_list *list = a->inline_routing.ids != NULL ? &own->head : a->list;
+    if (a->order_flag == 0)
+        return at;
+    for (int32_t e = list->count; e-- > 0;) {
+        const mox_sm90_entry *entry = entries_of(list) + e;
+        const uint8_t *record = a->records + (uint64_t)entry->slot * a->record_bytes;
+        uint32_t flags;
+        memcpy(&flags, record + 40, sizeof flags);
+        if (entry->row > row8)
+            continue;
+        const int32_t *order = (const int32_t *)(const void *)(record + a->order_at);
+        return flags & a->order_flag ? 2 * (int64_t)order[at / 2] + at % 2 : at;
+    }
+    fail_msg("row %lld is no slot's", (long long)row8);
+    return 0;
+}
+
 static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool dependent)
 {
     (void)context, (void)dependent;
@@ -182,7 +202,8 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
             if (a->acts.bits > 0)
                 gather_acts(a, row, &t, in);
             for (int64_t at = 0; a->acts.bits == 0 && at < a->chunks * 128; at++)
-                a->to[tiled_at(&t, a->chunks, in, at)] = at < a->a_bytes ? a->a[row * a->a_stride + at] : 0;
+                a->to[tiled_at(&t, a->chunks, in, at)] =
+                    at < a->a_bytes ? a->a[row * a->a_stride + permuted_byte(a, &own, o * 8, at)] : 0;
             for (int64_t k = 0; k < a->chunks * a->scales; k++)
                 a->to_scale[scale_at(&t, a->chunks, in, k)] =
                     a->a_scale[row * a->a_scale_stride + (k >> a->scale_shift)];

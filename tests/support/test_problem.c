@@ -67,6 +67,10 @@ const test_weight_quant test_weight_quants[] = {
     { "gptq act order", INT(MOXIE_U4B8, MOXIE_F16, .group_cols = 32, .has_zero = 1), .packing = TEST_GPTQ,
       .act_order = true, .zero_add = 1 },
     { "gptq 8 bit act order", INT(MOXIE_U8B128, MOXIE_F16, .group_cols = 32), .packing = TEST_GPTQ, .act_order = true },
+    { "gptq whole groups", INT(MOXIE_U4B8, MOXIE_F16, .group_cols = 32, .has_zero = 1), .packing = TEST_GPTQ,
+      .act_order = true, .whole_groups = true, .zero_add = 1 },
+    { "gptq 8 bit whole groups", INT(MOXIE_U8B128, MOXIE_F16, .group_cols = 64), .packing = TEST_GPTQ,
+      .act_order = true, .whole_groups = true },
     { "int8 per channel", INT(MOXIE_I8, MOXIE_F32, .group_rows = 1, .group_cols = -1), .packing = TEST_DENSE },
     { "int8 words g64", INT(MOXIE_U8B128, MOXIE_BF16, .group_cols = 64), .packing = TEST_WORDS },
     { "int8 g32", INT(MOXIE_I8, MOXIE_F32, .group_cols = 32), .packing = TEST_DENSE },
@@ -348,12 +352,12 @@ static moxie_grid vector(test_expert *expert, test_rng *rng, moxie_dtype dtype, 
     return grid;
 }
 
-/* Half of the time a permutation of the natural groups, otherwise random groups. */
+/* `whole`, or half of the time: a permutation of the natural groups, otherwise random groups. */
 static const int32_t *random_groups(test_expert *expert, test_rng *rng, int64_t cols, int64_t group_cols,
-                                    int64_t groups)
+                                    int64_t groups, bool whole)
 {
     int32_t *index = own(expert, (uint64_t)cols * sizeof *index);
-    const bool any = test_below(rng, 2) == 0;
+    const bool any = !whole && test_below(rng, 2) == 0;
     for (int64_t k = 0; k < cols; k++)
         index[k] = (int32_t)(any ? test_range(rng, 0, groups - 1) : k / group_cols);
     for (int64_t k = cols - 1; k > 0 && !any; k--) {
@@ -439,7 +443,7 @@ static moxie_matrix make_matrix(test_expert *expert, test_rng *rng, const test_w
                           q->global == MOXIE_GLOBAL_MULTIPLY ? global : 1.0 / global, true);
     }
     if (which->act_order)
-        m.group_index = random_groups(expert, rng, cols, mox_group_cols(q, cols), scale_cols);
+        m.group_index = random_groups(expert, rng, cols, mox_group_cols(q, cols), scale_cols, which->whole_groups);
     return m;
 }
 
@@ -463,6 +467,8 @@ void test_expert_make(test_expert *out, test_rng *rng, const test_expert_spec *s
     if (spec->gated)
         out->view.gate = make_matrix(out, rng, spec->w13, i, h, spec->bias13, spec->fill);
     out->view.up = make_matrix(out, rng, spec->w13, i, h, spec->bias13, spec->fill);
+    if (spec->gated && spec->w13->whole_groups)
+        out->view.up.group_index = out->view.gate.group_index;
     out->view.down = make_matrix(out, rng, spec->w2, h, i, spec->bias2, spec->fill);
     out->view.a13_scale = spec->a13 != NULL ? test_act_given(&spec->a13->quant) : 0.0f;
     out->view.a2_scale = spec->a2 != NULL ? test_act_given(&spec->a2->quant) : 0.0f;

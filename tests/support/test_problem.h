@@ -32,6 +32,7 @@ typedef struct test_weight_quant {
     moxie_quant quant;
     test_packing packing;
     bool act_order;         /* columns scattered over the groups */
+    bool whole_groups;      /* with act_order: groups have all their columns, gate's order is up's (as of GPTQ) */
     float zero_add;         /* GPTQ v1 stores zero - 1 */
     moxie_dtype zero_dtype; /* NONE: the element's */
 } test_weight_quant;

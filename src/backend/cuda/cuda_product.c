@@ -9,6 +9,7 @@
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "pack/hopper/hopper.h"
+#include "pack/order/column_order.h"
 
 static mox_cuda_matrix matrix_of(const mox_rowmajor_place *p)
 {
@@ -50,7 +51,14 @@ static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *
     mox_hopper_record form;
     if (mox_hopper_form(args->layout, shape, &form)) {
         out->tiles = tiles_of(first ? &form.w13 : &form.w2);
-        out->decoded = args->layout == &mox_layout_hopper_codes;
+        const mox_layout *base = args->layout->base != NULL ? args->layout->base : args->layout;
+        out->decoded = base == &mox_layout_hopper_codes;
+        if (args->layout->base != NULL) {
+            uint64_t bytes = 0;
+            (void)base->record_bytes(shape, &bytes); /* the layout was accepted, so it fits */
+            out->order_at = bytes + mox_column_order_at(shape, !first);
+            out->order_flag = first ? MOX_ORDER_W13 : MOX_ORDER_W2;
+        }
         out->elements[MOX_W13] = shape->w13.element;
         out->elements[MOX_W2] = shape->w2.element;
         out->block_scales[MOX_W13] = mox_sm90_scales_sums(&shape->w13, shape->hidden, args->dtype);

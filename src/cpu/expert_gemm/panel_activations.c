@@ -61,10 +61,30 @@ void mox_operand_put_bf16(void *data, int64_t rows, int64_t cols, int64_t row, c
     }
 }
 
-void mox_act_order_get(mox_act_order order, const void *data, int64_t rows, int64_t cols, int64_t row, float *values)
+void mox_act_order_scatter(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row,
+                           const int32_t *place, int64_t count, const float *values)
+{
+    const int64_t run = mox_act_order_run(order, cols);
+    uint8_t *const base = mox_act_order_at(order, data, rows, cols, row, 0);
+    const int64_t step = cols > run ? (uint8_t *)mox_act_order_at(order, data, rows, cols, row, run) - base : 0;
+    for (int64_t n = 0; n < count; n++) {
+        uint8_t *const from = base + place[n] / run * step;
+        const int64_t col = place[n] % run;
+        if (order == MOX_ACT_ORDER_F32)
+            memcpy(from + col * 4, &values[n], sizeof *values);
+        else if (order == MOX_ACT_ORDER_BF16)
+            ((uint16_t *)(void *)from)[col] = bf16_of(values[n]);
+        else
+            ((int8_t *)from)[col] = (int8_t)values[n];
+    }
+}
+
+void mox_act_order_get(mox_act_order order, const void *data, int64_t rows, int64_t cols, int64_t row,
+                       const int32_t *place, float *values)
 {
     for (int64_t k = 0; k < cols; k++) {
-        const void *at = mox_act_order_at(order, (void *)(uintptr_t)data, rows, cols, row, k);
+        const int64_t col = place != NULL ? place[k] : k;
+        const void *at = mox_act_order_at(order, (void *)(uintptr_t)data, rows, cols, row, col);
         if (order == MOX_ACT_ORDER_F32)
             values[k] = *(const float *)at;
         else if (order == MOX_ACT_ORDER_BF16)

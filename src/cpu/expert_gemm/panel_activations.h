@@ -45,7 +45,11 @@ static inline void *mox_act_order_at(mox_act_order order, void *data, int64_t ro
 void mox_act_order_put(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row, const float *values);
 /* The same for order BF16, from numbers of bf16. */
 void mox_operand_put_bf16(void *data, int64_t rows, int64_t cols, int64_t row, const uint16_t *values);
-/* Reads a row back. */
-void mox_act_order_get(mox_act_order order, const void *data, int64_t rows, int64_t cols, int64_t row, float *values);
+/* Stores `count` values of a row, exact likewise, at columns place[0], place[1], ... */
+void mox_act_order_scatter(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row,
+                           const int32_t *place, int64_t count, const float *values);
+/* Reads a row back: values[k] is column k, or column place[k] where `place` is not NULL. */
+void mox_act_order_get(mox_act_order order, const void *data, int64_t rows, int64_t cols, int64_t row,
+                       const int32_t *place, float *values);
 
 #endif

@@ -11,6 +11,7 @@
  */
 #include "base/carver.h"
 #include "cpu/expert_gemm/panel_activations.h"
+#include "pack/order/column_order.h"
 
 #define TASK_PANELS 8
 
@@ -28,6 +29,7 @@ typedef struct scratch {
     float *c;          /* [MOX_PANEL_BLOCK, 2 * MOX_PANEL_ROWS] */
     float *scales;     /* [MOX_PANEL_BLOCK, scale groups] */
     float *values;     /* [cols] */
+    float *ordered;    /* [cols]: the same in the order of the record's columns */
     void *activations; /* MOX_PANEL_BLOCK rows in the kernel's order */
     void *kernel;
 } scratch;
@@ -38,6 +40,7 @@ static void lay_out(mox_carver *carver, mox_act_order order, int64_t cols, uint6
     out->c = mox_carve(carver, MOX_PANEL_BLOCK * 2 * MOX_PANEL_ROWS, sizeof *out->c);
     out->scales = mox_carve(carver, MOX_PANEL_BLOCK * steps, sizeof *out->scales);
     out->values = mox_carve(carver, (uint64_t)cols, sizeof *out->values);
+    out->ordered = mox_carve(carver, (uint64_t)cols, sizeof *out->ordered);
     out->activations = mox_carve(carver, MOX_PANEL_BLOCK, mox_act_order_row_bytes(order, cols));
     out->kernel = mox_carve(carver, kernel_bytes, 1);
 }
@@ -61,8 +64,9 @@ static int64_t row_of(const mox_expert_gemm_args *args, int64_t pair)
     return args->act_row != NULL ? args->act_row[pair] : pair;
 }
 
-/* Activations of pairs [first, first + rows), in the kernel's order. */
-static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t first, int64_t rows)
+/* Activations of pairs [first, first + rows), in the kernel's order. `order`: of the record's columns, or NULL. */
+static mox_panel_rows arrange(const panel_job *job, const scratch *sc, const int32_t *order, int64_t first,
+                              int64_t rows)
 {
     const mox_activations *a = job->args->a;
     mox_panel_rows out = { .rows = rows, .data = sc->activations };
@@ -74,6 +78,9 @@ static mox_panel_rows arrange(const panel_job *job, const scratch *sc, int64_t f
                 sc->values[k] = values[k] * a->scales[from * a->scale_cols + k / a->group_cols];
             values = sc->values;
         }
+        for (int64_t k = 0; order != NULL && k < a->cols; k++)
+            sc->ordered[k] = values[order[k]];
+        values = order != NULL ? sc->ordered : values;
         mox_act_order_put(job->kernel->order, sc->activations, rows, a->cols, r, values);
         if (job->scaling == MOX_ACT_GROUPED)
             memcpy(sc->scales + r * a->scale_cols, a->scales + from * a->scale_cols,
@@ -122,8 +129,9 @@ static void one_task(void *context, int64_t task, int32_t worker)
     mox_panel_open(args->shape, args->records[slot], &record);
     const mox_panel_matrix *m = args->projection == MOX_W13 ? &record.w13 : &record.w2;
     lay_out(&carver, job->kernel->order, m->cols, job->kernel_bytes, &sc);
+    const int32_t *order = mox_column_order_of(args->shape, args->records[slot], args->projection == MOX_W2).order;
     for (int64_t p = first; p < last; p += MOX_PANEL_BLOCK) {
-        mox_panel_rows rows = arrange(job, &sc, p, mox_min_i64(MOX_PANEL_BLOCK, last - p));
+        mox_panel_rows rows = arrange(job, &sc, order, p, mox_min_i64(MOX_PANEL_BLOCK, last - p));
         for (int64_t panel = start; panel < mox_min_i64(start + TASK_PANELS, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             job->multiply(m, job->weight, panel, panels, &rows, sc.c, sc.kernel);

@@ -16,6 +16,7 @@
 #include <sched.h>
 
 #include "base/carver.h"
+#include "pack/order/column_order.h"
 
 enum {
     TASKS_PER_WORKER = 8,
@@ -81,6 +82,7 @@ static void lay_out(mox_carver *carver, scratch_sizes sizes, mox_fused_scratch_v
     out->kernel = mox_carve(carver, sizes.kernel, 1);
     out->row = mox_carve(carver, sizes.cols, sizeof *out->row);
     out->scaled = mox_carve(carver, sizes.cols, sizeof *out->scaled);
+    out->ordered = mox_carve(carver, sizes.cols, sizeof *out->ordered);
     out->scales = mox_carve(carver, sizes.cols, sizeof *out->scales);
     out->codes = mox_carve(carver, sizes.cols, sizeof *out->codes);
 }
@@ -141,9 +143,12 @@ static int64_t list_items(const mox_fused_args *args)
         const mox_fused_part *part = &args->parts[i];
         for (int64_t s = 0; s < part->slots; s++)
             if (part->offsets[s] < part->offsets[s + 1])
-                args->items[n++] = (mox_fused_item) {
-                    .part = i, .slot = s, .first = part->offsets[s], .rows = part->offsets[s + 1] - part->offsets[s]
-                };
+                args->items[n++] =
+                    (mox_fused_item) { .part = i,
+                                       .slot = s,
+                                       .first = part->offsets[s],
+                                       .rows = part->offsets[s + 1] - part->offsets[s],
+                                       .place2 = mox_column_order_of(part->shape, part->records[s], true).place };
     }
     sort_items(args->items, n);
     return n;

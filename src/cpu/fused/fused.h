@@ -95,6 +95,7 @@ typedef struct mox_fused_item {
     int64_t part, slot, first, rows; /* pairs [first, first + rows) */
     int64_t task, run;               /* its first task of the phase at hand; blocks of a task */
     int64_t left;                    /* tasks of phase 1 that are not done; atomic */
+    const int32_t *place2;           /* [I] where W2's record has each column; NULL: in natural order */
 } mox_fused_item;
 
 typedef enum mox_fused_phases { MOX_FUSED_BOTH, MOX_FUSED_FIRST, MOX_FUSED_SECOND } mox_fused_phases;
@@ -127,6 +128,7 @@ void mox_fused_activations_row(const mox_fused_part *part, bool second, int64_t 
 
 typedef struct mox_fused_scratch_view {
     float *row, *scaled, *scales; /* [longest] */
+    float *ordered;               /* [longest]: the same values in the order of a record's columns */
     uint8_t *codes;               /* [longest] */
     float *c, *tile;              /* [MOX_PANEL_BLOCK, 32] */
     void *kernel;

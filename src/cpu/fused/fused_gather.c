@@ -7,10 +7,12 @@
  *
  * The numbers are those of family quant_act; only the place where they are stored differs. A token is converted once
  * for all its experts, unless its numbers depend on the expert. Tokens that came from other ranks are codes already.
+ * Where a record's columns are sorted (act order), the converted row is stored in their order.
  */
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/fused/fused.h"
+#include "pack/order/column_order.h"
 #include "quant/act_row.h"
 
 /* Where the rows of a slot begin whose first pair is `first`. */
@@ -49,11 +51,21 @@ static void store_trace(const mox_fused_product *product, const mox_activations 
         trace->global[p] = static_scale;
 }
 
-/* Stores the converted row as pair p of a slot with pairs [first, first + rows). */
+/* The order of the columns of a slot's W13 or W2; NULL: natural. */
+static const int32_t *order_of(const mox_fused_part *part, int64_t slot, bool second)
+{
+    return mox_column_order_of(part->shape, part->records[slot], second).order;
+}
+
+/* Stores the converted row as pair p of a slot with pairs [first, first + rows), in the order of its columns. */
 static void store(const mox_fused_product *product, const mox_fused_activations *acts, const mox_activations *trace,
-                  int64_t first, int64_t rows, int64_t p, float static_scale, const mox_fused_scratch_view *sc)
+                  int64_t first, int64_t rows, int64_t p, const int32_t *order, float static_scale,
+                  const mox_fused_scratch_view *sc)
 {
     const float *values = product->scaling == MOX_ACT_IN_VALUE ? sc->scaled : sc->row;
+    for (int64_t k = 0; order != NULL && k < product->cols; k++)
+        sc->ordered[k] = values[order[k]];
+    values = order != NULL ? sc->ordered : values;
     mox_act_order_put(product->order, rows_of_slot(product, acts, first), rows, product->cols, p - first, values);
     if (product->scaling == MOX_ACT_GROUPED)
         memcpy(acts->scales + p * product->groups, sc->scales, (size_t)product->groups * sizeof(float));
@@ -126,7 +138,8 @@ static void gather_converted(const mox_fused_args *args, const mox_fused_part *p
             convert_token(args, product, token, weight, static_scale, sc);
             ready = true;
         }
-        store(product, &part->a13, part->trace13, first, part->offsets[slot + 1] - first, p, static_scale, sc);
+        store(product, &part->a13, part->trace13, first, part->offsets[slot + 1] - first, p,
+              order_of(part, slot, false), static_scale, sc);
     }
 }
 
@@ -140,14 +153,18 @@ void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, in
         gather_converted(args, part, token, sc);
         return;
     }
-    const uint16_t *x = (const uint16_t *)args->x + token * product->cols;
+    const uint16_t *const x = (const uint16_t *)args->x + token * product->cols;
+    uint16_t *const ordered = (uint16_t *)(void *)sc->ordered;
     for (int64_t j = 0; j < part->per_token; j++) {
         const int64_t p = pair_of(part, token, j);
         if (p < 0)
             continue;
         const int64_t slot = slot_of(part, p), first = part->offsets[slot];
+        const int32_t *order = order_of(part, slot, false);
+        for (int64_t k = 0; order != NULL && k < product->cols; k++)
+            ordered[k] = x[order[k]];
         mox_operand_put_bf16(rows_of_slot(product, &part->a13, first), part->offsets[slot + 1] - first, product->cols,
-                             p - first, x);
+                             p - first, order != NULL ? ordered : x);
     }
 }
 
@@ -162,7 +179,7 @@ static void take_act(const mox_fused_part *part, int64_t slot, int64_t first, in
         quantize(product, static_scale, sc);
     for (int64_t k = 0; mox_quant_is_none(&product->act) && k < product->cols; k++)
         sc->row[k] = mox_round_to(product->dtype, sc->row[k]);
-    store(product, &part->a2, part->trace2, first, rows, p, static_scale, sc);
+    store(product, &part->a2, part->trace2, first, rows, p, order_of(part, slot, true), static_scale, sc);
 }
 
 void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc)
@@ -183,5 +200,6 @@ void mox_fused_activations_row(const mox_fused_part *part, bool second, int64_t 
     const mox_fused_activations *acts = second ? &part->a2 : &part->a13;
     const int64_t slot = slot_of(part, p), first = part->offsets[slot];
     mox_act_order_get(product->order, rows_of_slot(product, acts, first), part->offsets[slot + 1] - first,
-                      product->cols, p - first, values);
+                      product->cols, p - first, mox_column_order_of(part->shape, part->records[slot], second).place,
+                      values);
 }

@@ -120,6 +120,13 @@ static void store(const mox_fused_part *part, const mox_fused_item *item, int64_
             memcpy(act, from, (size_t)count * sizeof *from);
         if (!plain)
             continue;
+        if (item->place2 != NULL) {
+            for (int64_t n = 0; n < count; n++)
+                from[n] = mox_round_to(next->dtype, from[n]);
+            mox_act_order_scatter(next->order, data, item->rows, next->cols, row + r, item->place2 + column, count,
+                                  from);
+            continue;
+        }
         /* The kernel reads whole panels: zeros behind the last column. */
         for (int64_t n = count; n < MOX_PANEL_ROWS; n++)
             from[n] = 0.0f;
@@ -132,14 +139,16 @@ static void store(const mox_fused_part *part, const mox_fused_item *item, int64_
     }
 }
 
-/* Zeros for the second half of the last step, when no panel of the first product writes it. */
+/* Zeros up to the end of the last step, where no panel of the first product writes them: its second half, or all
+ * behind the last column when columns are permuted. */
 static void pad(const mox_fused_part *part, const mox_fused_item *item, int64_t row, int64_t rows)
 {
     const mox_fused_product *next = part->second;
-    const int64_t end = mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
-    const size_t bytes = MOX_PANEL_ROWS * (next->order == MOX_ACT_ORDER_BF16 ? 2 : 4);
+    const int64_t end = item->place2 != NULL ? next->cols : mox_ceil_div(next->cols, MOX_PANEL_ROWS) * MOX_PANEL_ROWS;
+    const int64_t left = mox_ceil_div(end, MOX_PANEL_STEP) * MOX_PANEL_STEP - end;
+    const size_t bytes = (size_t)(left * (next->order == MOX_ACT_ORDER_BF16 ? 2 : 4));
     uint8_t *data = (uint8_t *)part->a2.data + (uint64_t)item->first * next->row_bytes;
-    if (end % MOX_PANEL_STEP == 0 || !mox_quant_is_none(&next->act) || part->own_act != NULL)
+    if (left == 0 || !mox_quant_is_none(&next->act) || part->own_act != NULL)
         return;
     for (int64_t r = 0; r < rows; r++)
         memset(mox_act_order_at(next->order, data, item->rows, next->cols, row + r, end), 0, bytes);
@@ -151,7 +160,8 @@ static void activate_tile(const mox_fused_part *part, const mox_fused_item *item
 {
     const mox_fused_product *next = part->second;
     const int64_t rows = tile.rows;
-    const bool direct = part->act == NULL && mox_quant_is_none(&next->act) && next->order == MOX_ACT_ORDER_BF16;
+    const bool direct =
+        part->act == NULL && item->place2 == NULL && mox_quant_is_none(&next->act) && next->order == MOX_ACT_ORDER_BF16;
     if (!direct || count < MOX_PANEL_ROWS) {
         tile.out = sc->tile, tile.out_stride = MOX_PANEL_ROWS;
         part->glu->tile(&tile);

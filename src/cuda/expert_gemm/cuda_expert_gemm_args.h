@@ -55,9 +55,11 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_cuda_matrix matrix[2]; /* of rowmajor records: gate and up, or the only one */
     mox_cuda_tiles tiles;      /* of records of pack/hopper/hopper.h */
     moxie_dtype elements[2];   /* weights of both products of these records */
-    int32_t decoded;           /* these records are dequantized to 16 bits: layout hopper_codes */
-    int32_t block_scales[2];   /* and their scales multiply sums of chunks: both products of these records */
-    const float *table;        /* [256] values of the codes of weight.element; NULL where it has more than 8 bits */
+    uint64_t order_at;       /* of columns in a record, i32 [K] (pack/order), read only when its header's flags have */
+    uint32_t order_flag;     /* this; 0: no record has an order */
+    int32_t decoded;         /* these records are dequantized to 16 bits: layout hopper_codes */
+    int32_t block_scales[2]; /* and their scales multiply sums of chunks: both products of these records */
+    const float *table;      /* [256] values of the codes of weight.element; NULL where it has more than 8 bits */
 
     const float *scale_table; /* the same for weight.scale */
     const int64_t *offsets;   /* [slots+1] */

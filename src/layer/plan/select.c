@@ -97,9 +97,12 @@ static bool admits_gemm(const selector *s, const gemm_choice *c, mox_projection 
 {
     if (!admits(s, MOX_FAMILY_expert_gemm, kernel, &c->problem[p], why))
         return false;
-    if (c->fixed != NULL && strcmp(c->fixed->name, kernel->layout) != 0)
+    if (c->fixed != NULL && !mox_layout_is_read_by(c->fixed, kernel->layout))
         return mox_reject(why, "create the layer with the options of the plan",
                           "reads layout %s, the layer's records are in layout %s", kernel->layout, c->fixed->name);
+    if (c->fixed != NULL && c->fixed->base != NULL && (s->backend->fuses(kernel) & MOX_FUSES_GLU) != 0)
+        return mox_reject(why, "",
+                          "leaves w2's activations in the checkpoint's order, the layer's w2 has its columns sorted");
     const mox_layout *layout = mox_layout_by_name(kernel->layout);
     if (layout == NULL)
         return mox_reject(why, "", "reads layout %s, which this build does not have", kernel->layout);
@@ -131,6 +134,8 @@ static void find_pair(const selector *s, gemm_choice *c)
  * So if it chooses a pair without class TOL, exact mode chooses the same. */
 static const char *gemm_remark(const selector *s, const gemm_choice *c)
 {
+    if (c->fixed != NULL && c->fixed->base != NULL)
+        return "act order: columns are sorted by group, activations are put in that order";
     const bool rounds = product_at(s, c->position[MOX_W13])->exactness == MOX_TOL ||
                         product_at(s, c->position[MOX_W2])->exactness == MOX_TOL;
     if (s->target.mode != MOXIE_MODE_FAST)
@@ -246,7 +251,7 @@ static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expe
         MOX_TRY(choose(s, MOX_FAMILY_glu, r->role_glu, &glu, "", &out->glu));
     if ((fuses & MOX_FUSES_GLU) == 0)
         MOX_TRY(choose_quantizer(s, r->role[1], &r->a2, second, false, &out->quant[MOX_W2]));
-    out->layout = mox_layout_by_name(first->layout);
+    out->layout = fixed != NULL ? fixed : mox_layout_by_name(first->layout);
     MOX_TRY(add_gemm_steps(s, &gemm, MOX_W2, &out->product[MOX_W2]));
     if (r->adapters)
         MOX_TRY(

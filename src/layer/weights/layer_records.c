@@ -120,9 +120,27 @@ void *mox_layer_own_record(moxie_layer *layer, int32_t slot, void *record)
 
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */
 
-const mox_layout *mox_layer_fallback(const mox_layout *layout)
+/* Groups of activations lie in the checkpoint's order of columns. GPUs permute activations of 16 bits alone. */
+static bool permutes(const mox_layout *layout, const moxie_quant *act, int64_t cols)
 {
-    return layout->fallback != NULL ? layout->fallback : &mox_layout_rowmajor;
+    if (mox_quant_is_none(act))
+        return true;
+    return layout == &mox_layout_panel16_order && mox_act_group_cols(act, cols) >= cols;
+}
+
+static bool permutes_both(const mox_layout *layout, const moxie_layer_config *c, mox_expert_kind kind)
+{
+    if (kind == MOX_ROUTED)
+        return permutes(layout, &c->a13, c->hidden) && permutes(layout, &c->a2, c->intermediate);
+    return permutes(layout, &c->shared.a13, c->hidden) && permutes(layout, &c->shared.a2, c->shared.intermediate);
+}
+
+const mox_layout *mox_layer_fallback(const moxie_layer_config *config, mox_expert_kind kind, const mox_layout *layout)
+{
+    const mox_layout *next = layout->fallback;
+    while (next != NULL && next->base != NULL && !permutes_both(next, config, kind))
+        next = next->fallback;
+    return next != NULL ? next : &mox_layout_rowmajor;
 }
 
 /* Malformed views are accepted here: the packer rejects them with a better message. */
@@ -136,9 +154,8 @@ static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int
 
 static void report_refusal(const mox_layout *layout, int64_t expert, const char *reason)
 {
-    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s and %s", layout->name,
-            (long long)expert, reason, mox_layer_fallback(layout)->name,
-            layout->fallback != NULL ? "the kernels that read it" : "portable kernels");
+    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s", layout->name,
+            (long long)expert, reason, layout->fallback != NULL ? layout->fallback->name : "rowmajor");
 }
 
 bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
@@ -196,10 +213,10 @@ moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *we
 {
     const mox_layout *routed = layer->layouts[MOX_ROUTED], *shared = layer->layouts[MOX_SHARED_EXPERT];
     while (!accepts_all(layer, routed, weights, executor))
-        routed = mox_layer_fallback(routed);
+        routed = mox_layer_fallback(&layer->config, MOX_ROUTED, routed);
     while (shared != NULL && weights->shared != NULL &&
            !mox_layer_accepts(shared, &layer->whole_shared_shape, -1, weights->shared))
-        shared = mox_layer_fallback(shared);
+        shared = mox_layer_fallback(&layer->config, MOX_SHARED_EXPERT, shared);
     if (layer->slab != NULL && routed == layer->layouts[MOX_ROUTED] && shared == layer->layouts[MOX_SHARED_EXPERT])
         return MOXIE_OK;
     return change_layouts(layer, routed, shared, error);

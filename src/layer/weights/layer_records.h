@@ -33,7 +33,7 @@ moxie_status mox_layer_choose_layout(moxie_layer *layer, const moxie_weights *we
  * the layout to try next. */
 bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
                        const moxie_expert *weights);
-const mox_layout *mox_layer_fallback(const mox_layout *layout);
+const mox_layout *mox_layer_fallback(const moxie_layer_config *config, mox_expert_kind kind, const mox_layout *layout);
 
 /* Bodies of moxie_layer_verify and _record. */
 moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error);

@@ -10,6 +10,8 @@
 
 bool mox_hopper_form(const mox_layout *layout, const mox_record_shape *shape, mox_hopper_record *out)
 {
+    if (layout->base != NULL) /* with sorted columns */
+        layout = layout->base;
     const mox_hopper_order *order = layout == &mox_layout_hopper         ? &mox_hopper_swizzled
                                     : layout == &mox_layout_hopper_codes ? &mox_hopper_fragments
                                     : layout == &mox_layout_hopper_fp8   ? &mox_hopper_fragments_fp8

@@ -13,6 +13,7 @@
 #include "pack/grid_tile.h"
 #include "pack/hopper/hopper_scales.h"
 #include "pack/hopper/hopper_words.h"
+#include "pack/order/column_order.h"
 
 enum { BLOCK = MOX_TILE_ROWS, HALF = MOX_HOPPER_HALF_ROWS, MAX_COLS = MOX_HOPPER_FP8_COLS };
 
@@ -179,5 +180,6 @@ const mox_layout mox_layout_hopper_codes = {
     .number = 4,
     .name = "hopper_codes",
     .summary = "codes of 4, 6 and 8 bits in the order of registers that decode for warpgroup MMA of Hopper GPUs",
+    .fallback = &mox_layout_hopper_codes_order,
     MOX_HOPPER_FUNCTIONS,
 };

@@ -337,6 +337,7 @@ const mox_layout mox_layout_panel16 = {
     .summary = "panels of 16 rows in steps of 32 columns, in the order of vector and tile units",
     .reject = reject,
     .accepts = accepts,
+    .fallback = &mox_layout_panel16_order,
     .record_bytes = record_bytes,
     .parts = parts,
     .part_at = part_at,

@@ -149,16 +149,6 @@ static void unpack_floats(const float *from, float add, const moxie_grid *to)
 
 /* ---- act order ------------------------------------------------------------------------------------ */
 
-/* Lists the columns group by group. Quadratic in the number of groups at worst, but needs no memory. */
-static void fill_visit(const int32_t *group_index, int64_t cols, int64_t groups, int32_t *visit)
-{
-    int64_t n = 0;
-    for (int64_t g = 0; g < groups && n < cols; g++)
-        for (int64_t k = 0; k < cols; k++)
-            if (group_index[k] == g)
-                visit[n++] = (int32_t)k;
-}
-
 static moxie_status pack_order(const projection *p, const moxie_matrix *from, const sections *s, uint8_t *record,
                                uint32_t *flags, moxie_error *error)
 {
@@ -170,7 +160,8 @@ static moxie_status pack_order(const projection *p, const moxie_matrix *from, co
     MOX_FAIL_IF(p->cols > INT32_MAX, MOXIE_ERR_UNSUPPORTED, error,
                 "act order over %lld columns: layout rowmajor indexes columns with 31 bits", (long long)p->cols);
     memcpy(record + s->group_index, from->group_index, (size_t)p->cols * sizeof(int32_t));
-    fill_visit(from->group_index, p->cols, mox_scale_cols(p->quant, p->cols), (int32_t *)(void *)(record + s->visit));
+    mox_pack_sort_columns(from->group_index, p->cols, mox_scale_cols(p->quant, p->cols),
+                          (int32_t *)(void *)(record + s->visit));
     *flags |= p->order_flag;
     return MOXIE_OK;
 }

@@ -7,6 +7,7 @@
  *     gather      rows of activations -> tiled activations, swizzled; codes become bf16 (sm90_acts.cuh)
  */
 #include "cuda/device/device_launch.cuh"
+#include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cuda/expert_gemm/sm90/sm90_acts.cuh"
 #include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
 #include "cuda/expert_gemm/sm90/sm90_ring.cuh"
@@ -180,6 +181,43 @@ __device__ void decode_vectors(const mox_sm90_gather_args &args, int64_t row, in
         vectors[j] = mox_sm90_decode_acts(args.acts, acts[j]);
 }
 
+/* The order of columns of the slot that owns a row of the tiled activations; null: natural. */
+__device__ const int32_t *order_of(const mox_sm90_gather_args &args, const mox_sm90_entry *entries, int count, int row)
+{
+    if (args.order_flag == 0)
+        return nullptr;
+    const bool inlined = args.inline_routing.ids != nullptr;
+    const mox_sm90_entry *list = inlined ? entries : reinterpret_cast<const mox_sm90_entry *>(args.list + 1);
+    int low = 0, high = inlined ? count : args.list->count;
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (list[middle].row <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    const uint8_t *record = args.records + list[low].slot * args.record_bytes;
+    const uint32_t flags = *reinterpret_cast<const uint32_t *>(record + MOX_CUDA_HEADER_FLAGS);
+    return flags & args.order_flag ? reinterpret_cast<const int32_t *>(record + args.order_at) : nullptr;
+}
+
+/* A lane's vectors in that order. An order has room for whole vectors of columns. */
+template <int IN_FLIGHT>
+__device__ void permute_vectors(const mox_sm90_gather_args &args, int64_t row, const int32_t *order, int at,
+                                uint4 (&vectors)[IN_FLIGHT])
+{
+    const uint16_t *from = reinterpret_cast<const uint16_t *>(args.a + row * args.a_stride);
+#pragma unroll
+    for (int j = 0; j < IN_FLIGHT; j++) {
+        const int first = (at + 512 * j) / 2, columns = args.a_bytes / 2;
+        uint32_t words[4] = { 0, 0, 0, 0 };
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            words[i / 2] |= first + i < columns ? (uint32_t)from[order[first + i]] << i % 2 * 16 : 0;
+        vectors[j] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
 /* Where a row of the tiled activations comes from. An octet without tokens has columns 0. */
 struct row_source {
     mox_sm90_octet octet;
@@ -198,10 +236,12 @@ __device__ row_source find_row(const mox_sm90_gather_args &args, const mox_sm90_
 }
 
 template <int IN_FLIGHT>
-__device__ void load_vectors(const mox_sm90_gather_args &args, int64_t row, int first, int lane,
+__device__ void load_vectors(const mox_sm90_gather_args &args, int64_t row, const int32_t *order, int first, int lane,
                              uint4 (&vectors)[IN_FLIGHT])
 {
-    if (args.acts.bits > 0)
+    if (order != nullptr)
+        permute_vectors(args, row, order, first * 128 + lane * 16, vectors);
+    else if (args.acts.bits > 0)
         decode_vectors(args, row, first * 64 + lane * 8, vectors);
     else
         copy_vectors(args, row, first * 128 + lane * 16, vectors);
@@ -263,7 +303,7 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
         const int i = o * 8 - from.octet.row + warp;
         uint4 vectors[IN_FLIGHT];
         if (has_row)
-            load_vectors(args, from.row, first, lane, vectors);
+            load_vectors(args, from.row, order_of(args, entries, count, o * 8), first, lane, vectors);
         o += (int)gridDim.x;
         const row_source next = find_row(args, entries, count, o, warp);
         if (has_row) {

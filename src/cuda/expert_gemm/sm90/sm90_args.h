@@ -267,6 +267,11 @@ typedef struct mox_sm90_gather_args {
     float *to_factor; /* [rows of the tiled activations] factor of each row; NULL: none */
     uint64_t *state;
     int64_t state_words; /* even */
+    /* Rows of 16-bit elements may be gathered in the order of the columns of their slot's record. */
+    const mox_sm90_list *list; /* not read with inline routing */
+    const uint8_t *records;
+    uint64_t record_bytes, order_at; /* i32 [columns] in a record; column i of `to` is column order[i] of the row */
+    uint32_t order_flag;             /* of records that have an order; 0: none has */
 } mox_sm90_gather_args;
 
 /* Which blocks share a multiprocessor. With one block of each product, W2 fetches weights before W13 has ended. */

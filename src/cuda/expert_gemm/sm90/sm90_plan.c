@@ -314,6 +314,11 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
     g->state = p->gemm.state;
     g->state_words = g->inline_routing.ids != NULL ? p->list.state_words : 0;
+    g->list = p->gemm.list;
+    g->records = a->records;
+    g->record_bytes = a->record_bytes;
+    g->order_at = a->order_at;
+    g->order_flag = a->order_flag;
     p->gemm.a = g->to;
     p->gemm.a_scale = g->to_scale;
     if (a->act.element == MOXIE_DTYPE_NONE || (g->scales > 0 && !decodes))

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_act_order.c - layers in act order (GPTQ's desc_act) on the kernels that read sorted columns: every stage against
+ * the oracle, over random g_idx, shapes, instruction sets and quantized activations; one expert replaced; the cases
+ * that keep the row-major kernels.
+ */
+#include "small_layer.h"
+
+#include "layer/weights/layer.h"
+
+static const char *const whole[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+static const char *const acts[] = { "none", "int8 token", "fp8 token", "fp8 tensor" };
+
+static const char *layout_of(const test_layer *t)
+{
+    return t->built->layouts[MOX_ROUTED]->name;
+}
+
+/* Whether this machine's kernels for such a layer read panels. */
+static bool has_panels(const test_layer *t)
+{
+    moxie_layer *layer;
+    moxie_error error;
+    assert_ok(moxie_layer_create(&t->config, NULL, &layer, &error), &error);
+    const bool panels = strcmp(layer->layouts[MOX_ROUTED]->name, "panel16") == 0;
+    moxie_layer_destroy(layer);
+    return panels;
+}
+
+static small_spec random_spec(test_rng *rng, int64_t turn)
+{
+    static const int64_t sizes[] = { 32, 64, 96, 100, 160, 200, 264 };
+    static const moxie_dtype dtypes[] = { MOXIE_BF16, MOXIE_F16, MOXIE_F32 };
+    return (small_spec) { .weight = test_weight_quant_named(whole[turn % 2]),
+                          .act = test_act_quant_named(acts[test_below(rng, 4)]),
+                          .dtype = dtypes[test_below(rng, 3)],
+                          .experts = 1 + (int64_t)test_below(rng, 5),
+                          .top_k = 1,
+                          .hidden = sizes[test_below(rng, 7)],
+                          .intermediate = sizes[test_below(rng, 7)],
+                          .tokens = (int64_t)test_below(rng, 40),
+                          .bias = test_below(rng, 2) == 0,
+                          .shared = test_below(rng, 3) == 0,
+                          .on_input = test_below(rng, 4) == 0 };
+}
+
+/* Counts layers with sorted columns: one whose matrices have a single group has none. */
+static int64_t sorted;
+
+static void check(test_layer *t, const moxie_options *options, bool panels)
+{
+    moxie_error error = { 0 };
+    test_report report = { 0 };
+    assert_ok(test_layer_check(t, options, &report, &error), &error);
+    if (!(report.worst_ratio <= 1))
+        fail_msg("a stage is %g times its bound: %s", report.worst_ratio, t->text);
+    if (panels && options->isa == NULL)
+        assert_string_not_equal(layout_of(t), "rowmajor");
+    sorted += strcmp(layout_of(t), "panel16_order") == 0;
+}
+
+static void every_stage(void **state)
+{
+    (void)state;
+    const int64_t turns = test_env("MOXIE_TEST_CONFIGS", test_quick() ? 40 : 400);
+    const uint64_t first = test_seed(8820);
+    bool panels = true;
+    for (int64_t turn = 0; turn < turns; turn++) {
+        test_rng rng = { first + (uint64_t)turn };
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        const small_spec spec = random_spec(&rng, turn);
+        test_layer t;
+        small_layer_make(&t, &rng, &spec);
+        options.max_tokens = spec.tokens + 1;
+        options.mode = test_below(&rng, 2) == 0 ? MOXIE_MODE_EXACT : MOXIE_MODE_FAST;
+        options.isa = test_below(&rng, 6) == 0 ? "scalar" : NULL;
+        panels = has_panels(&t);
+        check(&t, &options, panels);
+        test_layer_free(&t);
+    }
+    assert_true(!panels || turns < 10 || sorted > turns / 2);
+}
+
+/* An expert in another order, and one in natural order, replace experts of a layer in act order. */
+static void replaced_experts(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8821) };
+    const small_spec spec = { .weight = test_weight_quant_named("gptq whole groups"),
+                              .act = test_act_quant_named("none"),
+                              .dtype = MOXIE_BF16,
+                              .experts = 4,
+                              .top_k = 2,
+                              .hidden = 96,
+                              .intermediate = 160,
+                              .tokens = 9 };
+    test_layer t, other;
+    small_layer_make(&t, &rng, &spec);
+    small_layer_make(&other, &rng, &spec);
+    test_layer_plan(&t, NULL);
+    moxie_error error;
+    test_report report = { 0 };
+    moxie_expert natural = other.experts[1];
+    natural.gate.group_index = natural.up.group_index = natural.down.group_index = NULL;
+    assert_ok(moxie_layer_update_expert(t.built, 0, &other.experts[0], &error), &error);
+    assert_ok(moxie_layer_update_expert(t.built, 3, &natural, &error), &error);
+    t.experts[0] = other.experts[0];
+    t.experts[3] = natural;
+    assert_ok(moxie_layer_verify(t.built, &error), &error);
+    assert_ok(test_plan_check(t.plan, &t.weights, &t.args, &report, &error), &error);
+    assert_true(report.worst_ratio <= 1);
+    test_layer_free(&other);
+    test_layer_free(&t);
+}
+
+/* Activations in groups of columns, and orders that no permutation serves, keep layout rowmajor. */
+static void row_major(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *weight, *act;
+    } cases[] = { { "gptq whole groups", "mxfp8" }, { "gptq 8 bit act order", "none" } };
+    for (size_t i = 0; i < 2; i++) {
+        test_rng rng = { test_seed(8822) + i };
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        const small_spec spec = { .weight = test_weight_quant_named(cases[i].weight),
+                                  .act = test_act_quant_named(cases[i].act),
+                                  .dtype = MOXIE_BF16,
+                                  .experts = 4,
+                                  .top_k = 2,
+                                  .hidden = 96,
+                                  .intermediate = 64,
+                                  .tokens = 5 };
+        test_layer t;
+        small_layer_make(&t, &rng, &spec);
+        options.max_tokens = spec.tokens;
+        check(&t, &options, false);
+        assert_string_equal(layout_of(&t), "rowmajor");
+        test_layer_free(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_stage),
+        cmocka_unit_test(replaced_experts),
+        cmocka_unit_test(row_major),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
