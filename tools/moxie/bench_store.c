@@ -21,8 +21,14 @@
 
 enum { BATCH = 128 };
 
+typedef struct gpu_times {
+    double seconds, copied; /* of a run, on average */
+} gpu_times;
+
 /* Runs on a GPU that are timed together. */
 typedef struct gpu_batch {
+    gpu_times *times; /* [n_times] of the batches so far */
+    int32_t n_times;
     int32_t n;
     moxie_cuda_timed_run runs[BATCH];
     moxie_run_args args[BATCH];
@@ -208,13 +214,33 @@ static moxie_run_args args_of(const replay *r, const moxie_trace_step *step, con
     return args;
 }
 
+static uint64_t copied_so_far(const replay *r)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    (void)moxie_store_get_counters(r->store, -1, 0, &c, NULL);
+    return c.copied_bytes;
+}
+
+static moxie_status note_times(gpu_batch *g, double seconds, double copied, moxie_error *error)
+{
+    gpu_times *times = realloc(g->times, ((size_t)g->n_times + 1) * sizeof *times);
+    if (!times)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for times");
+    g->times = times;
+    times[g->n_times++] = (gpu_times) { seconds / g->n, copied / g->n };
+    return MOXIE_OK;
+}
+
 /* Times the runs that were gathered. */
 static moxie_status flush(replay *r, moxie_error *error)
 {
     double seconds = 0;
     if (!r->gpu || r->gpu->n == 0)
         return MOXIE_OK;
-    const moxie_status status = moxie_cuda_time_runs(r->gpu->runs, r->gpu->n, 1, &seconds, error);
+    const uint64_t before = copied_so_far(r);
+    moxie_status status = moxie_cuda_time_runs(r->gpu->runs, r->gpu->n, 1, &seconds, error);
+    if (status == MOXIE_OK)
+        status = note_times(r->gpu, seconds, (double)(copied_so_far(r) - before), error);
     r->seconds += seconds;
     r->gpu->n = 0;
     return status;
@@ -258,17 +284,32 @@ static moxie_status run_steps(replay *r, moxie_error *error)
     return status == MOXIE_OK ? flush(r, error) : status;
 }
 
-/* How long the copies alone would take. */
-static double copy_seconds(const replay *r, const moxie_store_counters *c)
+static int by_seconds(const void *a, const void *b)
 {
-    return r->copy_gb_s > 0 ? 1e-9 * (double)c->copied_bytes / r->copy_gb_s : 0;
+    const double x = ((const gpu_times *)a)->seconds, y = ((const gpu_times *)b)->seconds;
+    return (x > y) - (x < y);
 }
 
-static void print_gpu(const replay *r, const moxie_store_counters *c)
+/* The median batch: the first ones still fill memory from the disk. */
+static gpu_times median_of(const replay *r)
 {
-    const double runs = c->runs > 0 ? (double)c->runs : 1;
-    printf("GPU: a run takes %.4f ms, its copies alone %.4f ms at %.1f GB/s from pinned memory (measured)\n",
-           1e3 * r->seconds / runs, 1e3 * copy_seconds(r, c) / runs, r->copy_gb_s);
+    if (!r->gpu || r->gpu->n_times == 0)
+        return (gpu_times) { 0, 0 };
+    qsort(r->gpu->times, (size_t)r->gpu->n_times, sizeof *r->gpu->times, by_seconds);
+    return r->gpu->times[r->gpu->n_times / 2];
+}
+
+static double copy_ms(const replay *r, const gpu_times *t)
+{
+    return r->copy_gb_s > 0 ? 1e-6 * t->copied / r->copy_gb_s : 0;
+}
+
+static void print_gpu(const replay *r, const gpu_times *median)
+{
+    printf(
+        "GPU: a run takes %.4f ms, its copies alone %.4f ms at %.1f GB/s from pinned memory (measured); the median of "
+        "%d times %d runs\n",
+        1e3 * median->seconds, copy_ms(r, median), r->copy_gb_s, (int)r->gpu->n_times, (int)BATCH);
 }
 
 static void print(const replay *r)
@@ -276,17 +317,18 @@ static void print(const replay *r)
     moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
     char bytes[16];
     (void)moxie_store_get_counters(r->store, -1, 0, &c, NULL);
+    const gpu_times median = median_of(r);
     const double tokens_per_s = r->seconds > 0 ? (double)r->info.tokens / r->seconds : 0;
     const double read_gb_s = r->seconds > 0 ? 1e-9 * (double)c.read_bytes / r->seconds : 0;
     if (r->args->layer.json) {
         json_t *object = cli_json_begin("bench");
         cli_json_merge(object,
-                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:f}", "trace",
+                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f}", "trace",
                                 cli_utf8(r->args->trace), "layers", (int)r->n, "steps", (json_int_t)r->info.steps,
                                 "tokens", (json_int_t)r->info.tokens, "lookahead", r->args->lookahead, "seconds",
                                 r->seconds, "tokens_per_s", tokens_per_s, "wait_s", c.wait_seconds, "read_gb_s",
-                                read_gb_s, "store", cli_store_json(r->store), "copy_gb_s", r->copy_gb_s, "copy_s",
-                                copy_seconds(r, &c)));
+                                read_gb_s, "store", cli_store_json(r->store), "copy_gb_s", r->copy_gb_s, "run_ms",
+                                1e3 * median.seconds, "copy_ms", copy_ms(r, &median)));
         cli_json_end(object);
         return;
     }
@@ -296,7 +338,7 @@ static void print(const replay *r)
     printf("%.3f s, %.1f tokens/s, waits %.3f s, %s read at %.2f GB/s\n", r->seconds, tokens_per_s, c.wait_seconds,
            cli_bytes(bytes, c.read_bytes), read_gb_s);
     if (r->gpu)
-        print_gpu(r, &c);
+        print_gpu(r, &median);
     cli_store_print(r->store);
 }
 
@@ -310,8 +352,10 @@ static void close_all(replay *r)
     moxie_trace_close(r->trace);
     moxie_executor_destroy(r->executor);
     cli_input_free(&r->input);
-    if (r->gpu)
+    if (r->gpu) {
         free(r->gpu->ids);
+        free(r->gpu->times);
+    }
     free(r->gpu);
     free(r->layers);
     free(r->output);

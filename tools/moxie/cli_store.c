@@ -47,10 +47,10 @@ const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NUL
 /* The processor of a store. */
 static void check_gpu(struct argp_state *state, cli_layer_options *args)
 {
-    if (args->budget_gpu && args->backend == MOXIE_BACKEND_AUTO)
+    if (args->budget_gpu && args->backend == MOXIE_BACKEND_REF)
+        argp_error(state, "--budget-gpu is for a GPU, and the back end is ref: leave one of the two out");
+    if (args->budget_gpu)
         args->backend = MOXIE_BACKEND_CUDA;
-    if (args->budget_gpu && args->backend != MOXIE_BACKEND_CUDA)
-        argp_error(state, "--budget-gpu is for --backend cuda, and another one is given: leave one of the two out");
     if (!args->budget_gpu && args->backend == MOXIE_BACKEND_CUDA)
         argp_error(state,
                    "--budget-ram with --backend cuda needs --budget-gpu: experts that lie on the GPU; those in RAM "

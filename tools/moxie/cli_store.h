@@ -10,8 +10,8 @@
 
 /* A child parser for --budget-ram, --budget-gpu, --policy, --max-inserts, --warm; its input is a cli_layer_options. */
 extern const struct argp cli_store_argp;
-/* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. With --budget-gpu the
- * back end is cuda, unless another one was given. */
+/* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. --budget-gpu makes the
+ * back end cuda. */
 void cli_store_check(struct argp_state *state, cli_layer_options *options, const char *other);
 
 /* Opens a store of one layer's file, or with layer -1 of all files of options->dir. */
