@@ -129,6 +129,11 @@ MOXIE_API int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64
  * memory. Without a device it fails as moxie_layer_create does. One-thread-at-a-time per device. */
 MOXIE_API moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error);
 
+/* How fast the GPU copies from pinned memory of the host, in 10^9 bytes a second: the limit of a store's copies
+ * (moxie_store.h). `device` as above. It takes some tenths of a second, and 32 MiB of either memory.
+ * One-thread-at-a-time per device. */
+MOXIE_API moxie_status moxie_cuda_measure_copy(const char *device, double *gb_s, moxie_error *error);
+
 /* A run to be timed. Pointers of `args` are host memory, as for moxie_plan_run; its workspace is not used. */
 typedef struct moxie_cuda_timed_run {
     moxie_plan *plan;
@@ -146,6 +151,9 @@ typedef struct moxie_cuda_timed_run {
  * the time of the calls until the stream has ended, by the host's clock, after a barrier. Then run 0 is made a few
  * times more with a wait at the end of each phase, and moxie_plan_phase_at() tells the phases of such a run: together
  * they are longer than a run without waits.
+ *
+ * Plans of a layer of a store (moxie_store.h) need the host, too: seconds[i] is the time of the calls until the stream
+ * has ended, and run 0 is made no additional time, since each run changes which experts are on the GPU.
  *
  * MOXIE_ERR_ARGUMENT when `count` or `repeats` is below 1; on failure `seconds` may be partly written.
  * One-thread-at-a-time per plan. */

@@ -206,8 +206,11 @@ typedef struct moxie_store_options {
     /* Memory for records: shared experts, slots, and buffers for reads. Tables (some 300 bytes for
      * each expert of each layer, at most) and what layers keep besides (routers, norms) are not part of it. */
     uint64_t ram_bytes;
-    uint64_t device_bytes; /* 0: there is no tier on a GPU yet */
-    const char *policy;    /* which experts keep a slot: a name of moxie_cache_policy_at(); NULL: the first one */
+    /* Memory of a GPU for records: shared experts, slots, and buffers for copies; 0: layers run on the host. Then
+     * `ram_bytes` are pinned, and hold experts that have no slot on the GPU. Routers, norms and workspaces are not
+     * part of it. */
+    uint64_t device_bytes;
+    const char *policy; /* which experts keep a slot: a name of moxie_cache_policy_at(); NULL: the first one */
     /* Misses that get a slot in one run of a layer; 0: the layer's top_k; -1: any number. Slots that are still empty
      * are filled without this limit. */
     int32_t max_inserts;
@@ -225,6 +228,8 @@ typedef struct moxie_store_options {
     int32_t buffered;          /* 1: through the system's page cache */
     uint64_t read_chunk_bytes; /* of one read, a multiple of 4096; 0: the reader's default */
     const char *mirror;        /* a folder with the same files on another drive; NULL: none */
+    const char *device;        /* of device_bytes, as in moxie_options; NULL: the first GPU */
+    int32_t device_buffers;    /* buffers for copies besides its slots; 0: twice top_k, at most a quarter of all */
 } moxie_store_options;
 #define MOXIE_STORE_OPTIONS_INIT MOXIE_INIT(moxie_store_options)
 
@@ -248,6 +253,10 @@ typedef struct moxie_store_info {
     uint64_t file_bytes;   /* of all routed experts' records */
     const char *reader;    /* "uring" */
     int32_t direct;        /* 1: past the page cache, all files */
+    /* Of a tier on a GPU: slots of each layer; buffers for copies; bytes of either; bytes of all shared experts, which
+     * are there then, and not in `shared_bytes`. */
+    int32_t device_slots, device_buffers;
+    uint64_t device_record_bytes, device_shared_bytes;
 } moxie_store_info;
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
@@ -267,8 +276,11 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
  * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
  * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file().
  * Plans may have adapters, and a comm: then each rank opens a store of its own, of files with the experts of its share
- * at least. MOXIE_ERR_UNSUPPORTED for a GPU. moxie_plan_check() reads records through the mapped file. The store must
- * outlive the layer. Thread-safe. */
+ * at least. moxie_plan_check() reads records through the mapped file. The store must outlive the layer. Thread-safe.
+ * With device_bytes the options' back end is cuda, and a run has its experts on the GPU: those with a slot there, and
+ * copies of the others, in waves. It waits on the host for the chosen experts, and for its copies; runs of several
+ * threads take turns. MOXIE_ERR_UNSUPPORTED then for plans with a comm or adapters, for activations with one scale for
+ * the batch, for a run in a graph, for moxie_plan_check(). */
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
                                          const moxie_options *options, moxie_layer **out, moxie_error *error);
 
@@ -296,6 +308,14 @@ typedef struct moxie_store_counters {
     int64_t prefetches_used; /* misses that a prefetch had read, or was reading */
     int64_t prefetches_wasted;
     int64_t failed_reads;
+    /* Of a tier on a GPU. Then uses, hits and inserts above are RAM's, which is used for experts that are not there. */
+    int64_t device_uses, device_hits, device_inserts;
+    int64_t copies;        /* records that runs copied to the GPU */
+    uint64_t copied_bytes; /* of these */
+    int64_t id_waits;      /* how often the host waited for the chosen experts: once a run */
+    double id_wait_seconds;
+    int64_t copy_waits; /* how often it waited for copies */
+    double copy_wait_seconds;
 } moxie_store_counters;
 #define MOXIE_STORE_COUNTERS_INIT MOXIE_INIT(moxie_store_counters)
 /* Of a layer; layer -1: the sum over all layers. last_run 1: only its last run that ended (of -1: the sum of these).

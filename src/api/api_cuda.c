@@ -115,17 +115,31 @@ int moxie_cuda_plan_launch(const moxie_plan *plan, int32_t step, int64_t tokens,
     return 1;
 }
 
-moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error)
+/* Finds a device by its name, and makes it the thread's. */
+static moxie_status use_device(const char *name, mox_device *out, moxie_error *error)
 {
     moxie_options asked = MOXIE_OPTIONS_INIT;
+    asked.backend = MOXIE_BACKEND_CUDA;
+    asked.device = name;
+    MOX_TRY(mox_device_find(&asked, false, out, error));
+    return out->table->use(out->ordinal, error);
+}
+
+moxie_status moxie_cuda_measure_copy(const char *device, double *gb_s, moxie_error *error)
+{
+    mox_device found;
+    NEED(gb_s);
+    MOX_TRY(use_device(device, &found, error));
+    return mox_cuda_copy_rate(found.table, gb_s, error);
+}
+
+moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error)
+{
     mox_device found;
     moxie_limits limits;
     NEED(out);
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_limits), error));
-    asked.backend = MOXIE_BACKEND_CUDA;
-    asked.device = device;
-    MOX_TRY(mox_device_find(&asked, false, &found, error));
-    MOX_TRY(found.table->use(found.ordinal, error));
+    MOX_TRY(use_device(device, &found, error));
     MOX_TRY(mox_cuda_limits_measure(found.table, &found.features, &limits, error));
     mox_struct_write(&limits, out, MOX_STRUCT(moxie_limits));
     return MOXIE_OK;

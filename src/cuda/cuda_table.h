@@ -138,6 +138,8 @@ typedef struct mox_cuda_table {
     moxie_status (*event_wait)(mox_cuda_event event, moxie_error *error); /* the host waits */
     /* *done: whether what was recorded has ended. */
     moxie_status (*event_done)(mox_cuda_event event, int32_t *done, moxie_error *error);
+    /* What comes next in the stream waits for what was recorded last; at once, when nothing was. The host does not. */
+    moxie_status (*stream_follow)(mox_cuda_stream stream, mox_cuda_event event, moxie_error *error);
 
     /* ---- graphs and time, for the bench and the tests ------------------------------------------- */
     moxie_status (*capture_begin)(mox_cuda_stream stream, moxie_error *error);

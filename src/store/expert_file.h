@@ -181,6 +181,9 @@ moxie_status mox_expert_file_replace(const char *path, int64_t expert, const mox
                                      uint64_t source_hash, const moxie_executor *executor, moxie_error *error);
 moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
                                  const moxie_options *options, moxie_layer **out, moxie_error *error);
+/* The same on a GPU without records of routed experts: a store brings them (store_device.h). */
+moxie_status mox_layer_open_fetched(const moxie_expert_file *file, const moxie_layer_config *config,
+                                    const moxie_options *options, moxie_layer **out, moxie_error *error);
 moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,
                                      const moxie_options *options, moxie_plan **out, moxie_error *error);
 

@@ -85,26 +85,40 @@ static moxie_status give_records(const moxie_expert_file *file, const moxie_laye
 }
 
 static moxie_status open_with(const moxie_expert_file *file, const moxie_layer_config *config,
-                              const moxie_options *options, moxie_expert *scales, moxie_layer **out, moxie_error *error)
+                              const moxie_options *options, bool fetched, moxie_expert *scales, moxie_layer **out,
+                              moxie_error *error)
 {
     const void *routed[MOXIE_MAX_EXPERTS];
     mox_given_records given;
     MOX_TRY(give_records(file, config, routed, scales, &given, error));
+    given.fetched = fetched;
     const moxie_status status = mox_layer_open_given(config, options, &given, out, error);
     return status == MOXIE_ERR_UNSUPPORTED ? refuse(file, options, error) : status;
 }
 
-moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
-                                 const moxie_options *options, moxie_layer **out, moxie_error *error)
+static moxie_status open_layer(const moxie_expert_file *file, const moxie_layer_config *config,
+                               const moxie_options *options, bool fetched, moxie_layer **out, moxie_error *error)
 {
     moxie_layer_config checked;
     MOX_TRY(mox_config_read(config != NULL ? config : &file->config, &checked, error));
     MOX_TRY(check_shapes(file, &checked, error));
     moxie_expert *scales = mox_calloc((uint64_t)file->header.experts + 1, sizeof *scales);
     MOX_FAIL_IF(scales == NULL, MOXIE_ERR_MEMORY, error, "no memory for the scales of a layer");
-    const moxie_status status = open_with(file, &checked, options, scales, out, error);
+    const moxie_status status = open_with(file, &checked, options, fetched, scales, out, error);
     mox_free(scales);
     return status;
+}
+
+moxie_status mox_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
+                                 const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    return open_layer(file, config, options, false, out, error);
+}
+
+moxie_status mox_layer_open_fetched(const moxie_expert_file *file, const moxie_layer_config *config,
+                                    const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    return open_layer(file, config, options, true, out, error);
 }
 
 moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_layer_config *config,

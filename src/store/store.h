@@ -21,16 +21,20 @@
  *     store_fetch.c     the record source of a layer: one session for each run
  *     store_prefetch.c  guesses
  *     store_counters.c  what runs did
+ *     store_device.c    the tier on a GPU: copies out of these buffers (store_device.h)
  */
 #ifndef MOX_STORE_STORE_H
 #define MOX_STORE_STORE_H
 
 #include <pthread.h>
 
+#include "layer/weights/device_source.h"
 #include "layer/weights/record_source.h"
 #include "store/expert_cache.h"
 #include "store/expert_file.h"
 #include "store/record_reader.h"
+
+typedef struct mox_store_device mox_store_device;
 
 typedef enum mox_buffer_state {
     MOX_BUFFER_FREE,
@@ -63,6 +67,11 @@ typedef struct mox_store_layer {
     bool *used;              /* [E] scratch of a step */
     void *shared_record;     /* or NULL */
     mox_record_source source;
+    /* On a GPU (store_device.h). */
+    mox_expert_cache *device_cache;
+    int64_t device_warm_left;
+    int32_t *device_holds; /* [device_slots] the expert whose record is in a slot; -1: none */
+    mox_device_source device_source;
     moxie_store_counters total, last;
 } mox_store_layer;
 
@@ -72,7 +81,7 @@ struct moxie_store {
     bool locks;          /* both were made */
     bool waits;          /* a thread waits for reads */
     bool prefetches, verifies;
-    const mox_cache_policy *policy;
+    const mox_cache_policy *policy; /* of the slots, on a GPU where there is a tier of one */
     mox_reader *reader;
     mox_store_layer *layers; /* [n_layers] by number */
     int32_t n_layers;
@@ -80,13 +89,17 @@ struct moxie_store {
     int32_t read_buffers;  /* buffers besides them */
     uint64_t record_bytes; /* of a buffer */
     uint64_t shared_bytes;
-    void *memory;
+    void *memory;        /* pinned where there is a tier on a GPU */
     mox_buffer *buffers; /* [n_buffers] */
     int32_t n_buffers;
     int32_t *free; /* [n_free] of room for n_buffers */
     int32_t n_free;
-    int32_t reading;  /* buffers that are being read */
-    uint64_t n_reads; /* begun so far */
+    int32_t reading;          /* buffers that are being read */
+    uint64_t n_reads;         /* begun so far */
+    mox_store_device *device; /* the tier on a GPU (store_device.h); NULL: there is none */
+    int32_t device_slots;     /* of each layer */
+    int32_t device_buffers;   /* for copies, besides them */
+    uint64_t device_record_bytes, device_shared_bytes;
 };
 
 /* ---- buffers; the caller holds the mutex (store_buffers.c) ------------------------------------------ */
@@ -121,6 +134,8 @@ static inline const mox_expert_entry *mox_store_entry(const mox_store_layer *lay
 
 /* The functions of a layer's source (store_fetch.c). */
 void mox_store_set_source(mox_store_layer *layer);
+/* Of a session for a layer of so many experts. */
+uint64_t mox_store_session_bytes(int64_t experts);
 /* The layer of that number, or MOXIE_ERR_ARGUMENT with those that there are. */
 moxie_status mox_store_find(const moxie_store *store, int64_t number, mox_store_layer **out, moxie_error *error);
 /* Begins to read every expert that the cache keeps and that has no buffer. The caller holds the mutex. */

@@ -19,6 +19,15 @@ void mox_store_add_counters(moxie_store_counters *to, const moxie_store_counters
     to->prefetches_used += from->prefetches_used;
     to->prefetches_wasted += from->prefetches_wasted;
     to->failed_reads += from->failed_reads;
+    to->device_uses += from->device_uses;
+    to->device_hits += from->device_hits;
+    to->device_inserts += from->device_inserts;
+    to->copies += from->copies;
+    to->copied_bytes += from->copied_bytes;
+    to->id_waits += from->id_waits;
+    to->id_wait_seconds += from->id_wait_seconds;
+    to->copy_waits += from->copy_waits;
+    to->copy_wait_seconds += from->copy_wait_seconds;
 }
 
 moxie_status mox_store_get_counters(moxie_store *store, int64_t number, bool last_run, moxie_store_counters *out,

@@ -26,7 +26,7 @@ typedef struct session {
     int32_t *scratch; /* [E] */
 } session;
 
-static uint64_t session_bytes(int64_t experts)
+uint64_t mox_store_session_bytes(int64_t experts)
 {
     return sizeof(session) + 2 * (uint64_t)experts * sizeof(int32_t);
 }
@@ -248,7 +248,7 @@ static void end(void *memory)
 void mox_store_set_source(mox_store_layer *layer)
 {
     layer->source = (mox_record_source) { .user = layer,
-                                          .session_bytes = session_bytes(layer->file->header.experts),
+                                          .session_bytes = mox_store_session_bytes(layer->file->header.experts),
                                           .begin = begin,
                                           .want = want,
                                           .next = next,

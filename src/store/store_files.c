@@ -13,6 +13,7 @@
 
 #include "base/sizes.h"
 #include "layer/weights/layer_create.h"
+#include "store/store_device.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
 
@@ -156,9 +157,44 @@ void mox_store_get_info(const moxie_store *store, moxie_store_info *out)
                                 .buffer_bytes = (uint64_t)store->n_buffers * store->record_bytes,
                                 .shared_bytes = store->shared_bytes,
                                 .reader = reader.engine,
+                                .device_slots = store->device_slots,
+                                .device_buffers = store->device_buffers,
+                                .device_record_bytes = store->device_record_bytes,
+                                .device_shared_bytes = store->device_shared_bytes,
                                 .direct = store->reader != NULL && reader.direct_copies == reader.copies };
     for (int32_t l = 0; l < store->n_layers; l++)
         out->file_bytes += (uint64_t)store->layers[l].file->header.held * store->layers[l].file->header.record_bytes;
+}
+
+/* A store's layers are all on its GPU, or all on the host. */
+static moxie_status check_device(const moxie_store *store, const moxie_options *options, moxie_error *error)
+{
+    const bool wants = options != NULL && options->backend == MOXIE_BACKEND_CUDA;
+    MOX_FAIL_IF(
+        wants && store->device == NULL, MOXIE_ERR_UNSUPPORTED, error,
+        "the options' back end is a GPU's, but the store was opened with device_bytes 0: set it "
+        "(--budget-gpu), use the cpu back end, or moxie_layer_open_file(), which copies all experts to the GPU");
+    MOX_FAIL_IF(!wants && store->device != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "the store was opened with device_bytes, so its layers run on a GPU, and the options' back end is "
+                "another: set it to cuda (--backend cuda), or device_bytes to 0");
+    return MOXIE_OK;
+}
+
+static moxie_status open_on_device(mox_store_layer *from, const moxie_layer_config *config,
+                                   const moxie_options *options, moxie_layer **out, moxie_error *error)
+{
+    const mox_store_device *d = from->store->device;
+    moxie_layer *layer = NULL;
+    MOX_TRY(mox_layer_open_fetched(from->file, config, options, &layer, error));
+    if (layer->device.ordinal != d->device.ordinal) {
+        const int own = layer->device.ordinal;
+        mox_layer_destroy(layer);
+        return mox_fail(MOXIE_ERR_MISMATCH, error, "the layer is to be on GPU %d, but the store's tier is on GPU %d",
+                        own, (int)d->device.ordinal);
+    }
+    layer->device_source = &from->device_source;
+    *out = layer;
+    return MOXIE_OK;
 }
 
 moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxie_layer_config *config,
@@ -167,13 +203,10 @@ moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxi
     mox_store_layer *from = NULL;
     moxie_layer *layer = NULL;
     MOX_TRY(mox_store_find(store, number, &from, error));
+    MOX_TRY(check_device(store, options, error));
+    if (store->device != NULL)
+        return open_on_device(from, config, options, out, error);
     MOX_TRY(mox_layer_open_file(from->file, config, options, &layer, error));
-    if (!mox_device_is_host(&layer->device)) {
-        mox_layer_destroy(layer);
-        return mox_fail(MOXIE_ERR_UNSUPPORTED, error,
-                        "the options' back end is a GPU's, but a store has no tier on a GPU yet: use the cpu back end, "
-                        "or moxie_layer_open_file(), which copies all experts to the GPU");
-    }
     layer->source = &from->source;
     if (layer->shared_record != NULL)
         layer->shared_record = from->shared_record;

@@ -17,6 +17,7 @@
 #include "base/sizes.h"
 #include "layer/weights/layer.h"
 #include "store/store.h"
+#include "store/store_device.h"
 #include "store/store_files.h"
 
 enum { MIN_READ_BUFFERS = 2 };
@@ -25,9 +26,6 @@ enum { MIN_READ_BUFFERS = 2 };
 
 static moxie_status check_numbers(const moxie_store_options *o, moxie_error *error)
 {
-    MOX_FAIL_IF(o->device_bytes != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "options.device_bytes is %llu, but a store has no tier on a GPU yet: set it to 0",
-                (unsigned long long)o->device_bytes);
     MOX_FAIL_IF(o->max_inserts < -1 || o->warm_runs < 0 || o->n_pinned < 0 || o->read_buffers < 0 ||
                     o->read_depth < 0 || o->census_experts < 0,
                 MOXIE_ERR_ARGUMENT, error,
@@ -72,13 +70,14 @@ static int64_t max_top_k(const moxie_store *store)
     return most;
 }
 
-static void measure(moxie_store *store)
+/* With a tier on a GPU shared experts are there. */
+static void measure(moxie_store *store, const moxie_store_options *o)
 {
     for (int32_t l = 0; l < store->n_layers; l++) {
         const mox_expert_header *h = &store->layers[l].file->header;
         const uint64_t bytes = mox_expert_padded(h->record_bytes);
         store->record_bytes = bytes > store->record_bytes ? bytes : store->record_bytes;
-        store->shared_bytes += mox_expert_padded(h->shared_bytes);
+        store->shared_bytes += o->device_bytes == 0 ? mox_expert_padded(h->shared_bytes) : 0;
     }
 }
 
@@ -94,6 +93,23 @@ static moxie_status too_small(const moxie_store *store, uint64_t budget, int64_t
                     (unsigned long long)(store->shared_bytes + (uint64_t)needed * store->record_bytes),
                     (unsigned long long)store->shared_bytes, (long long)needed, (unsigned long long)store->record_bytes,
                     (unsigned long long)all);
+}
+
+/* Pinned memory is what a GPU copies from while others run. */
+static moxie_status allocate_buffers(moxie_store *store, uint64_t bytes, moxie_error *error)
+{
+    if (store->device != NULL)
+        return store->device->device.table->allocate_pinned(bytes, &store->memory, error);
+    store->memory = mox_alloc_pages(bytes);
+    return MOXIE_OK;
+}
+
+static void free_buffers(moxie_store *store)
+{
+    if (store->device != NULL && store->memory != NULL)
+        store->device->device.table->release_pinned(store->memory);
+    else
+        mox_free_pages(store->memory);
 }
 
 /* Cuts the budget into slots and read buffers. */
@@ -118,7 +134,7 @@ static moxie_status divide(moxie_store *store, const moxie_store_options *o, mox
 static moxie_status allocate(moxie_store *store, moxie_error *error)
 {
     const uint64_t n = (uint64_t)store->n_buffers;
-    store->memory = mox_alloc_pages(n * store->record_bytes + MOX_READ_ALIGN);
+    MOX_TRY(allocate_buffers(store, n * store->record_bytes + MOX_READ_ALIGN, error));
     store->buffers = mox_calloc(n, sizeof *store->buffers);
     store->free = mox_calloc(n, sizeof *store->free);
     MOX_FAIL_IF(store->memory == NULL || store->buffers == NULL || store->free == NULL, MOXIE_ERR_MEMORY, error,
@@ -135,32 +151,54 @@ static moxie_status allocate(moxie_store *store, moxie_error *error)
 
 /* ---- layers ------------------------------------------------------------------------------------------ */
 
-static moxie_status make_cache(mox_store_layer *layer, const moxie_store_options *o, moxie_error *error)
+static moxie_status make_cache(const mox_store_layer *layer, const moxie_store_options *o,
+                               const mox_cache_policy *policy, int32_t slots, mox_expert_cache **out,
+                               moxie_error *error)
 {
-    const moxie_store *store = layer->store;
     const int64_t experts = layer->file->header.experts, top_k = layer->file->config.top_k;
     const mox_cache_options options = {
-        .policy = store->policy,
+        .policy = policy,
         .experts = (int32_t)experts,
-        .slots = (int32_t)mox_min_i64(store->slots, experts),
+        .slots = (int32_t)mox_min_i64(slots, experts),
         .max_inserts = o->max_inserts == 0  ? (int32_t)top_k
                        : o->max_inserts < 0 ? 0
                                             : o->max_inserts,
         .half_life = o->half_life > 0 ? o->half_life : MOXIE_CACHE_HALF_LIFE,
     };
-    MOX_TRY(mox_cache_create(&options, &layer->cache, error));
-    layer->warm_left = o->warm_runs;
-    if (o->census == NULL || store->policy->admission != CENSUS)
+    return mox_cache_create(&options, out, error);
+}
+
+/* What the policy learned before the first run. */
+static moxie_status add_census(const mox_store_layer *layer, const moxie_store_options *o, mox_expert_cache *cache,
+                               int64_t *warm_left, moxie_error *error)
+{
+    const int64_t experts = layer->file->header.experts;
+    *warm_left = o->warm_runs;
+    if (o->census == NULL || layer->store->policy->admission != CENSUS)
         return MOXIE_OK;
     for (int64_t e = 0; e < mox_min_i64(experts, o->census_experts); e++) {
         const double uses = o->census[layer->number * o->census_experts + e];
         MOX_FAIL_IF(!isfinite(uses) || uses < 0, MOXIE_ERR_ARGUMENT, error,
                     "the census of layer %lld, expert %lld is %g: uses are numbers from 0 on",
                     (long long)layer->file->header.layer, (long long)e, uses);
-        mox_cache_add_census(layer->cache, (int32_t)e, uses);
+        mox_cache_add_census(cache, (int32_t)e, uses);
     }
-    layer->warm_left = 0;
+    *warm_left = 0;
     return MOXIE_OK;
+}
+
+/* With a tier on a GPU the policy is that tier's. RAM, which is asked for what is not there, has the first policy. */
+static moxie_status make_caches(mox_store_layer *layer, const moxie_store_options *o, moxie_error *error)
+{
+    const moxie_store *store = layer->store;
+    if (store->device == NULL) {
+        MOX_TRY(make_cache(layer, o, store->policy, store->slots, &layer->cache, error));
+        return add_census(layer, o, layer->cache, &layer->warm_left, error);
+    }
+    layer->warm_left = -1;
+    MOX_TRY(make_cache(layer, o, mox_cache_policy_at(0), store->slots, &layer->cache, error));
+    MOX_TRY(make_cache(layer, o, store->policy, store->device_slots, &layer->device_cache, error));
+    return add_census(layer, o, layer->device_cache, &layer->device_warm_left, error);
 }
 
 static moxie_status make_layer(mox_store_layer *layer, const moxie_store_options *o, moxie_error *error)
@@ -171,15 +209,17 @@ static moxie_status make_layer(mox_store_layer *layer, const moxie_store_options
     layer->buffer_of = mox_calloc(experts, sizeof *layer->buffer_of);
     layer->places = mox_calloc(experts, sizeof *layer->places);
     layer->used = mox_calloc(experts, sizeof *layer->used);
-    layer->shared_record = shared > 0 ? mox_alloc_pages(mox_expert_padded(shared)) : NULL;
+    const bool has_shared = shared > 0 && layer->store->device == NULL;
+    layer->shared_record = has_shared ? mox_alloc_pages(mox_expert_padded(shared)) : NULL;
     MOX_FAIL_IF(layer->entries == NULL || layer->buffer_of == NULL || layer->places == NULL || layer->used == NULL ||
-                    (shared > 0 && layer->shared_record == NULL),
+                    (has_shared && layer->shared_record == NULL),
                 MOXIE_ERR_MEMORY, error, "no memory for layer %lld of a store", (long long)layer->file->header.layer);
     memcpy(layer->entries, layer->file->index, (experts + 1) * sizeof *layer->entries);
     for (uint64_t e = 0; e < experts; e++)
         layer->buffer_of[e] = -1;
     mox_store_set_source(layer);
-    return make_cache(layer, o, error);
+    MOX_TRY(mox_store_device_add(layer, error));
+    return make_caches(layer, o, error);
 }
 
 /* Reads the shared expert, which every run needs, into memory. */
@@ -216,11 +256,12 @@ static moxie_status pin(moxie_store *store, const moxie_store_options *o, moxie_
             expert < 0 || expert >= layer->file->header.experts || mox_store_entry(layer, expert)->range.bytes == 0,
             MOXIE_ERR_ARGUMENT, error, "expert %lld of layer %lld was to be pinned, but its file does not have it",
             (long long)expert, (long long)number);
+        mox_expert_cache *cache = store->device != NULL ? layer->device_cache : layer->cache;
         MOX_FAIL_IF(
-            !mox_cache_pin(layer->cache, (int32_t)expert), MOXIE_ERR_ARGUMENT, error,
+            !mox_cache_pin(cache, (int32_t)expert), MOXIE_ERR_ARGUMENT, error,
             "expert %lld of layer %lld was to be pinned, but all %d slots of the layer are: raise the budget or "
             "pin fewer",
-            (long long)expert, (long long)number, (int)store->slots);
+            (long long)expert, (long long)number, (int)(store->device != NULL ? store->device_slots : store->slots));
     }
     return MOXIE_OK;
 }
@@ -245,9 +286,12 @@ static moxie_status make(moxie_store *store, const char *const *paths, int64_t n
     MOX_TRY(make_locks(store, error));
     MOX_TRY(check_policy(store, o, error));
     MOX_TRY(mox_store_open_files(store, paths, n_paths, error));
-    measure(store);
+    measure(store, o);
     MOX_TRY(divide(store, o, error));
+    MOX_TRY(mox_store_device_divide(store, o, error));
+    MOX_TRY(mox_store_device_open(store, o, error));
     MOX_TRY(allocate(store, error));
+    MOX_TRY(mox_store_device_allocate(store, error));
     MOX_TRY(mox_store_open_reader(store, o, reader, error));
     for (int32_t l = 0; l < store->n_layers; l++) {
         MOX_TRY(make_layer(&store->layers[l], o, error));
@@ -279,9 +323,11 @@ moxie_status mox_store_describe(const char *const *paths, int64_t n_paths, const
     if (status == MOXIE_OK)
         status = mox_store_open_files(store, paths, n_paths, error);
     if (status == MOXIE_OK) {
-        measure(store);
+        measure(store, options);
         status = divide(store, options, error);
     }
+    if (status == MOXIE_OK)
+        status = mox_store_device_divide(store, options, error);
     if (status == MOXIE_OK)
         mox_store_get_info(store, out);
     mox_store_close(store);
@@ -296,6 +342,8 @@ void mox_store_close(moxie_store *store)
     for (int32_t l = 0; l < store->n_layers; l++) {
         mox_store_layer *layer = &store->layers[l];
         mox_cache_destroy(layer->cache);
+        mox_cache_destroy(layer->device_cache);
+        mox_free(layer->device_holds);
         mox_free(layer->entries);
         mox_free(layer->buffer_of);
         mox_free(layer->places);
@@ -310,6 +358,7 @@ void mox_store_close(moxie_store *store)
     mox_free(store->layers);
     mox_free(store->free);
     mox_free(store->buffers);
-    mox_free_pages(store->memory);
+    free_buffers(store);
+    mox_store_device_close(store);
     mox_free(store);
 }

@@ -44,6 +44,9 @@ moxie_status mox_store_prefetch(moxie_store *store, int64_t number, const int32_
 
 moxie_status mox_store_lookahead(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
+    MOX_FAIL_IF(plan->fetch != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "a layer of a store on a GPU does not look ahead yet: give the ids to moxie_store_prefetch(), which "
+                "reads these experts into RAM");
     MOX_FAIL_IF(plan->layer == NULL || plan->layer->source == NULL, MOXIE_ERR_ARGUMENT, error,
                 "the plan's layer is not one of a store: open it with moxie_store_layer()");
     mox_store_layer *layer = plan->layer->source->user;

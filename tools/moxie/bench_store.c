@@ -6,6 +6,7 @@
  *
  * Hidden states are random; the experts are those of the trace. So the reads, hits and waits are those of the model
  * whose trace it is. Nothing runs between the layers, where a model has attention: waits are the longest they can be.
+ * On a GPU the runs of some steps are timed together, as calls on one stream (moxie_cuda_time_runs).
  * With --lookahead the next layer's ids are known: as in layers that route by token, and as the best guess could be.
  */
 #include "bench_store.h"
@@ -13,9 +14,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moxie/moxie_cuda.h>
 #include <moxie/moxie_trace.h>
 
 #include "cli_store.h"
+
+enum { BATCH = 128 };
+
+typedef struct gpu_times {
+    double seconds, copied; /* of a run, on average */
+} gpu_times;
+
+/* Runs on a GPU that are timed together. */
+typedef struct gpu_batch {
+    gpu_times *times; /* [n_times] of the batches so far */
+    int32_t n_times;
+    int32_t n;
+    moxie_cuda_timed_run runs[BATCH];
+    moxie_run_args args[BATCH];
+    int32_t *ids; /* [BATCH, max_tokens, K] */
+} gpu_batch;
 
 typedef struct one_layer {
     int64_t number;
@@ -39,6 +57,8 @@ typedef struct replay {
     int32_t *ids, *next; /* [max_tokens, K] of this layer, of the next */
     float *weights;
     double seconds;
+    gpu_batch *gpu;   /* NULL: the runs are on the CPU */
+    double copy_gb_s; /* of the GPU, from pinned memory */
 } replay;
 
 static int32_t place_of(const moxie_trace_info *info, int64_t number)
@@ -79,6 +99,7 @@ static moxie_status open_layer(replay *r, int64_t number, int32_t place, moxie_e
     options.isa = r->args->layer.isa;
     options.max_tokens = r->max_tokens;
     options.executor = r->executor;
+    options.device = r->gpu ? r->args->layer.device : NULL;
     moxie_status status = find_config(r, number, &c, error);
     if (status == MOXIE_OK)
         status = moxie_store_layer(r->store, number, &c, &options, &l->layer, error);
@@ -139,15 +160,27 @@ static moxie_status reserve(replay *r, moxie_error *error)
     if (!r->output || !r->workspace || !r->ids || !r->next || !r->weights)
         return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for steps of %lld %s",
                          CLI_COUNT(r->max_tokens, "token"));
+    if (r->gpu && !(r->gpu->ids = calloc(BATCH * choices, sizeof *r->ids)))
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for the ids of %d runs", (int)BATCH);
     for (size_t i = 0; i < choices; i++)
         r->weights[i] = 1.0f / (float)c->top_k;
     return cli_input_random(c, r->max_tokens, r->args->seed, CLI_STATES_NORMAL, &r->input, error);
+}
+
+static moxie_status open_gpu(replay *r, moxie_error *error)
+{
+    r->gpu = calloc(1, sizeof *r->gpu);
+    if (!r->gpu)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for %d runs", (int)BATCH);
+    return moxie_cuda_measure_copy(r->args->layer.device, &r->copy_gb_s, error);
 }
 
 static moxie_status open_all(replay *r, moxie_error *error)
 {
     const cli_layer_options *layer = &r->args->layer;
     moxie_status status = open_trace(r, error);
+    if (status == MOXIE_OK && layer->budget_gpu)
+        status = open_gpu(r, error);
     if (status == MOXIE_OK)
         status = cli_executor_create("bench", layer->threads, &r->executor, error);
     if (status == MOXIE_OK)
@@ -168,9 +201,63 @@ static void take_ids(const replay *r, const moxie_trace_step *step, int32_t plac
         }
 }
 
-static moxie_status run_layer(const replay *r, const moxie_trace_step *step, int32_t l, moxie_error *error)
+static moxie_run_args args_of(const replay *r, const moxie_trace_step *step, const int32_t *ids)
 {
     moxie_run_args args = MOXIE_RUN_ARGS_INIT;
+    args.tokens = step->tokens;
+    args.hidden = r->input.hidden;
+    args.ids = ids;
+    args.weights = r->weights;
+    args.output = r->output;
+    args.workspace = r->workspace;
+    args.workspace_bytes = r->workspace_bytes;
+    return args;
+}
+
+static uint64_t copied_so_far(const replay *r)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    (void)moxie_store_get_counters(r->store, -1, 0, &c, NULL);
+    return c.copied_bytes;
+}
+
+static moxie_status note_times(gpu_batch *g, double seconds, double copied, moxie_error *error)
+{
+    gpu_times *times = realloc(g->times, ((size_t)g->n_times + 1) * sizeof *times);
+    if (!times)
+        return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for times");
+    g->times = times;
+    times[g->n_times++] = (gpu_times) { seconds / g->n, copied / g->n };
+    return MOXIE_OK;
+}
+
+/* Times the runs that were gathered. */
+static moxie_status flush(replay *r, moxie_error *error)
+{
+    double seconds = 0;
+    if (!r->gpu || r->gpu->n == 0)
+        return MOXIE_OK;
+    const uint64_t before = copied_so_far(r);
+    moxie_status status = moxie_cuda_time_runs(r->gpu->runs, r->gpu->n, 1, &seconds, error);
+    if (status == MOXIE_OK)
+        status = note_times(r->gpu, seconds, (double)(copied_so_far(r) - before), error);
+    r->seconds += seconds;
+    r->gpu->n = 0;
+    return status;
+}
+
+static moxie_status gather(replay *r, const moxie_trace_step *step, int32_t l, moxie_error *error)
+{
+    gpu_batch *g = r->gpu;
+    int32_t *ids = g->ids + (int64_t)g->n * r->max_tokens * r->info.top_k;
+    take_ids(r, step, r->layers[l].place, ids);
+    g->args[g->n] = args_of(r, step, ids);
+    g->runs[g->n] = (moxie_cuda_timed_run) { .plan = r->layers[l].plan, .args = &g->args[g->n] };
+    return ++g->n == BATCH ? flush(r, error) : MOXIE_OK;
+}
+
+static moxie_status run_layer(const replay *r, const moxie_trace_step *step, int32_t l, moxie_error *error)
+{
     if (r->args->lookahead && l + 1 < r->n) {
         take_ids(r, step, r->layers[l + 1].place, r->next);
         const moxie_status status =
@@ -179,13 +266,7 @@ static moxie_status run_layer(const replay *r, const moxie_trace_step *step, int
             return status;
     }
     take_ids(r, step, r->layers[l].place, r->ids);
-    args.tokens = step->tokens;
-    args.hidden = r->input.hidden;
-    args.ids = r->ids;
-    args.weights = r->weights;
-    args.output = r->output;
-    args.workspace = r->workspace;
-    args.workspace_bytes = r->workspace_bytes;
+    const moxie_run_args args = args_of(r, step, r->ids);
     return moxie_plan_run(r->layers[l].plan, &args, error);
 }
 
@@ -197,10 +278,38 @@ static moxie_status run_steps(replay *r, moxie_error *error)
         status = moxie_trace_read(r->trace, i, &step, error);
         const double start = cli_seconds();
         for (int32_t l = 0; status == MOXIE_OK && l < r->n; l++)
-            status = run_layer(r, &step, l, error);
-        r->seconds += cli_seconds() - start;
+            status = r->gpu ? gather(r, &step, l, error) : run_layer(r, &step, l, error);
+        r->seconds += r->gpu ? 0 : cli_seconds() - start;
     }
-    return status;
+    return status == MOXIE_OK ? flush(r, error) : status;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const double x = ((const gpu_times *)a)->seconds, y = ((const gpu_times *)b)->seconds;
+    return (x > y) - (x < y);
+}
+
+/* The median batch: the first ones still fill memory from the disk. */
+static gpu_times median_of(const replay *r)
+{
+    if (!r->gpu || r->gpu->n_times == 0)
+        return (gpu_times) { 0, 0 };
+    qsort(r->gpu->times, (size_t)r->gpu->n_times, sizeof *r->gpu->times, by_seconds);
+    return r->gpu->times[r->gpu->n_times / 2];
+}
+
+static double copy_ms(const replay *r, const gpu_times *t)
+{
+    return r->copy_gb_s > 0 ? 1e-6 * t->copied / r->copy_gb_s : 0;
+}
+
+static void print_gpu(const replay *r, const gpu_times *median)
+{
+    printf(
+        "GPU: a run takes %.4f ms, its copies alone %.4f ms at %.1f GB/s from pinned memory (measured); the median of "
+        "%d times %d runs\n",
+        1e3 * median->seconds, copy_ms(r, median), r->copy_gb_s, (int)r->gpu->n_times, (int)BATCH);
 }
 
 static void print(const replay *r)
@@ -208,16 +317,18 @@ static void print(const replay *r)
     moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
     char bytes[16];
     (void)moxie_store_get_counters(r->store, -1, 0, &c, NULL);
+    const gpu_times median = median_of(r);
     const double tokens_per_s = r->seconds > 0 ? (double)r->info.tokens / r->seconds : 0;
     const double read_gb_s = r->seconds > 0 ? 1e-9 * (double)c.read_bytes / r->seconds : 0;
     if (r->args->layer.json) {
         json_t *object = cli_json_begin("bench");
         cli_json_merge(object,
-                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o}", "trace", cli_utf8(r->args->trace),
-                                "layers", (int)r->n, "steps", (json_int_t)r->info.steps, "tokens",
-                                (json_int_t)r->info.tokens, "lookahead", r->args->lookahead, "seconds", r->seconds,
-                                "tokens_per_s", tokens_per_s, "wait_s", c.wait_seconds, "read_gb_s", read_gb_s, "store",
-                                cli_store_json(r->store)));
+                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f}", "trace",
+                                cli_utf8(r->args->trace), "layers", (int)r->n, "steps", (json_int_t)r->info.steps,
+                                "tokens", (json_int_t)r->info.tokens, "lookahead", r->args->lookahead, "seconds",
+                                r->seconds, "tokens_per_s", tokens_per_s, "wait_s", c.wait_seconds, "read_gb_s",
+                                read_gb_s, "store", cli_store_json(r->store), "copy_gb_s", r->copy_gb_s, "run_ms",
+                                1e3 * median.seconds, "copy_ms", copy_ms(r, &median)));
         cli_json_end(object);
         return;
     }
@@ -226,6 +337,8 @@ static void print(const replay *r)
            r->args->lookahead ? ", the next layer's experts prefetched" : "");
     printf("%.3f s, %.1f tokens/s, waits %.3f s, %s read at %.2f GB/s\n", r->seconds, tokens_per_s, c.wait_seconds,
            cli_bytes(bytes, c.read_bytes), read_gb_s);
+    if (r->gpu)
+        print_gpu(r, &median);
     cli_store_print(r->store);
 }
 
@@ -239,6 +352,11 @@ static void close_all(replay *r)
     moxie_trace_close(r->trace);
     moxie_executor_destroy(r->executor);
     cli_input_free(&r->input);
+    if (r->gpu) {
+        free(r->gpu->ids);
+        free(r->gpu->times);
+    }
+    free(r->gpu);
     free(r->layers);
     free(r->output);
     free(r->workspace);

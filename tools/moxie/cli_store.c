@@ -9,13 +9,18 @@
 
 #include "prepare.h"
 
-enum { OPT_BUDGET_RAM = 1300, OPT_POLICY, OPT_MAX_INSERTS, OPT_WARM };
+enum { OPT_BUDGET_RAM = 1300, OPT_BUDGET_GPU, OPT_POLICY, OPT_MAX_INSERTS, OPT_WARM };
 
 static const struct argp_option options[] = {
     { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
       "memory for experts, as 24000000000 or 24G: the others are read from DIR's expert files when a run needs them",
       0 },
-    { "policy", OPT_POLICY, "NAME", 0, "which experts stay in memory: lfru (default), lru, lfu, pinned or frozen", 0 },
+    { "budget-gpu", OPT_BUDGET_GPU, "BYTES", 0,
+      "with --budget-ram: memory of the GPU for experts; the others lie in pinned RAM and are copied when a run needs "
+      "them",
+      0 },
+    { "policy", OPT_POLICY, "NAME", 0,
+      "which experts stay in memory (on the GPU, with one): lfru (default), lru, lfu, pinned or frozen", 0 },
     { "warm", OPT_WARM, "N", 0, "runs of a layer, or steps of the trace, in which pinned and frozen learn", 0 },
     { "max-inserts", OPT_MAX_INSERTS, "N", 0,
       "experts that take the place of others in one run of a layer (default: its top-k; -1: any number)", 0 },
@@ -27,6 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     cli_layer_options *args = state->input;
     switch (key) {
     case OPT_BUDGET_RAM: args->budget_ram = cli_parse_bytes(state, "--budget-ram", arg); return 0;
+    case OPT_BUDGET_GPU: args->budget_gpu = cli_parse_bytes(state, "--budget-gpu", arg); return 0;
     case OPT_POLICY: args->policy = arg; return 0;
     case OPT_WARM: args->warm = (int32_t)cli_parse_int(state, "--warm", arg, 1, INT32_MAX); return 0;
     case OPT_MAX_INSERTS:
@@ -38,9 +44,26 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 const struct argp cli_store_argp = { options, parse, NULL, NULL, NULL, NULL, NULL };
 
-void cli_store_check(struct argp_state *state, const cli_layer_options *args, const char *other)
+/* The processor of a store. */
+static void check_gpu(struct argp_state *state, cli_layer_options *args)
 {
-    const char *only = args->policy ? "--policy" : args->max_inserts ? "--max-inserts" : args->warm ? "--warm" : NULL;
+    if (args->budget_gpu && args->backend == MOXIE_BACKEND_REF)
+        argp_error(state, "--budget-gpu is for a GPU, and the back end is ref: leave one of the two out");
+    if (args->budget_gpu)
+        args->backend = MOXIE_BACKEND_CUDA;
+    if (!args->budget_gpu && args->backend == MOXIE_BACKEND_CUDA)
+        argp_error(state,
+                   "--budget-ram with --backend cuda needs --budget-gpu: experts that lie on the GPU; those in RAM "
+                   "are copied there");
+}
+
+void cli_store_check(struct argp_state *state, cli_layer_options *args, const char *other)
+{
+    const char *only = args->budget_gpu    ? "--budget-gpu"
+                       : args->policy      ? "--policy"
+                       : args->max_inserts ? "--max-inserts"
+                       : args->warm        ? "--warm"
+                                           : NULL;
     if (args->budget_ram == 0 && only)
         argp_error(state, "%s goes with --budget-ram", only);
     if (args->budget_ram == 0)
@@ -49,13 +72,14 @@ void cli_store_check(struct argp_state *state, const cli_layer_options *args, co
         argp_error(state, "--budget-ram does not go with %s: leave one of the two out", other);
     if (args->access != MOXIE_EXPERT_MAP)
         argp_error(state, "--load is for files that stay in memory, --budget-ram for those that do not: leave one out");
-    if (args->backend == MOXIE_BACKEND_CUDA)
-        argp_error(state, "--budget-ram is for the CPU: a store has no tier on a GPU yet; leave --backend cuda out");
+    check_gpu(state, args);
 }
 
 static moxie_status read_options(const cli_layer_options *args, moxie_store_options *out, moxie_error *error)
 {
     out->ram_bytes = (uint64_t)args->budget_ram;
+    out->device_bytes = (uint64_t)args->budget_gpu;
+    out->device = args->budget_gpu ? args->device : NULL;
     out->policy = args->policy;
     out->max_inserts = args->max_inserts;
     out->warm_runs = args->warm;
@@ -114,6 +138,42 @@ static void add_row(cli_table *table, moxie_store *store, int64_t layer)
     cli_table_add(table, "%lld", (long long)c.prefetches_wasted);
 }
 
+static void add_device_row(cli_table *table, moxie_store *store, int64_t layer)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    char copied[16];
+    (void)moxie_store_get_counters(store, layer, 0, &c, NULL);
+    layer < 0 ? cli_table_add(table, "all") : cli_table_add(table, "%lld", (long long)layer);
+    cli_table_add(table, "%lld", (long long)c.device_uses);
+    cli_table_add(table, "%.1f%%", 100 * part((double)c.device_hits, (double)c.device_uses));
+    cli_table_add(table, "%lld", (long long)c.device_inserts);
+    cli_table_add(table, "%lld", (long long)c.copies);
+    cli_table_add(table, "%s", cli_bytes(copied, c.copied_bytes));
+    cli_table_add(table, "%lld", (long long)c.id_waits);
+    cli_table_add(table, "%.2f", 1e3 * c.id_wait_seconds);
+    cli_table_add(table, "%lld", (long long)c.copy_waits);
+    cli_table_add(table, "%.2f", 1e3 * c.copy_wait_seconds);
+}
+
+static void print_device(moxie_store *store, const moxie_store_info *info)
+{
+    static const char *const headings[] = { ">layer",  ">GPU uses",      ">hits",    ">inserts",    ">copies",
+                                            ">copied", ">waits for ids", ">wait ms", ">for copies", ">wait ms" };
+    const uint64_t records = (uint64_t)info->layers * (uint64_t)info->device_slots + (uint64_t)info->device_buffers;
+    char buffers[16], shared[16];
+    cli_table table;
+    printf("GPU: %d %s a layer, %d buffers for copies, %s; shared experts %s\n", (int)info->device_slots,
+           info->device_slots == 1 ? "slot" : "slots", (int)info->device_buffers,
+           cli_bytes(buffers, records * info->device_record_bytes), cli_bytes(shared, info->device_shared_bytes));
+    cli_table_begin(&table, 10, headings);
+    for (int32_t l = 0; l < info->layers; l++)
+        add_device_row(&table, store, moxie_store_layer_number(store, l));
+    if (info->layers > 1)
+        add_device_row(&table, store, -1);
+    cli_table_print(&table);
+    cli_table_free(&table);
+}
+
 void cli_store_print(moxie_store *store)
 {
     static const char *const headings[] = { ">layer",      ">runs",        ">uses",      ">hits",
@@ -134,19 +194,31 @@ void cli_store_print(moxie_store *store)
         add_row(&table, store, -1);
     cli_table_print(&table);
     cli_table_free(&table);
+    if (info.device_slots > 0)
+        print_device(store, &info);
+}
+
+static json_t *device_json(const moxie_store_counters *c)
+{
+    return cli_pack("{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:I, s:f}", "uses", (json_int_t)c->device_uses, "hits",
+                    (json_int_t)c->device_hits, "hit_rate", part((double)c->device_hits, (double)c->device_uses),
+                    "inserts", (json_int_t)c->device_inserts, "copies", (json_int_t)c->copies, "copied_bytes",
+                    (json_int_t)c->copied_bytes, "id_waits", (json_int_t)c->id_waits, "id_wait_s", c->id_wait_seconds,
+                    "copy_waits", (json_int_t)c->copy_waits, "copy_wait_s", c->copy_wait_seconds);
 }
 
 static json_t *counters_json(moxie_store *store, int64_t layer)
 {
     moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
     (void)moxie_store_get_counters(store, layer, 0, &c, NULL);
-    return cli_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "layer",
+    return cli_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "layer",
                     (json_int_t)layer, "runs", (json_int_t)c.runs, "uses", (json_int_t)c.uses, "hits",
                     (json_int_t)c.hits, "hit_rate", part((double)c.hits, (double)c.uses), "inserts",
                     (json_int_t)c.inserts, "reads", (json_int_t)c.reads, "read_bytes", (json_int_t)c.read_bytes,
                     "ram_bytes", (json_int_t)c.ram_bytes, "waits", (json_int_t)c.waits, "wait_s", c.wait_seconds,
                     "prefetches", (json_int_t)c.prefetches, "prefetches_used", (json_int_t)c.prefetches_used,
-                    "prefetches_wasted", (json_int_t)c.prefetches_wasted, "failed_reads", (json_int_t)c.failed_reads);
+                    "prefetches_wasted", (json_int_t)c.prefetches_wasted, "failed_reads", (json_int_t)c.failed_reads,
+                    "gpu", device_json(&c));
 }
 
 json_t *cli_store_json(moxie_store *store)
@@ -156,9 +228,11 @@ json_t *cli_store_json(moxie_store *store)
     (void)moxie_store_get_info(store, &i, NULL);
     for (int32_t l = 0; l < i.layers; l++)
         cli_json_append(layers, counters_json(store, moxie_store_layer_number(store, l)));
-    return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o}", "policy", i.policy, "slots",
-                    (int)i.slots, "read_buffers", (int)i.read_buffers, "record_bytes", (json_int_t)i.record_bytes,
-                    "buffer_bytes", (json_int_t)i.buffer_bytes, "shared_bytes", (json_int_t)i.shared_bytes,
-                    "file_bytes", (json_int_t)i.file_bytes, "reader", i.reader, "direct", (int)i.direct, "layers",
-                    layers, "all", counters_json(store, -1));
+    return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o, s:i, s:i, s:I, s:I}", "policy", i.policy,
+                    "slots", (int)i.slots, "read_buffers", (int)i.read_buffers, "record_bytes",
+                    (json_int_t)i.record_bytes, "buffer_bytes", (json_int_t)i.buffer_bytes, "shared_bytes",
+                    (json_int_t)i.shared_bytes, "file_bytes", (json_int_t)i.file_bytes, "reader", i.reader, "direct",
+                    (int)i.direct, "layers", layers, "all", counters_json(store, -1), "gpu_slots", (int)i.device_slots,
+                    "gpu_buffers", (int)i.device_buffers, "gpu_record_bytes", (json_int_t)i.device_record_bytes,
+                    "gpu_shared_bytes", (json_int_t)i.device_shared_bytes);
 }

@@ -8,10 +8,11 @@
 
 #include "cli.h"
 
-/* A child parser for --budget-ram, --policy, --max-inserts and --warm; its input is a cli_layer_options. */
+/* A child parser for --budget-ram, --budget-gpu, --policy, --max-inserts, --warm; its input is a cli_layer_options. */
 extern const struct argp cli_store_argp;
-/* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. */
-void cli_store_check(struct argp_state *state, const cli_layer_options *options, const char *other);
+/* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. --budget-gpu makes the
+ * back end cuda. */
+void cli_store_check(struct argp_state *state, cli_layer_options *options, const char *other);
 
 /* Opens a store of one layer's file, or with layer -1 of all files of options->dir. */
 moxie_status cli_store_open(const cli_layer_options *options, int64_t layer, moxie_store **out, moxie_error *error);

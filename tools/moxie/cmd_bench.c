@@ -122,7 +122,7 @@ static void check_adapters(struct argp_state *state, bench_arguments *args)
         args->adapter_rank = 16;
 }
 
-static void check_store(struct argp_state *state, const bench_arguments *args)
+static void check_store(struct argp_state *state, bench_arguments *args)
 {
     cli_store_check(state, &args->layer,
                     args->preset.name               ? "--preset"
@@ -136,6 +136,8 @@ static void check_store(struct argp_state *state, const bench_arguments *args)
         argp_error(state, "--budget-ram replays a trace: give --trace FILE (`moxie trace record` makes one)");
     if (args->lookahead && !args->layer.budget_ram)
         argp_error(state, "--lookahead goes with --budget-ram");
+    if (args->lookahead && args->layer.budget_gpu)
+        argp_error(state, "--lookahead does not go with --budget-gpu yet: leave one of the two out");
 }
 
 static void check_phases(struct argp_state *state, const bench_arguments *args)

@@ -187,6 +187,12 @@ static moxie_status event_done(mox_cuda_event event, int32_t *done, moxie_error 
     return MOXIE_OK;
 }
 
+static moxie_status stream_follow(mox_cuda_stream stream, mox_cuda_event event, moxie_error *error)
+{
+    return mox_cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                           "making a stream wait for an event", error);
+}
+
 /* ---- graphs ----------------------------------------------------------------------------------------- */
 
 static moxie_status capture_begin(mox_cuda_stream stream, moxie_error *error)
@@ -303,6 +309,7 @@ static const mox_cuda_table table = {
     .event_record = event_record,
     .event_wait = event_wait,
     .event_done = event_done,
+    .stream_follow = stream_follow,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_launch = graph_launch,

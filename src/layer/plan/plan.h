@@ -71,6 +71,8 @@ typedef struct mox_workspace {
     /* records from a source (run_fetch.h): its session; experts of a pass; their slots, and what lies by slot */
     uint64_t fetch_session, fetch_experts, fetch_slot_of, fetch_expert_of, fetch_place_of, fetch_records,
         fetch_scale[2];
+    /* on a GPU: tables and permutation of a window (run_windows.c); fetch_slot_of is that of all windows */
+    uint64_t fetch_tables, fetch_offsets, fetch_pair_at, fetch_position;
     /* tensor parallel: this rank's columns of act and of y, of either kind of expert, and what travels (run_tp.c) */
     uint64_t tp_act, tp_y, tp_send, tp_recv, tp_send_bytes, tp_recv_bytes;
 } mox_workspace;
@@ -91,6 +93,8 @@ typedef struct mox_expert_plan {
     int64_t n13;                 /* columns of h: 2I or I */
 } mox_expert_plan;
 
+typedef struct mox_plan_fetch mox_plan_fetch;
+
 struct moxie_plan {
     const moxie_layer *layer; /* NULL: the plan only explains, it cannot run */
     moxie_layer_config config;
@@ -106,8 +110,9 @@ struct moxie_plan {
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
-    mox_ranks *ranks;  /* NULL: this rank alone */
-    mox_clock *clocks; /* [workers] where the time of its runs went */
+    mox_ranks *ranks;      /* NULL: this rank alone */
+    mox_clock *clocks;     /* [workers] where the time of its runs went */
+    mox_plan_fetch *fetch; /* of a layer on a GPU whose records a source fetches (plan_fetch.h); else NULL */
 };
 
 /* Tokens of a pass of a run of `tokens` tokens: it has as few passes as there may be, and they are alike. 0 of none. */

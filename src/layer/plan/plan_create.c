@@ -10,6 +10,7 @@
 #include "base/sizes.h"
 #include "layer/config/struct_size.h"
 #include "layer/config/tp_slice.h"
+#include "layer/plan/plan_fetch.h"
 #include "layer/plan/plan_product.h"
 #include "layer/plan/plan_ranks.h"
 #include "layer/plan/plan_tp.h"
@@ -169,8 +170,13 @@ static moxie_status check_adapters(const moxie_plan *plan, moxie_error *error)
 /* What a plan on a layer whose records a source fetches cannot have. */
 static moxie_status check_source(const moxie_plan *plan, const moxie_options *options, moxie_error *error)
 {
-    if (plan->layer == NULL || plan->layer->source == NULL || !plan->backend->on_device)
+    if (plan->layer == NULL || plan->layer->device_source == NULL)
         return MOXIE_OK;
+    const moxie_layer_config *c = &plan->config;
+    MOX_FAIL_IF(mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2),
+                MOXIE_ERR_UNSUPPORTED, error,
+                "activations have one scale for the whole batch, which experts that are computed one after the other "
+                "cannot share on a GPU yet: run the store on the CPU, or the layer without a store");
     MOX_FAIL_IF(plan->max_adapter_rank != 0, MOXIE_ERR_UNSUPPORTED, error,
                 "options.max_adapter_rank is %d, but a layer of a store has no adapters on a GPU yet: set it to 0, "
                 "merge the adapter into the weights, use the cpu back end, or open the layer's file without a store",
@@ -249,6 +255,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = set_memory(plan, error);
     if (status == MOXIE_OK)
+        status = mox_plan_fetch_create(plan, error);
+    if (status == MOXIE_OK)
         status = mox_tp_check(plan, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_pin(plan, error);
@@ -314,6 +322,7 @@ void mox_plan_destroy(moxie_plan *plan)
         return;
     mox_steps_free(&plan->steps);
     mox_plan_ranks_destroy(plan);
+    mox_plan_fetch_destroy(plan->fetch);
     mox_free(plan->clocks);
     mox_free(plan);
 }

@@ -14,6 +14,7 @@
 #include "backend/host/host_backend.h"
 #include "base/carver.h"
 #include "base/sizes.h"
+#include "layer/plan/plan_fetch.h"
 #include "layer/plan/plan_product.h"
 #include "layer/plan/plan_ranks.h"
 #include "layer/plan/plan_tp.h"
@@ -203,8 +204,23 @@ static void carve_pass_scratch(mox_carver *c, moxie_plan *plan)
     s->product = carve(c, 1, 1, product_scratch(plan));
 }
 
+/* The workspace of a GPU has what kernels read; what the host needs is the plan's (plan_fetch.h). */
+static void carve_windows(mox_carver *c, moxie_plan *plan)
+{
+    const int64_t experts = plan->config.experts, pairs = plan->experts[MOX_ROUTED].max_pairs;
+    const int64_t slots = plan->layer->device_source->max_slots;
+    mox_workspace *s = &plan->space;
+    s->fetch_slot_of = carve(c, experts, 1, sizeof(int32_t));
+    s->fetch_tables = carve(c, 1, 1, mox_fetch_tables_of(experts, slots).bytes);
+    s->fetch_offsets = carve(c, slots + 1, 1, sizeof(int64_t));
+    s->fetch_pair_at = carve(c, pairs, 1, sizeof(int64_t));
+    s->fetch_position = carve(c, pairs, 1, sizeof(int64_t));
+}
+
 static void carve_fetch(mox_carver *c, moxie_plan *plan)
 {
+    if (plan->layer != NULL && plan->layer->device_source != NULL)
+        carve_windows(c, plan);
     const int64_t experts = plan->config.experts;
     mox_workspace *s = &plan->space;
     if (plan->layer == NULL || plan->layer->source == NULL)

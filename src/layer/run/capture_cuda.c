@@ -14,6 +14,11 @@ static moxie_status check(moxie_plan *const *plans, const moxie_run_args *const 
                     "run %d of the graph has no plan or no arguments", (int)i);
         MOX_FAIL_IF(!plans[i]->backend->on_device, MOXIE_ERR_ARGUMENT, error,
                     "plan %d runs on the host: a graph holds runs of layers that were made with backend cuda", (int)i);
+        MOX_FAIL_IF(plans[i]->fetch != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                    "plan %d is of a layer of a store, whose runs wait on the host for the chosen experts, to copy "
+                    "those that are missing: run it outside of graphs, or give the GPU all experts "
+                    "(moxie_layer_open_file)",
+                    (int)i);
         MOX_FAIL_IF(plans[i]->device.ordinal != plans[0]->device.ordinal, MOXIE_ERR_ARGUMENT, error,
                     "plan %d is for another GPU than plan 0: runs of one graph must share a device", (int)i);
     }

@@ -39,9 +39,7 @@ static moxie_status run_whole(mox_run *run, moxie_error *error)
     MOX_TRY(mox_run_route(run, run->ids == NULL, true, error));
     MOX_TRY(mox_run_copy_routing(run, error));
     MOX_TRY(mox_run_fetch_begin(run, error));
-    const moxie_status status = run_passes(run, error);
-    mox_run_fetch_end(run);
-    return status;
+    return mox_run_fetch_end(run, run_passes(run, error), error);
 }
 
 static moxie_status run_rows(mox_run *run, float *rows, moxie_error *error)
@@ -63,9 +61,7 @@ static moxie_status run_rows(mox_run *run, float *rows, moxie_error *error)
 static moxie_status run_experts(mox_run *run, float *rows, moxie_error *error)
 {
     MOX_TRY(mox_run_fetch_begin(run, error));
-    const moxie_status status = run_rows(run, rows, error);
-    mox_run_fetch_end(run);
-    return status;
+    return mox_run_fetch_end(run, run_rows(run, rows, error), error);
 }
 
 /* moxie_plan_combine: the whole batch at once, since combine stores nothing in the workspace. */

@@ -51,6 +51,8 @@ static void place_all(const mox_run *run, mox_expert_pass *pass)
     pass->h = (float *)(run->space + space->h);
     pass->act = (float *)(run->space + space->act);
     pass->y = (float *)(run->space + space->y);
+    if (pass->kind == MOX_ROUTED)
+        pass->y += run->slots.first_pair * run->plan->config.hidden;
 }
 
 static mox_expert_pass routed_pass(const mox_run *run)
@@ -307,7 +309,7 @@ static mox_expert_gemm_args product(const mox_run *run, const mox_expert_pass *p
     const moxie_quant *weight = first ? &pass->experts->shape.w13 : &pass->experts->shape.w2;
     mox_expert_gemm_args args = mox_plan_product(plan, pass->kind, p, pass->slots, run->tokens);
     args.records = pass->records;
-    args.record_bytes = routed ? layer->record_bytes : layer->shared_bytes;
+    args.record_bytes = routed ? run->slots.record_bytes : layer->shared_bytes;
     args.table = mox_layer_table(layer, weight->element);
     args.scale_table = mox_layer_table(layer, weight->scale);
     args.offsets = pass->offsets;

@@ -4,6 +4,7 @@
  */
 #include "layer/run/run_fetch.h"
 
+#include "layer/run/run_windows.h"
 #include "layer/weights/record_source.h"
 
 /* The experts of this rank that some of `choices` ids name, each once, by their first use. Sets slot_of of each to 0,
@@ -30,6 +31,8 @@ moxie_status mox_run_fetch_begin(mox_run *run, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const mox_record_source *source = plan->layer->source;
+    if (mox_run_has_windows(run))
+        return mox_run_windows_begin(run, error);
     if (source == NULL || run->probe != NULL || run->args.tokens == 0) /* a rank may get no rows */
         return MOXIE_OK;
     const int64_t count = list_experts(run, run->ids, run->args.tokens * plan->config.top_k);
@@ -39,11 +42,14 @@ moxie_status mox_run_fetch_begin(mox_run *run, moxie_error *error)
     return MOXIE_OK;
 }
 
-void mox_run_fetch_end(mox_run *run)
+moxie_status mox_run_fetch_end(mox_run *run, moxie_status status, moxie_error *error)
 {
+    if (mox_run_has_windows(run))
+        return mox_run_windows_end(run, status, error);
     if (run->fetches)
         run->plan->layer->source->end(MOX_RUN_AT(run, void, fetch_session));
     run->fetches = false;
+    return status;
 }
 
 /* Slot i is the i-th expert. */
@@ -66,6 +72,7 @@ static void number_slots(mox_run *run, int64_t count)
                                    .slot_of = slot_of,
                                    .expert_of = expert_of,
                                    .records = MOX_RUN_AT(run, const void *const, fetch_records),
+                                   .record_bytes = layer->record_bytes,
                                    .static_scale = { scale[MOX_W13], scale[MOX_W2] },
                                    .place_of = place_of };
 }
@@ -82,6 +89,7 @@ void mox_run_set_slots(mox_run *run)
                               .slot_of = layer->arrays.slot_of,
                               .expert_of = layer->arrays.expert_of,
                               .records = (const void *const *)layer->records,
+                              .record_bytes = layer->record_bytes,
                               .static_scale = { layer->arrays.static_scale[0], layer->arrays.static_scale[1] } };
         return;
     }

@@ -11,6 +11,8 @@
  * Each pair has its row of y, whatever the window; combine sums them when all windows are done, in the order of the
  * choices. So no bit depends on what was in memory.
  *
+ * On a GPU run_windows.h does the same in another way.
+ *
  * In the flow: run.c -> [run_fetch] -> run_pass.c. Without a source, and in a traced run, the slots are the layer's.
  */
 #ifndef MOX_LAYER_RUN_FETCH_H
@@ -20,8 +22,8 @@
 
 /* Opens the session of a run whose ids are known. Does nothing without a source. */
 moxie_status mox_run_fetch_begin(mox_run *run, moxie_error *error);
-/* Closes it. */
-void mox_run_fetch_end(mox_run *run);
+/* Closes it. Returns `status`, the result of the run so far, if that is an error. */
+moxie_status mox_run_fetch_end(mox_run *run, moxie_status status, moxie_error *error);
 /* Sets run->slots for the pass at hand: those of the layer, or those of the experts that the pass uses. */
 void mox_run_set_slots(mox_run *run);
 /* The same slots once more, from the first one on: a second trip through the experts. */

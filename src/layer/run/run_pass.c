@@ -10,57 +10,23 @@
 #include "layer/run/run_experts.h"
 #include "layer/run/run_fetch.h"
 #include "layer/run/run_fused.h"
+#include "layer/run/run_permute.h"
 #include "layer/run/run_tp.h"
-
-/* Arrays that permute sorts along with the pairs, for experts that run stage by stage: tokens, routing weights that
- * multiply the input, static scales where slots differ. Fused experts read these by slot; adapters need the first two.
- */
-static void add_pair_arrays(const mox_run *run, mox_permute_args *args)
-{
-    const moxie_plan *plan = run->plan;
-    const mox_expert_plan *routed = &plan->experts[MOX_ROUTED];
-    const bool on_input = plan->config.routing.on_input != 0;
-    if (routed->fused && run->args.adapters == NULL)
-        return;
-    args->token_of = MOX_RUN_AT(run, int64_t, token_of);
-    if (on_input) {
-        args->weights = run->weights + run->first * plan->config.top_k;
-        args->row_weight = MOX_RUN_AT(run, float, row_weight);
-    }
-    if (routed->fused)
-        return;
-    args->static_scale13 = run->slots.static_scale[MOX_W13];
-    args->static_scale2 = run->slots.static_scale[MOX_W2];
-    args->pair_scale2 = (float *)(run->space + routed->space.pair_scale[MOX_W2]);
-    if (mox_run_has_row_per_pair(run))
-        args->pair_scale13 = (float *)(run->space + routed->space.pair_scale[MOX_W13]);
-}
+#include "layer/run/run_windows.h"
 
 moxie_status mox_run_begin_pass(mox_run *run, int64_t first, int64_t each, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     run->first = first;
     run->tokens = mox_min_i64(each, run->args.tokens - first);
-    mox_run_set_slots(run);
     run->permutation = (mox_permutation) { MOX_RUN_AT(run, int64_t, offsets), MOX_RUN_AT(run, int64_t, pair_at),
                                            MOX_RUN_AT(run, int64_t, position) };
-    mox_permute_args args = { .ids = run->ids + first * plan->config.top_k,
-                              .tokens = run->tokens,
-                              .top_k = plan->config.top_k,
-                              .experts = plan->config.experts,
-                              .slots = run->slots.count,
-                              .slot_of = run->slots.slot_of,
-                              .offsets = run->permutation.offsets,
-                              .pair_at = run->permutation.pair_at,
-                              .position = run->permutation.position,
-                              .counts = MOX_RUN_AT(run, int32_t, counts) };
-    if (mox_plan_has_shared(plan))
-        args.shared_offsets = MOX_RUN_AT(run, int64_t, shared_offsets);
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
-    add_pair_arrays(run, &args);
-    const mox_phase before = mox_run_enter(run, MOX_PHASE_PERMUTE);
-    MOX_TRY(mox_run_back(run, before, plan->backend->permute(&run->queue, plan->kernels.permute, &args, error)));
+    if (mox_run_has_windows(run)) /* each permutes its own pairs */
+        return mox_run_windows_want(run, error);
+    mox_run_set_slots(run);
+    MOX_TRY(mox_run_permute(run, true, error));
     if (run->args.adapters != NULL)
         mox_run_assign_adapters(run);
     return MOXIE_OK;
@@ -191,6 +157,8 @@ static moxie_status run_fetched(mox_run *run, bool shared, moxie_error *error)
 static moxie_status run_or_fetch(mox_run *run, bool shared, const mox_combine_args *span, bool *combined,
                                  moxie_error *error)
 {
+    if (mox_run_has_windows(run))
+        return mox_run_windows(run, shared, error);
     if (run->fetches) {
         MOX_TRY(mox_run_fetch_next(run, false, error));
         if (run->slots.end < run->slots.count)

@@ -57,6 +57,8 @@ typedef struct mox_run_slots {
     const void *const *records;   /* [count] */
     const float *static_scale[2]; /* [count], by mox_projection */
     const int32_t *place_of;      /* [count] the layer's slot of the same expert; NULL: these are the layer's slots */
+    uint64_t record_bytes;        /* from one record to the next, on a GPU */
+    int64_t first_pair;           /* on a GPU: where the rows of these slots begin in y (run_windows.h) */
 } mox_run_slots;
 
 struct mox_run;

@@ -12,6 +12,7 @@ typedef struct mox_given_records {
     uint64_t bytes[MOX_EXPERT_KINDS];            /* of one record */
     const void *const *routed;                   /* [E], NULL: not given */
     const void *shared;
+    bool fetched; /* a layer on a GPU gets the shared one alone: the others come from a source (device_source.h) */
     /* Router, norms and gate as views; of experts, the shared one too, only the static scales are read. */
     moxie_weights weights;
 } mox_given_records;

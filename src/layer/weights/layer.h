@@ -83,6 +83,8 @@ struct moxie_layer {
     mox_dense_matrix router_norm, expert_norm; /* [1, N], the same */
     const struct mox_record_source *source; /* fetches the records of routed experts (record_source.h); NULL: they are
                                              * where `records` says */
+    const struct mox_device_source *device_source; /* the same for a layer on a GPU (device_source.h) */
+    bool fetched; /* on a GPU: the slab has the shared expert alone, and `records` are NULL: a source fetches them */
     bool prepared;
     bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */
     mox_device device; /* where records and arrays are */

@@ -105,6 +105,7 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
         return mox_layer_no_memory(&checked, error);
     layer->config = checked;
     layer->has_comm = read.comm != NULL;
+    layer->fetched = given != NULL && given->fetched;
     moxie_status status = mox_config_own_arrays(&layer->config, &layer->config_arrays, error);
     layer->whole_shape = mox_config_routed_shape(&checked);
     layer->whole_shared_shape = mox_config_shared_shape(&checked);
@@ -165,6 +166,7 @@ static uint64_t dense_bytes(const mox_dense_matrix *dense)
 
 uint64_t mox_layer_bytes(const moxie_layer *layer)
 {
-    return (uint64_t)MOX_LAYER_ROOM(layer) * layer->record_bytes + layer->shared_bytes + dense_bytes(&layer->router) +
+    const uint64_t records = layer->fetched ? 0 : (uint64_t)MOX_LAYER_ROOM(layer);
+    return records * layer->record_bytes + layer->shared_bytes + dense_bytes(&layer->router) +
            dense_bytes(&layer->shared_gate) + dense_bytes(&layer->router_norm) + dense_bytes(&layer->expert_norm);
 }

@@ -52,7 +52,7 @@ static moxie_status fill_device(moxie_layer *layer, const mox_given_records *giv
     mox_device_ring ring;
     if (layer->shared_record != NULL)
         MOX_TRY(mox_device_copy(&layer->device, layer->shared_record, given->shared, layer->shared_bytes, error));
-    if (layer->slots == 0)
+    if (layer->slots == 0 || layer->fetched)
         return MOXIE_OK;
     MOX_TRY(mox_device_ring_open(&ring, &layer->device, layer->record_bytes, RECORDS_PER_HALF, error));
     const moxie_status status = fill_slots(layer, given, &ring, executor, error);

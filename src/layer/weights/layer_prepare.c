@@ -187,7 +187,7 @@ moxie_status mox_layer_update_expert(moxie_layer *layer, int64_t expert, const m
 {
     MOX_TRY(mox_layer_need_prepared(layer, error));
     MOX_TRY(mox_layer_need_expert(layer, expert, "to be replaced", error));
-    MOX_FAIL_IF(layer->source != NULL, MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(layer->source != NULL || layer->device_source != NULL, MOXIE_ERR_UNSUPPORTED, error,
                 "expert %lld was to be replaced, but the layer is one of a store, which reads experts from their file: "
                 "replace it there (moxie_expert_file_replace) and open the store anew",
                 (long long)expert);

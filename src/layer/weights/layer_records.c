@@ -33,7 +33,7 @@ static bool measure_slab(const moxie_layer *layer, slab_size *size)
     if (size->shared != NULL && !size->shared->record_bytes(&layer->shared_shape, &size->shared_bytes))
         return false;
     return size->routed->record_bytes(&layer->routed_shape, &size->record_bytes) &&
-           mox_mul_u64((uint64_t)MOX_LAYER_ROOM(layer), size->record_bytes, &size->shared_at) &&
+           mox_mul_u64(layer->fetched ? 0 : (uint64_t)MOX_LAYER_ROOM(layer), size->record_bytes, &size->shared_at) &&
            mox_align_u64(size->shared_at, SLAB_ALIGN, &size->shared_at) &&
            mox_add_u64(size->shared_at, size->shared_bytes, &size->total);
 }
@@ -57,7 +57,7 @@ static void place_records(moxie_layer *layer, const slab_size *size)
     layer->layouts[MOX_SHARED_EXPERT] = size->shared;
     layer->record_bytes = size->record_bytes;
     layer->shared_bytes = size->shared_bytes;
-    for (int32_t s = 0; s < MOX_LAYER_ROOM(layer); s++)
+    for (int32_t s = 0; !layer->fetched && s < MOX_LAYER_ROOM(layer); s++)
         layer->records[s] = (uint8_t *)layer->slab + (uint64_t)s * size->record_bytes;
     layer->shared_record = size->shared != NULL ? (uint8_t *)layer->slab + size->shared_at : NULL;
 }
@@ -262,9 +262,18 @@ static moxie_status verify_all(const moxie_layer *layer, void *buffer, moxie_err
     return status == MOXIE_OK ? status : mox_fail_context(status, error, "expert -1 is the shared expert");
 }
 
+static moxie_status need_records(const moxie_layer *layer, moxie_error *error)
+{
+    MOX_FAIL_IF(layer->fetched, MOXIE_ERR_UNSUPPORTED, error,
+                "the records of this layer are in a store, which brings them to the GPU when a run needs them: look at "
+                "those of its file (moxie_expert_file_record, moxie_expert_file_verify)");
+    return MOXIE_OK;
+}
+
 moxie_status mox_layer_verify(const moxie_layer *layer, moxie_error *error)
 {
     MOX_TRY(mox_layer_need_prepared(layer, error));
+    MOX_TRY(need_records(layer, error));
     if (mox_device_is_host(&layer->device))
         return verify_all(layer, NULL, error);
     const uint64_t bytes = layer->record_bytes > layer->shared_bytes ? layer->record_bytes : layer->shared_bytes;
@@ -281,6 +290,7 @@ moxie_status mox_layer_record(const moxie_layer *layer, int64_t expert, const vo
 {
     MOX_TRY(mox_layer_need_prepared(layer, error));
     MOX_TRY(mox_layer_need_expert(layer, expert, "asked for", error));
+    MOX_TRY(need_records(layer, error));
     const int32_t slot = layer->slot_of[expert];
     *data = slot >= 0 ? layer->records[slot] : NULL;
     *bytes = slot >= 0 ? layer->record_bytes : 0;

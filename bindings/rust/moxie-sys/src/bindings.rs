@@ -1709,6 +1709,13 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_cuda_measure_copy(
+        device: *const ::std::os::raw::c_char,
+        gb_s: *mut f64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 #[repr(C)]
 pub struct moxie_cuda_timed_run {
     pub plan: *mut moxie_plan,
@@ -2743,6 +2750,8 @@ pub struct moxie_store_options {
     pub buffered: i32,
     pub read_chunk_bytes: u64,
     pub mirror: *const ::std::os::raw::c_char,
+    pub device: *const ::std::os::raw::c_char,
+    pub device_buffers: i32,
 }
 extern "C" {
     pub fn moxie_store_open(
@@ -2769,6 +2778,10 @@ pub struct moxie_store_info {
     pub file_bytes: u64,
     pub reader: *const ::std::os::raw::c_char,
     pub direct: i32,
+    pub device_slots: i32,
+    pub device_buffers: i32,
+    pub device_record_bytes: u64,
+    pub device_shared_bytes: u64,
 }
 extern "C" {
     pub fn moxie_store_get_info(
@@ -2834,6 +2847,15 @@ pub struct moxie_store_counters {
     pub prefetches_used: i64,
     pub prefetches_wasted: i64,
     pub failed_reads: i64,
+    pub device_uses: i64,
+    pub device_hits: i64,
+    pub device_inserts: i64,
+    pub copies: i64,
+    pub copied_bytes: u64,
+    pub id_waits: i64,
+    pub id_wait_seconds: f64,
+    pub copy_waits: i64,
+    pub copy_wait_seconds: f64,
 }
 extern "C" {
     pub fn moxie_store_get_counters(
