@@ -43,7 +43,8 @@ static may_be_simple *line_of(const char *device, const char *preset, const char
 /* Block types may be simple, but for these (docs/gguf.md). */
 static bool may_be_block(const char *format)
 {
-    static const char *const fast[] = { "q8_0", "q4_0", "q4_k", "q6_k", "iq4_xs", "q4_k_m", "mxfp4", "bf16" };
+    static const char *const fast[] = { "q8_0",   "q4_0",   "q4_k",   "q5_k",  "q6_k",
+                                        "iq4_xs", "q4_k_m", "q5_k_m", "mxfp4", "bf16" };
     if (strncmp(format, "gguf-", 5) != 0)
         return false;
     for (size_t i = 0; i < sizeof fast / sizeof fast[0]; i++)

@@ -258,7 +258,7 @@ static const test_weight_quant *block_quant(const char *name)
 
 static test_layer_limits limits_of_blocks(int types, int64_t tokens)
 {
-    static const char *const names[][2] = { { "q4_k", "q6_k" }, { "iq4_xs", "iq4_xs" }, { "q6_k", "q4_k" } };
+    static const char *const names[][2] = { { "q4_k", "q6_k" }, { "iq4_xs", "iq4_xs" }, { "q6_k", "q5_k" } };
     return (test_layer_limits) { .tokens = tokens,
                                  .experts = EXPERTS,
                                  .largest = 300,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_hopper_blocks.c - block types in layout hopper_codes: every weight is read from a record by formulas of this file, from
- * the text of hopper.h and hopper_blocks.h, and must be the f32 that the type's decoder gives. unpack(pack(w)) == w; records keep the
- * file's bytes within 5 %; what the layout rejects.
+ * test_hopper_blocks.c - block types in layout hopper_codes: every weight is read from a record by formulas of this
+ * file, from the text of hopper.h and hopper_blocks.h, and must be the f32 that the type's decoder gives. unpack(pack(w))
+ * == w; records keep the file's bytes within 5 %; what the layout rejects.
  */
 #include <math.h>
 
@@ -18,11 +18,16 @@ static const mox_layout *layout(void)
 
 /* ---- the text in formulas ---------------------------------------------------------------------------------- */
 
-enum { Q4_K = MOX_BLOCK_DTYPE + 12, Q6_K = MOX_BLOCK_DTYPE + 14, IQ4_XS = MOX_BLOCK_DTYPE + 23 };
+enum {
+    Q4_K = MOX_BLOCK_DTYPE + 12,
+    Q5_K = MOX_BLOCK_DTYPE + 13,
+    Q6_K = MOX_BLOCK_DTYPE + 14,
+    IQ4_XS = MOX_BLOCK_DTYPE + 23
+};
 
 static int64_t bits_of(const place *p)
 {
-    return p->quant->element == Q6_K ? 6 : 4;
+    return p->quant->element == Q6_K ? 6 : p->quant->element == Q5_K ? 5 : 4;
 }
 
 static int64_t integers_of_chunk(const place *p)
@@ -61,6 +66,10 @@ static uint32_t code_of(const place *p, const uint8_t *chunks, int64_t rows, int
         return four >> (4 * (i % 2 + 2 * half) + 16 * (i / 2)) & 15;
     if (p->quant->element == Q4_K)
         return four >> (4 * i + 16 * half) & 15;
+    if (p->quant->element == Q5_K) {
+        memcpy(&two, warp + 512 + lane * 4, 4);
+        return (turned(four, 4 * i) >> (4 + 16 * half) & 15) << 1 | (turned(two, i + 4 * j) >> (3 + 16 * half) & 1);
+    }
     memcpy(&two, warp + 512 + lane * 8 + j / 2 * 4, 4);
     return (turned(four, 4 * i) >> (4 + 16 * half) & 15) << 2 |
            (turned(two, 2 * i + 8 * (j % 2)) >> (2 + 16 * half) & 3);
@@ -70,15 +79,16 @@ static float weight_of(const place *p, int64_t n, int64_t k)
 {
     static const float levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
     const int64_t tile = n / 128, rows = rows_of_tile(p, tile), in = n % 128;
-    const uint8_t *chunks = p->tiles + tile * tile_bytes(p, 128), *blocks = chunks + p->cols / 64 * rows * 8 * bits_of(p);
-    const uint8_t *scales = blocks + k / 256 * rows * scale_row(p) +
-                            ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * scale_row(p);
+    const uint8_t *chunks = p->tiles + tile * tile_bytes(p, 128),
+                  *blocks = chunks + p->cols / 64 * rows * 8 * bits_of(p);
+    const uint8_t *scales =
+        blocks + k / 256 * rows * scale_row(p) + ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * scale_row(p);
     const uint8_t *integers = scales + 4 + k % 256 / 64 * integers_of_chunk(p);
     const float d = mox_block_f16(scales), m = mox_block_f16(scales + 2);
     const uint32_t code = code_of(p, chunks, rows, in, k);
     const int64_t run = k % 64 / (p->quant->element == Q6_K ? 16 : 32);
     const float s = (float)(int8_t)integers[run];
-    if (p->quant->element == Q4_K)
+    if (p->quant->element == Q4_K || p->quant->element == Q5_K)
         return d * s * (float)code - m * (float)integers[2 + run];
     return d * s * (p->quant->element == Q6_K ? (float)code - 32.0f : levels[code]);
 }
@@ -116,6 +126,7 @@ static void check_weights(const mox_record_shape *shape, const moxie_expert *exp
 
 static const test_weight_quant types[] = {
     { "q4_k", { .element = Q4_K }, .packing = TEST_DENSE },
+    { "q5_k", { .element = Q5_K }, .packing = TEST_DENSE },
     { "q6_k", { .element = Q6_K }, .packing = TEST_DENSE },
     { "iq4_xs", { .element = IQ4_XS }, .packing = TEST_DENSE },
 };
@@ -174,7 +185,7 @@ static void records_are_small(void **state)
 static void others_are_refused(void **state)
 {
     (void)state;
-    static const int32_t scale_at[TYPES] = { 2, 208, 0 }; /* m of q4_k; d */
+    static const int32_t scale_at[TYPES] = { 2, 0, 208, 0 }; /* m of q4_k; d */
     test_rng rng = { test_seed(7400) };
     char reason[256];
     for (int i = 0; i < TYPES; i++) {
@@ -195,7 +206,7 @@ static void others_are_refused(void **state)
     for (int i = 0; i < test_block_quant_count; i++) {
         const moxie_quant *q = &test_block_quants[i].quant;
         const mox_record_shape shape = { .hidden = 512, .intermediate = 256, .gated = true, .w13 = *q, .w2 = *q };
-        const bool held = q->element == Q4_K || q->element == Q6_K || q->element == IQ4_XS;
+        const bool held = (q->element >= Q4_K && q->element <= Q6_K) || q->element == IQ4_XS;
         assert_int_equal(layout()->reject(&shape, reason, sizeof reason) == NULL, held);
     }
 }

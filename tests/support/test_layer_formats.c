@@ -40,8 +40,8 @@ static bool is_int_of_sums(const moxie_quant *q)
 /* Block types that kernels on tiles decode. */
 static bool is_block_of_sums(const moxie_quant *q)
 {
-    return q->element == MOX_BLOCK_DTYPE + 12 || q->element == MOX_BLOCK_DTYPE + 14 ||
-           q->element == MOX_BLOCK_DTYPE + 23; /* q4_k, q6_k, iq4_xs */
+    return (q->element >= MOX_BLOCK_DTYPE + 12 && q->element <= MOX_BLOCK_DTYPE + 14) ||
+           q->element == MOX_BLOCK_DTYPE + 23; /* q4_k, q5_k, q6_k, iq4_xs */
 }
 
 bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)

@@ -64,11 +64,11 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
             snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
                      mox_quant_describe(q, text, sizeof text));
         else
-            snprintf(
-                buffer, size,
-                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
-                "integers with f16 or bf16, f8 with scales of blocks, f8 and 8-bit integers with one scale per row, and q4_k, iq4_xs, q6_k",
-                name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
+            snprintf(buffer, size,
+                     "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
+                     "integers with f16 or bf16, f8 with scales of blocks, f8 and 8-bit integers with one scale per "
+                     "row, and q4_k, q5_k, q6_k, iq4_xs",
+                     name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
     const char *others = other_groups(p);

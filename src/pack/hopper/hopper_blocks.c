@@ -16,13 +16,14 @@ mox_hopper_block mox_hopper_block_of(moxie_dtype element)
     if (f == NULL || mox_block_of(element)->weights != MOX_HOPPER_SUPER_COLS || f->integers == MOX_BLOCK_NIBBLES)
         return none;
     const int32_t bits = f->low.bits + f->high.bits;
-    const bool four = bits == 4 && f->run == 32, six = bits == 6 && f->run == 16;
-    if (!(four || six) || f->integers == MOX_BLOCK_NONE || (six && f->m_at >= 0))
+    const bool thirds = (bits == 4 || bits == 5) && f->run == 32, six = bits == 6 && f->run == 16;
+    if (!(thirds || six) || f->integers == MOX_BLOCK_NONE || (six && f->m_at >= 0))
         return none;
     const int32_t runs = MOX_HOPPER_CODE_COLS / f->run, chunk_bytes = f->m_at >= 0 ? 2 * runs : runs;
     return (mox_hopper_block) { .fields = f,
                                 .bits = bits,
                                 .order = six         ? MOX_HOPPER_SIX_BITS
+                                         : bits == 5 ? MOX_HOPPER_FIVE_BITS
                                          : f->levels ? MOX_HOPPER_LEVELS
                                                      : (int32_t)MOXIE_U4B8,
                                 .runs = runs,
@@ -38,17 +39,14 @@ static uint8_t *block_at(const moxie_grid *grid, int64_t row, int64_t block)
     return (uint8_t *)(uintptr_t)grid->data + row * grid->row_stride + block * grid->col_stride;
 }
 
-/* 256 codes, a byte each, as dense codes of 4 or 6 bits. */
+/* 256 codes, a byte each, as dense codes of `bits` bits. */
 static void pack_row(int32_t bits, const uint8_t *code, uint8_t *to)
 {
-    for (int32_t i = 0; bits == 4 && i < MOX_HOPPER_SUPER_COLS / 2; i++)
-        to[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
-    for (int32_t i = 0; bits == 6 && i < MOX_HOPPER_SUPER_COLS / 4; i++) {
-        const uint32_t four = code[4 * i] | (uint32_t)code[4 * i + 1] << 6 | (uint32_t)code[4 * i + 2] << 12 |
-                              (uint32_t)code[4 * i + 3] << 18;
-        to[3 * i] = (uint8_t)four;
-        to[3 * i + 1] = (uint8_t)(four >> 8);
-        to[3 * i + 2] = (uint8_t)(four >> 16);
+    for (int32_t i = 0; i < MOX_HOPPER_SUPER_COLS; i += 8, to += bits) {
+        uint64_t eight = 0;
+        for (int32_t k = 0; k < 8; k++)
+            eight |= (uint64_t)code[i + k] << bits * k;
+        memcpy(to, &eight, (size_t)bits);
     }
 }
 

@@ -10,8 +10,9 @@
 
 #include "base/shared.h"
 
-/* Beside the dtypes: e2m1 codes of layout hopper_fp8; codes of block types, 4-bit ones that are looked up and 6-bit ones. */
-enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_SIX_BITS = -3 };
+/* Beside the dtypes: e2m1 codes of layout hopper_fp8; codes of block types, 4-bit ones that are looked up, and those of
+ * 5 and 6 bits. */
+enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_FIVE_BITS = -3, MOX_HOPPER_SIX_BITS = -4 };
 
 /* A word of eight 4-bit codes starts as nibbles: nibble i of each half is the code of register i. Integers stay so. A
  * word of four 8-bit codes starts as bytes: the low byte of each half is the code of the first register, the high byte
@@ -97,17 +98,18 @@ MOX_SHARED uint32_t mox_hopper_moved_back(uint32_t word, int element)
 #undef MOVE
 }
 
-/* Where the bits of a 6-bit code lie. Decoded, its highest bit is in bit 5 + `top` of the register's half (the sign of a
+/* Where the bits of a code of 6 bits, or of 5, lie. Decoded, its highest bit is in bit 5 + `top` of the register's half (the sign of a
  * float in bit 15) and the others start at bit `up`. Mask `four`: bits kept in the plane of four words, rotated right by
- * 4 per register. Mask `two`: bits kept in the plane of two words, rotated by `each` per register and by `odd` for every
- * second 16 columns. */
+ * 4 per register. Mask `two`: bits kept in the second plane, rotated by `each` per register and by `odd` for every 16
+ * columns of the `parts` that share a word. */
 typedef struct mox_hopper_sixes {
     uint32_t four, two;
-    int up, each, odd, top;
+    int up, each, odd, top, parts;
 } mox_hopper_sixes;
 
-MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e2m3 = { 0x00f000f0, 0x81008100, 4, 2, 8, 10 };
-MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e3m2 = { 0x01e001e0, 0x82008200, 5, 4, 1, 10 };
-MOX_SHARED_CONST mox_hopper_sixes mox_hopper_six_bits = { 0x00f000f0, 0x000c000c, 2, 2, 8, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e2m3 = { 0x00f000f0, 0x81008100, 4, 2, 8, 10, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e3m2 = { 0x01e001e0, 0x82008200, 5, 4, 1, 10, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_six_bits = { 0x00f000f0, 0x000c000c, 2, 2, 8, 2, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_five_bits = { 0x00f000f0, 0x00080008, 3, 1, 4, 16, 4 };
 
 #endif

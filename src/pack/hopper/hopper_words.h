@@ -4,7 +4,7 @@
  *
  * A word is the 32 bits that one lane of a warp loads into a register and decodes from there. It holds the codes that
  * the lane needs for operand A of the warpgroup MMA: eight codes of 4 bits, or four of 8 bits. Codes of 6 bits are
- * split: four bits of eight codes in one word, their other two bits in half a word.
+ * split: four bits of eight codes in one word, their other two bits in half a word; of 5 bits likewise.
  *
  * In the flow: checkpoint grid -> tile of dense rows (grid_tile.h) -> [words] -> record.
  */
@@ -16,7 +16,7 @@
 #define MOX_HOPPER_PLANE                                                                                               \
     512 /* bytes of a plane: [32 lanes][4 words]; the second plane of 6-bit codes has 2 words a lane */
 #define MOX_HOPPER_CHUNKS_AT_ONCE                                                                                      \
-    2 /* chunks packed at a time, so that one or two cache lines of a row are used whole */
+    2                           /* chunks packed at a time, so that one or two cache lines of a row are used whole */
 #define MOX_HOPPER_MAX_CHUNKS 4 /* the same of block types, which are whole blocks */
 
 /* What words are made of. `order`: a dtype, or a number of hopper_moves.h, where codes lie as those of no dtype do.

@@ -63,8 +63,8 @@ static void pack_block(const mox_hopper_matrix *m, const product *p, const moxie
     mox_tile store[2];
     int64_t row, stride[2] = { 0, 0 };
     const uint64_t warp = (uint64_t)mox_hopper_warp_bytes(&p->words);
-    const int64_t at_once = p->super.bits > 0 ? MOX_HOPPER_MAX_CHUNKS
-                                              : MOX_HOPPER_CHUNKS_AT_ONCE * MOX_HOPPER_CODE_COLS / m->chunk_cols;
+    const int64_t at_once =
+        p->super.bits > 0 ? MOX_HOPPER_MAX_CHUNKS : MOX_HOPPER_CHUNKS_AT_ONCE * MOX_HOPPER_CODE_COLS / m->chunk_cols;
     (void)mox_hopper_half(m, tile * MOX_HOPPER_TILE_ROWS + n, &row);
     for (int64_t c = 0; c < m->chunks; c += at_once) {
         const int chunks = (int)mox_min_i64(at_once, m->chunks - c);
@@ -111,8 +111,7 @@ static void pack_scales(const mox_hopper_matrix *m, const product *p, const moxi
         if (row < m->rows && p->super.bits == 0)
             mox_hopper_put_scales(p, from[half], row, to + scales_at(m, n), block);
         for (int64_t b = 0; row < m->rows && p->super.bits > 0 && b < m->scale_blocks; b++)
-            mox_hopper_block_scales(&p->super, &from[half]->codes, row, b,
-                                    to + scales_at(m, n) + (uint64_t)b * block);
+            mox_hopper_block_scales(&p->super, &from[half]->codes, row, b, to + scales_at(m, n) + (uint64_t)b * block);
     }
 }
 
@@ -213,6 +212,6 @@ MOX_HOPPER_LAYOUT(mox_hopper_fragments)
 const mox_layout mox_layout_hopper_codes = {
     .number = 4,
     .name = "hopper_codes",
-    .summary = "codes of 4, 6 and 8 bits in the order of registers that decode for warpgroup MMA of Hopper GPUs",
+    .summary = "codes of 4 to 8 bits in the order of registers that decode for warpgroup MMA of Hopper GPUs",
     MOX_HOPPER_FUNCTIONS,
 };

@@ -141,10 +141,9 @@ template <int N> constexpr int mox_sm80_eights = N > 8 ? 2 : 1;
 
 /* The minimums of the chunk's rows times the tokens: one sum over all of its columns. */
 template <int ELEMENT, int EIGHTS, int SUMS, int GROUPS, class WEIGHTS>
-__device__ __forceinline__ void mox_sm80_multiply_minimums(float (&acc)[GROUPS][SUMS], int first,
-                                                           const uint32_t (&b)[EIGHTS][4][2],
-                                                           const typename WEIGHTS::words_of_chunk (&words)[GROUPS],
-                                                           const mox_sm90_args &args)
+__device__ __forceinline__ void
+mox_sm80_multiply_minimums(float (&acc)[GROUPS][SUMS], int first, const uint32_t (&b)[EIGHTS][4][2],
+                           const typename WEIGHTS::words_of_chunk (&words)[GROUPS], const mox_sm90_args &args)
 {
     using decoder = typename WEIGHTS::decoder;
 #pragma unroll

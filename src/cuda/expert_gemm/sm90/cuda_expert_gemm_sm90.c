@@ -16,7 +16,7 @@
  *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
  *     sm90_dequant_int_blocks  integers in groups, with f16 scales or   bf16
  *                            with zero points; 4-bit ones by row, too;
- *                            block types q4_k, q6_k, iq4_xs
+ *                            block types q4_k, q5_k, q6_k, iq4_xs
  *     ..._int_blocks_qact    the same                                   8-bit integers, a scale a row
  *     sm90_dequant_blocks    f8 with scales of blocks                   bf16
  *     ..._blocks_qact        the same                                   as above, and with f32 scales of groups
@@ -280,7 +280,9 @@ static bool admit_int_sums(const mox_expert_gemm_problem *problem, mox_rejection
 {
     char text[128];
     return has_int_sums(problem->weight, cols_of(problem)) ||
-           mox_reject(why, "", "multiplies sums of integers by scales that have zero points, are f16 or belong to q4_k, q6_k or iq4_xs, "
+           mox_reject(why, "",
+                      "multiplies sums of integers by scales that have zero points, are f16 or belong to q4_k, q5_k, "
+                      "q6_k or iq4_xs, "
                       "%s has %s",
                       name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
 }

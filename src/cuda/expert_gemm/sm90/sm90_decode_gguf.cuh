@@ -6,6 +6,7 @@
  *
  *     4 bits     q4_k      a code is its level: one mask and one fused multiply-add for two (sm90_decode_ints.cuh)
  *                iq4_xs    a code numbers a level: bytes of two tables of eight, by byte permutation, four at a time
+ *     5 bits     q5_k      four bits and one bit
  *     6 bits     q6_k      four bits and two bits, as in sm90_decode_mxfp6.cuh
  *     scales     of a row and 256 columns: d, m (f16), then bytes for each chunk: s of its runs, t of its runs
  *
@@ -133,6 +134,27 @@ struct mox_sm90_decode_gguf4 : mox_sm90_decode_gguf<2> {
         const uint32_t low = __byte_perm(0x3f2d1801u, 0x766a5d4fu, in_eight),
                        high = __byte_perm(0xa6998d81u, 0xf1d9c5b5u, in_eight);
         return __byte_perm(low, high, which);
+    }
+};
+
+struct mox_sm90_decode_gguf5 : mox_sm90_decode_gguf<2> {
+    using codes = mox_sm90_codes_of_5;
+    using multipliers = uint32_t; /* the offset */
+
+    static __device__ __forceinline__ multipliers prepare(const scales &, const mox_sm90_args &args)
+    {
+        return args.block.offset;
+    }
+
+    /* Codes in bits 7 .. 3 are bf16 of 2^-130 times their numbers. */
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, multipliers offset, int j)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & 0x00f000f0;
+            const uint32_t ones = __funnelshift_l(words.y, words.y, i + 4 * j) & 0x00080008;
+            a[i] = mox_bf16x2_fma(fours | ones, TO_2_120, offset);
+        }
     }
 };
 

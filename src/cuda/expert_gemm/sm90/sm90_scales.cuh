@@ -35,6 +35,22 @@ struct mox_sm90_codes_of_4 {
     }
 };
 
+/* One and a quarter: four bits of each code, then one. */
+struct mox_sm90_codes_of_5 {
+    static constexpr int WARP_BYTES = 640;
+    uint4 fours;
+    uint32_t ones;
+
+    static __device__ __forceinline__ mox_sm90_codes_of_5 load(const uint8_t *warp, int lane)
+    {
+        return { ((const uint4 *)warp)[lane], ((const uint32_t *)(warp + 512))[lane] };
+    }
+    __device__ __forceinline__ uint2 part(int j) const
+    {
+        return make_uint2(j == 0 ? fours.x : j == 1 ? fours.y : j == 2 ? fours.z : fours.w, ones);
+    }
+};
+
 /* One and a half planes: four bits of each code, then two. */
 struct mox_sm90_codes_of_6 {
     static constexpr int WARP_BYTES = 768;
