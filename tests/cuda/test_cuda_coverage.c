@@ -40,6 +40,19 @@ static may_be_simple *line_of(const char *device, const char *preset, const char
     return NULL;
 }
 
+/* Block types may be simple, but for these (docs/gguf.md). */
+static bool may_be_block(const char *format)
+{
+    static const char *const fast[] = { "q8_0",   "q4_0",   "q4_k",   "q5_k",  "q6_k",
+                                        "iq4_xs", "q4_k_m", "q5_k_m", "mxfp4", "bf16" };
+    if (strncmp(format, "gguf-", 5) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof fast / sizeof fast[0]; i++)
+        if (!strcmp(format + 5, fast[i]))
+            return false;
+    return true;
+}
+
 /* The role of the first product that takes a simple kernel, or NULL. *products: how many there are. */
 static const char *simple_role(const moxie_plan *plan, int *products)
 {
@@ -84,7 +97,7 @@ static bool check_plan(const char *device, moxie_mode mode, const moxie_preset_i
     return role == NULL || line != NULL;
 }
 
-/* All presets in their formats, and one in every format of directories; returns how many plans of presets there are,
+/* All presets in their formats, and one in every format that must be fast; returns how many plans of presets there are,
  * *wrong of all are wrong. */
 static int check_device(const char *device, moxie_mode mode, int *wrong)
 {
@@ -95,7 +108,7 @@ static int check_device(const char *device, moxie_mode mode, int *wrong)
         for (int32_t f = 0; f < preset.n_formats; f++, plans++)
             *wrong += !check_plan(device, mode, &preset, preset.formats[f]);
         for (int32_t f = 0; !strcmp(preset.name, ALL_FORMATS) && (format = moxie_checkpoint_format_at(f)) != NULL; f++)
-            if (strncmp(format, "gguf-", 5) != 0) /* block types may be simple: docs/gguf.md says which */
+            if (!may_be_block(format))
                 *wrong += !check_plan(device, mode, &preset, format);
     }
     return plans;

@@ -272,6 +272,47 @@ static void act_order(void **state)
     }
 }
 
+static const test_weight_quant *block_quant(const char *name)
+{
+    for (int i = 0; i < test_block_quant_count; i++)
+        if (!strcmp(test_block_quants[i].name, name))
+            return &test_block_quants[i];
+    fail_msg("no block type %s", name);
+    return NULL;
+}
+
+static test_layer_limits limits_of_blocks(int types, int64_t tokens)
+{
+    static const char *const names[][2] = { { "q4_k", "q6_k" }, { "iq4_xs", "iq4_xs" }, { "q6_k", "q5_k" } };
+    return (test_layer_limits) { .tokens = tokens,
+                                 .experts = EXPERTS,
+                                 .largest = 300,
+                                 .plain_routing = true,
+                                 .plain_acts = true,
+                                 .no_parallel = true,
+                                 .blocks = true,
+                                 .weight = block_quant(names[types][0]),
+                                 .down = block_quant(names[types][1]),
+                                 .act = &test_act_quants[0] };
+}
+
+/* Block types with decoders, mixed as files mix them; tiles of few columns, of up to 64, and wide ones. */
+static void block_types(void **state)
+{
+    static const int64_t tokens[] = { 5, 40, 150 };
+    uint64_t seed = test_seed(52000);
+    const char *device = set_device(state);
+    for (int i = 0; i < 9; i++) {
+        const test_layer_limits limits = limits_of_blocks(i % 3, tokens[i / 3]);
+        test_layer layer;
+        if (few_cases() && i / 3 != i % 3)
+            continue;
+        test_layer_make_large(&layer, &limits, &seed);
+        check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
+        test_layer_free(&layer);
+    }
+}
+
 /* How often the kernel `name` was chosen. */
 static int count_chosen(const char *name)
 {
@@ -430,6 +471,8 @@ static void batches_do_not_matter(void **state)
         check_prefixes(&decoded, MOXIE_MODE_FAST, test_seed(36000) + i);
         check_prefixes(&decoded_acts, MOXIE_MODE_EXACT, test_seed(38000) + i);
         check_prefixes(&fp8, MOXIE_MODE_FAST, test_seed(39000) + i);
+        const test_layer_limits blocks = limits_of_blocks((int)(i % 3), 70);
+        check_prefixes(&blocks, MOXIE_MODE_EXACT, test_seed(53000) + i);
     }
 }
 
@@ -454,6 +497,7 @@ int main(void)
         ON_BOTH(every_decoded_format),
         ON_BOTH(act_order),
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
+        ON_BOTH(block_types),
         ON_BOTH(every_kind_of_acts),
         ON_BOTH(bytes_with_zero_points),
         ON_BOTH(batches_do_not_matter),

@@ -345,6 +345,43 @@ static double decoded_int(const gemm_problem *p, const uint8_t *base, int64_t ro
     return (code - from) * (f16 && !bytes ? ldexp(scale, -17) : scale);
 }
 
+/* A weight of a block type. */
+static double decoded_block(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
+{
+    static const double levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+    const mox_sm90_args *a = p->a;
+    const bool six = p->kind == MOX_SM90_GGUF6, five = p->kind == MOX_SM90_GGUF5;
+    const int64_t lane = in % 8 * 4 + k % 8 / 2, i = in % 16 / 8 + k % 16 / 8 * 2, j = k % 64 / 16,
+                  bits = six    ? 6
+                         : five ? 5
+                                : 4;
+    const int64_t row_bytes = a->block.row_bytes, run = k % 64 / (six ? 16 : 32);
+    const uint8_t *warp = base + k / 64 * rows * 8 * bits + in / 16 * 128 * bits;
+    const uint8_t *scales = base + a->chunks * rows * 8 * bits + k / 256 * rows * row_bytes +
+                            ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * row_bytes;
+    const uint8_t *integers = scales + 4 + (k % 256 / 64 << a->block.chunk_shift);
+    uint32_t four, two;
+    assert_true(a->scale_bytes == 128 * row_bytes && a->scale_shift == 2);
+    memcpy(&four, warp + lane * 16 + j * 4, 4);
+    const double scale = (double)mox_load(MOXIE_F16, scales) * (int8_t)integers[run];
+    if (six) {
+        memcpy(&two, warp + 512 + lane * 8 + j / 2 * 4, 4);
+        const uint32_t high = turned(four, 4 * (int32_t)i) >> (4 + 16 * (k % 2)) & 15,
+                       low = turned(two, 2 * (int32_t)i + 8 * (j % 2)) >> (2 + 16 * (k % 2)) & 3;
+        return scale * ((double)(high << 2 | low) - 32);
+    }
+    if (a->block.looked_up)
+        return scale * levels[four >> (4 * (i % 2 + 2 * (k % 2)) + 16 * (i / 2)) & 15];
+    assert_true(a->block.minimum_unit < 0);
+    uint32_t code = four >> (4 * i + 16 * (k % 2)) & 15;
+    if (five) {
+        memcpy(&two, warp + 512 + lane * 4, 4);
+        code = (turned(four, 4 * (int32_t)i) >> (4 + 16 * (k % 2)) & 15) << 1 |
+               (turned(two, (int32_t)(i + 4 * j)) >> (3 + 16 * (k % 2)) & 1);
+    }
+    return scale * code - (double)mox_load(MOXIE_F16, scales + 2) * integers[2 + run];
+}
+
 /* The same of layout hopper_codes, less its row's factor: what the code is as a bf16, times its multiplier. */
 static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
@@ -369,6 +406,8 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     if (p->kind == MOX_SM90_INT8_BLOCKS || p->kind == MOX_SM90_INT4_BLOCKS_SHORT ||
         p->kind == MOX_SM90_INT4_BLOCKS_LONG)
         return decoded_int(p, base, rows, in, k);
+    if (p->kind >= MOX_SM90_GGUF4 && p->kind <= MOX_SM90_GGUF6)
+        return decoded_block(p, base, rows, in, k);
     memcpy(&word, base + k / 64 * rows * 32 + in / 64 * 2048 + thread * 16 + k % 64 / 16 * 4, 4);
     const uint32_t code = word >> (4 * i + 16 * (k % 2)) & 15;
     if (f16)

@@ -239,7 +239,7 @@ static void make_shared(test_layer *layer, test_rng *rng, const test_layer_limit
 {
     moxie_shared_config *s = &layer->config.shared;
     spec.w13 = test_layer_any_weight(rng, limits, layer->config.dtype);
-    spec.w2 = test_layer_any_weight(rng, limits, layer->config.dtype);
+    spec.w2 = limits->down != NULL ? limits->down : test_layer_any_weight(rng, limits, layer->config.dtype);
     spec.a13 = test_layer_any_act(rng, limits, spec.w13);
     spec.a2 = test_layer_any_act(rng, limits, spec.w2);
     spec.intermediate = s->intermediate = any_size(rng, limits);
@@ -269,7 +269,8 @@ static void make_weights(test_layer *layer, test_rng *rng, const test_layer_limi
                               .intermediate = c->intermediate,
                               .gated = moxie_act_is_gated(c->activation.kind),
                               .w13 = test_layer_any_weight(rng, limits, c->dtype),
-                              .w2 = test_layer_any_weight(rng, limits, c->dtype) };
+                              .w2 =
+                                  limits->down != NULL ? limits->down : test_layer_any_weight(rng, limits, c->dtype) };
     spec.a13 = test_layer_any_act(rng, limits, spec.w13);
     spec.a2 = test_layer_any_act(rng, limits, spec.w2);
     spec.fill = one_in(rng, 10) ? TEST_FILL_ZERO : one_in(rng, 10) ? TEST_FILL_NAN : TEST_FILL_RANDOM;

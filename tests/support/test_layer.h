@@ -35,6 +35,7 @@ typedef struct test_layer_limits {
     bool short_groups; /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     bool wide;         /* at most 40 hidden, intermediate a multiple of 128 */
     const test_weight_quant *weight; /* of all experts; NULL: any */
+    const test_weight_quant *down;   /* of W2, beside `weight`, in as large blocks; NULL: the same */
     const test_act_quant *act;       /* the same */
 } test_layer_limits;
 

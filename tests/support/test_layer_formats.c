@@ -37,8 +37,17 @@ static bool is_int_of_sums(const moxie_quant *q)
     return scales && (q->element == MOXIE_I4 || q->element == MOXIE_U4B8);
 }
 
+/* Block types that kernels on tiles decode. */
+static bool is_block_of_sums(const moxie_quant *q)
+{
+    return (q->element >= MOX_BLOCK_DTYPE + 12 && q->element <= MOX_BLOCK_DTYPE + 14) ||
+           q->element == MOX_BLOCK_DTYPE + 23; /* q4_k, q5_k, q6_k, iq4_xs */
+}
+
 bool test_layer_decodes_to(const moxie_quant *q, moxie_dtype dtype)
 {
+    if (is_block_of_sums(q))
+        return dtype == MOXIE_BF16;
     const bool by_row = q->group_cols == -1, mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32;
     if (q->element == MOXIE_F6_E2M3 || q->element == MOXIE_F6_E3M2)
         return dtype == MOXIE_BF16;

@@ -9,6 +9,7 @@
 #include "cuda/expert_gemm/cuda_expert_gemm.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "pack/hopper/hopper.h"
+#include "pack/hopper/hopper_blocks.h"
 #include "pack/order/column_order.h"
 
 static mox_cuda_matrix matrix_of(const mox_rowmajor_place *p)
@@ -43,6 +44,18 @@ static mox_cuda_tiles tiles_of(const mox_hopper_matrix *m)
                               .scale_shift = m->scale_shift };
 }
 
+static mox_cuda_block block_of(moxie_dtype element)
+{
+    const mox_hopper_block b = mox_hopper_block_of(element);
+    const mox_cuda_block none = { 0 };
+    return b.bits == 0 ? none
+                       : (mox_cuda_block) { .bits = b.bits,
+                                            .row_bytes = b.row_bytes,
+                                            .levels = b.looked_up,
+                                            .offset = b.fields->offset,
+                                            .minimum_sign = b.has_minimums ? b.fields->m_sign : 0 };
+}
+
 /* Finds the product's sections in a record: tiles of the Hopper layouts, or matrices of rowmajor. */
 static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *out)
 {
@@ -59,6 +72,7 @@ static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *
             out->order_at = bytes + mox_column_order_at(shape, !first);
             out->order_flag = first ? MOX_ORDER_W13 : MOX_ORDER_W2;
         }
+        out->block = block_of(out->weight.element);
         out->elements[MOX_W13] = shape->w13.element;
         out->elements[MOX_W2] = shape->w2.element;
         out->block_scales[MOX_W13] = mox_sm90_scales_sums(&shape->w13, shape->hidden, args->dtype);

@@ -38,6 +38,13 @@ typedef struct mox_cuda_tiles {
     int32_t scale_bytes, scale_shift;
 } mox_cuda_tiles;
 
+/* A block type in layout hopper_codes (pack/hopper/hopper_blocks.h); bits 0: it is none. */
+typedef struct mox_cuda_block {
+    int32_t bits, row_bytes; /* of a code; of a row in a block of scales */
+    int32_t levels, offset;  /* are codes looked up; from where levels count */
+    int32_t minimum_sign;    /* 0: the type has no minimums */
+} mox_cuda_block;
+
 typedef struct mox_cuda_expert_gemm_args {
     int32_t projection; /* mox_projection: 0 is W13, 1 is W2 */
     uint32_t fuses;     /* of the kernel: MOX_FUSES_... */
@@ -54,6 +61,7 @@ typedef struct mox_cuda_expert_gemm_args {
     int64_t slots;
     mox_cuda_matrix matrix[2]; /* of rowmajor records: gate and up, or the only one */
     mox_cuda_tiles tiles;      /* of records of pack/hopper/hopper.h */
+    mox_cuda_block block;      /* of these records */
     moxie_dtype elements[2];   /* weights of both products of these records */
     uint64_t order_at;       /* of columns in a record, i32 [K] (pack/order), read only when its header's flags have */
     uint32_t order_flag;     /* this; 0: no record has an order */

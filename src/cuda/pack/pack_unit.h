@@ -81,7 +81,7 @@ MOX_SHARED uint32_t mox_pack_six(const mox_pack_source *s, const mox_hopper_sixe
     uint32_t both = 0;
     for (int32_t half = 0; half < 2; half++) {
         const uint32_t code = mox_pack_register_code(s, lane, j, i, half);
-        both |= ((code & 0x20) << 10 | (code & 0x1f) << six->up) << 16 * half;
+        both |= ((code & 0x20) << six->top | (code & 0x1f) << six->up) << 16 * half;
     }
     return both;
 }

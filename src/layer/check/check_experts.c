@@ -12,6 +12,7 @@
 #include "layer/check/check_experts.h"
 
 #include "base/sizes.h"
+#include "format/block_parts.h"
 #include "layer/check/check_lora.h"
 #include "ref/ref.h"
 #include "ref/ref_bounds.h"
@@ -232,12 +233,12 @@ static double bytes_bound(int64_t block, const mox_activations *a, int64_t r, co
     return mox_bound_bytes(sum * fabs(act_global(a, r)));
 }
 
-/* The bound of a kernel that also subtracts the minimums of block types after the sum; 0 for weights without. */
-static double minimums_bound(const mox_activations *a, int64_t r, const double *minimum, double magnitude)
+/* For the bounds of kernels that sum the minimums of block types apart from the rest: sum |x||minimum|. */
+static double minimums_of(const mox_activations *a, int64_t r, const double *minimum)
 {
     double minimums;
     product(a, r, minimum, &minimums);
-    return minimums > 0 ? mox_bound_minimums(magnitude, minimums) : 0;
+    return minimums;
 }
 
 /* The relative error that the kernel may make when it rounds a weight. */
@@ -287,7 +288,8 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
     const int64_t byte_cols = sum->bytes ? mox_panel_step_cols(c->quant, a->cols) : 0;
     const int64_t depth = mox_dot_depth(a->cols, weight_group, a->scales != NULL ? a->group_cols : a->cols);
     mox_ref_weight_row(matrix, c->quant, row, own->w);
-    if (sum->bytes)
+    const bool apart = sum->bytes || (sum->mma_bits > 0 && mox_block_has_minimums(c->quant->element));
+    if (apart)
         mox_ref_minimum_row(matrix, row, own->minimum);
     const double weights = sum_of_magnitudes(own->w, a->cols);
     for (int64_t p = pass->offsets[s]; p < pass->offsets[s + 1]; p++) {
@@ -295,12 +297,13 @@ static void gemm_row(const mox_check_context *c, int64_t s, int64_t n, mox_check
         const int64_t r = c->projection == MOX_W13 && is_by_token(c) ? token_of(c, p) : p;
         double want = product(a, r, own->w, &magnitude) + bias;
         double bound = mox_bound_dot(a->cols, depth, magnitude + fabs(bias));
+        const double minimums = apart ? minimums_of(a, r, own->minimum) : 0;
         if (sum->mma_bits > 0)
-            bound = mox_bound_mma(a->cols, sum->mma_bits, magnitude + fabs(bias),
+            bound = mox_bound_mma(a->cols, sum->mma_bits, mox_magnitude_apart(magnitude, minimums) + fabs(bias),
                                   sum->mma_bits < 23 ? aligned_sum(a, r, own->w) : 0);
         bound += rounding * magnitude + bytes_bound(byte_cols, a, r, own->w);
-        if (sum->bytes)
-            bound += minimums_bound(a, r, own->minimum, magnitude);
+        if (sum->bytes && minimums > 0)
+            bound += mox_bound_minimums(magnitude, minimums);
         if (sum->flushes)
             bound += flush_bound(c->quant, matrix, a, r, row, weights);
         if (c->lora != NULL) {

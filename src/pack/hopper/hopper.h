@@ -5,7 +5,7 @@
  *
  *     layout         elements                                 how a kernel reads a chunk
  *     hopper         bf16, f16, f8_e4m3, i8                   wgmma takes it from shared memory as it is
- *     hopper_codes   codes of 4, 6 or 8 bits with scales      decoded in registers to bf16 or f16: operand A
+ *     hopper_codes   codes of 4 to 8 bits with scales         decoded in registers to bf16 or f16: operand A
  *     hopper_fp8     f4_e2m1 with f8_e8m0 scales              decoded in registers to f8_e4m3: operand A
  *
  *     record  | header | W13 tiles | W13 rows | W2 tiles | W2 rows |             each part starts on 128 bytes
@@ -44,7 +44,7 @@
  * wgmma.mma_async.m64nNk16"). A chunk has 64 columns. Every 16 rows of it belong to one warp, as planes of [32 lanes]:
  *
  *     4 bits   one plane of 4 words a lane
- *     6 bits   one plane of 4 words a lane with four bits of each code, one of 2 words with the other two bits
+ *     5, 6     one plane of 4 words a lane with four bits of each code, one of 1 or 2 words with the other bits
  *     8 bits   two planes of 4 words a lane
  *
  * Lane l holds rows r = l / 4 and r + 8 of the 16. Of columns 16 j .. 16 j + 15 it holds c = 2 (l % 4), c + 1, c + 8
@@ -83,6 +83,10 @@
  *     6 bits    Four bits of register i come from the first plane's word after 4 i turns, two from the second plane's.
  *               e2m3       bits 7 .. 4; bits 15 and 8 after 2 i turns, for odd j after 2 i + 8; unit 126
  *               e3m2       bits 8 .. 5; bits 15 and 9 after 4 i turns, for odd j after 4 i + 1; unit 124
+ *               integers   bits 7 .. 4; bits 3 and 2 after 2 i turns, for odd j after 2 i + 8; unit 131
+ *     5 bits    integers   bits 7 .. 4 after 4 i turns; bit 3 after i + 4 j turns of the lane's one word; unit 130
+ *     4 bits    of iq4_xs  number a level. Nibbles 0 and 2 of the low half of the word are the halves of register 0, 1
+ *                          and 3 of register 1; those of the high half are registers 2 and 3
  *
  * A block of scales covers `64 << scale_shift` columns; with scale_shift 0 it has the groups of one chunk. For every 64
  * rows it is [32 pairs of rows (r, r + 8)][2 rows][groups of the chunk]. Codes of more than 4 bits always have two
@@ -103,6 +107,9 @@
  *               not decoded codes
  *     per row   (8-bit codes) stored: one byte, the exponent field of a bf16: 247 for e4m3, 239 for e5m2, 254 for
  *               integers; factor: the scale, for integers 2^6 times the scale
+ *     super     (block types: hopper_blocks.h) stored for 256 columns: d and m as f16 (m 0 where there is none), then
+ *               for each chunk the bytes s of its runs of 32 or 16 columns and, with minimums, t of its runs; factor:
+ *               the global scale, or 1. Kernels multiply the sum of each run by d s, and the sum of t by m
  *     blocks    (e4m3, e5m2; scales of 64, 128, 256, ... columns, fewer than the row has) stored: the scale as an f32,
  *               one a row of each block of scales; factor 1. Kernels multiply the sum of each chunk by it
  *

@@ -28,6 +28,8 @@ static bool is_supported(const product *p)
     if (p->to_fp8)
         return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->global == MOXIE_GLOBAL_NONE &&
                !q->has_zero;
+    if (p->super.bits > 0)
+        return true;
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
         return false;
     if (q->has_zero && !p->has_words && (q->scale != MOXIE_F16 || (p->bits > 4)))
@@ -41,7 +43,7 @@ static const char *other_groups(const product *p)
 {
     const moxie_quant *q = p->quant;
     const int64_t group = mox_group_cols(q, p->cols);
-    if (p->is_by_row || p->has_blocks)
+    if (p->is_by_row || p->has_blocks || p->super.bits > 0)
         return NULL;
     if (!p->element->integer)
         return q->group_cols == (is_nvfp4(q) ? 16 : 32) ? NULL
@@ -62,11 +64,11 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
             snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
                      mox_quant_describe(q, text, sizeof text));
         else
-            snprintf(
-                buffer, size,
-                "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
-                "integers with f16 or bf16, f8 with scales of blocks, and f8 and 8-bit integers with one scale per row",
-                name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
+            snprintf(buffer, size,
+                     "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
+                     "integers with f16 or bf16, f8 with scales of blocks, f8 and 8-bit integers with one scale per "
+                     "row, and q4_k, q5_k, q6_k, iq4_xs",
+                     name, mox_quant_describe(q, text, sizeof text), q->has_zero ? " with zero points" : "");
         return buffer;
     }
     const char *others = other_groups(p);
@@ -135,6 +137,14 @@ static bool accepts_blocks(const moxie_grid *scales, const char *name, char *rea
     return true;
 }
 
+static bool accepts_super(const product *p, const moxie_grid *codes, const char *name, char *reason, size_t size)
+{
+    const int64_t row = mox_hopper_block_special(&p->super, codes);
+    if (row >= 0)
+        snprintf(reason, size, "row %lld of %s has a block scale that is infinite or NaN", (long long)row, name);
+    return row < 0;
+}
+
 static bool accepts_factors(const product *p, const moxie_matrix *from, const char *name, char *reason, size_t size)
 {
     const bool by_row = p->is_by_row;
@@ -155,6 +165,8 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
 {
     if (!accepts_factors(p, from, name, reason, size) || !has_safe_zeros(p, from, name, reason, size))
         return false;
+    if (p->super.bits > 0)
+        return accepts_super(p, &from->codes, name, reason, size);
     const int64_t special = find_special(p, &from->codes);
     if (special >= 0) {
         snprintf(reason, size, "row %lld of %s has a weight that is infinite or NaN", (long long)special, name);

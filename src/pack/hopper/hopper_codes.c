@@ -4,6 +4,8 @@
  */
 #include "pack/hopper/hopper_codes.h"
 
+#include "pack/hopper/hopper_moves.h"
+
 static const mox_hopper_element *element_of(const mox_hopper_product *p)
 {
     static const mox_hopper_element elements[] = {
@@ -42,7 +44,11 @@ bool mox_hopper_has_words(const moxie_quant *q, int64_t cols)
 void mox_hopper_classify(mox_hopper_product *p)
 {
     const moxie_quant *q = p->quant;
-    p->bits = mox_dtype_bits(q->element);
+    p->super = mox_hopper_block_of(q->element);
+    p->bits = p->super.bits > 0 ? p->super.bits : mox_dtype_bits(q->element);
+    p->words = p->to_fp8           ? (mox_hopper_words) { MOX_HOPPER_TO_FP8, 8 }
+               : p->super.bits > 0 ? (mox_hopper_words) { p->super.order, p->bits }
+                                   : (mox_hopper_words) { (int32_t)q->element, p->bits };
     p->element = element_of(p);
     p->is_mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32 && p->element != NULL && !p->element->integer;
     p->is_by_row = p->bits == 8 && !p->is_mx && mox_group_cols(q, p->cols) >= p->cols;

@@ -5,11 +5,14 @@
  *
  *     MX          float elements, an f8_e8m0 scale for every 32 columns      by row   8 bits, one scale per row
  *     blocks      8-bit floats, a scale for a block of columns               words    integers with 16-bit scales
+ *     super       block types (hopper_blocks.h)
  */
 #ifndef MOX_PACK_HOPPER_CODES_H
 #define MOX_PACK_HOPPER_CODES_H
 
 #include "pack/hopper/hopper.h"
+#include "pack/hopper/hopper_blocks.h"
+#include "pack/hopper/hopper_words.h"
 
 /* A decoded code is 2^-unit times its value, as bf16. Values are multiples of 2^-fine. */
 typedef struct mox_hopper_element {
@@ -27,6 +30,8 @@ typedef struct mox_hopper_product {
     /* What follows from the above, since it is asked for each row (mox_hopper_classify). */
     int32_t bits;                      /* of an element */
     const mox_hopper_element *element; /* NULL: layouts of codes do not hold it */
+    mox_hopper_block super;            /* of a block type; bits 0: it is none */
+    mox_hopper_words words;            /* of codes */
     bool is_mx, is_by_row, has_words, has_blocks;
 } mox_hopper_product;
 

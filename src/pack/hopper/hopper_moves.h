@@ -10,7 +10,9 @@
 
 #include "base/shared.h"
 
-enum { MOX_HOPPER_TO_FP8 = -1 }; /* beside the dtypes: e2m1 codes of layout hopper_fp8 */
+/* Beside the dtypes: e2m1 codes of layout hopper_fp8; codes of block types, 4-bit ones that are looked up, and those of
+ * 5 and 6 bits. */
+enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_FIVE_BITS = -3, MOX_HOPPER_SIX_BITS = -4 };
 
 /* A word of eight 4-bit codes starts as nibbles: nibble i of each half is the code of register i. Integers stay so. A
  * word of four 8-bit codes starts as bytes: the low byte of each half is the code of the first register, the high byte
@@ -52,11 +54,19 @@ enum { MOX_HOPPER_TO_FP8 = -1 }; /* beside the dtypes: e2m1 codes of layout hopp
 #define MOX_ROTATED(word, bits_left)      ((word) << (bits_left) | (word) >> (-(bits_left)&31))
 #define MOX_ROTATED_BACK(word, bits_left) MOX_ROTATED(word, -(bits_left)&31)
 
+/* Codes that are looked up four at a time: nibbles 0 to 3 of each half are those of two registers, both halves of each in
+ * turn. The middle bytes change places. */
+#define MOX_HOPPER_LEVELS_MOVES(MOVE)                                                                                  \
+    MOVE(0, 0xff0000ff)                                                                                                \
+    MOVE(8, 0x00ff0000)                                                                                                \
+    MOVE(24, 0x0000ff00)
+
 /* The body of a function that returns `plain`, a word or a vector of words, moved. `all` is 0. */
 #define MOX_HOPPER_MOVE(bits_left, mask) all |= MOX_ROTATED(plain, bits_left) & (mask);
 #define MOX_HOPPER_MOVED(plain, element, all)                                                                          \
     switch (element) {                                                                                                 \
     case MOX_HOPPER_TO_FP8: MOX_HOPPER_TO_FP8_MOVES(MOX_HOPPER_MOVE) return all;                                       \
+    case MOX_HOPPER_LEVELS: MOX_HOPPER_LEVELS_MOVES(MOX_HOPPER_MOVE) return all;                                       \
     case MOXIE_F4_E2M1: MOX_HOPPER_E2M1_MOVES(MOX_HOPPER_MOVE) return all;                                             \
     case MOXIE_F8_E4M3: MOX_HOPPER_E4M3_MOVES(MOX_HOPPER_MOVE) return all;                                             \
     case MOXIE_F8_E5M2: MOX_HOPPER_E5M2_MOVES(MOX_HOPPER_MOVE) return all;                                             \
@@ -77,6 +87,7 @@ MOX_SHARED uint32_t mox_hopper_moved_back(uint32_t word, int element)
 #define MOVE(bits_left, mask) all |= MOX_ROTATED_BACK(word & (mask), bits_left);
     switch (element) {
     case MOX_HOPPER_TO_FP8: MOX_HOPPER_TO_FP8_MOVES(MOVE) return all;
+    case MOX_HOPPER_LEVELS: MOX_HOPPER_LEVELS_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: MOX_HOPPER_E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: MOX_HOPPER_E4M3_MOVES(MOVE) return all;
     case MOXIE_F8_E5M2: MOX_HOPPER_E5M2_MOVES(MOVE) return all;
@@ -87,15 +98,18 @@ MOX_SHARED uint32_t mox_hopper_moved_back(uint32_t word, int element)
 #undef MOVE
 }
 
-/* Where the bits of a 6-bit code lie. Decoded, the sign is in bit 15 of the register's half and the magnitude starts at
- * bit `up`. Mask `four`: bits kept in the plane of four words, rotated right by 4 per register. Mask `two`: bits kept
- * in the plane of two words, rotated by `each` per register and by `odd` for every second 16 columns. */
+/* Where the bits of a code of 6 bits, or of 5, lie. Decoded, its highest bit is in bit 5 + `top` of the register's half (the sign of a
+ * float in bit 15) and the others start at bit `up`. Mask `four`: bits kept in the plane of four words, rotated right by
+ * 4 per register. Mask `two`: bits kept in the second plane, rotated by `each` per register and by `odd` for every 16
+ * columns of the `parts` that share a word. */
 typedef struct mox_hopper_sixes {
     uint32_t four, two;
-    int up, each, odd;
+    int up, each, odd, top, parts;
 } mox_hopper_sixes;
 
-MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e2m3 = { 0x00f000f0, 0x81008100, 4, 2, 8 };
-MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e3m2 = { 0x01e001e0, 0x82008200, 5, 4, 1 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e2m3 = { 0x00f000f0, 0x81008100, 4, 2, 8, 10, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_e3m2 = { 0x01e001e0, 0x82008200, 5, 4, 1, 10, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_six_bits = { 0x00f000f0, 0x000c000c, 2, 2, 8, 2, 2 };
+MOX_SHARED_CONST mox_hopper_sixes mox_hopper_five_bits = { 0x00f000f0, 0x00080008, 3, 1, 4, 16, 4 };
 
 #endif

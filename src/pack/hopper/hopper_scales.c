@@ -456,13 +456,15 @@ static float global_of(const product *p, const moxie_matrix *from, int64_t row)
 
 float mox_hopper_global_of(const product *p, float factor)
 {
-    return ldexpf(factor, -global_shift(p->quant));
+    return p->super.bits > 0 ? factor : ldexpf(factor, -global_shift(p->quant));
 }
 
 float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_t row)
 {
     bool exact;
     int missing;
+    if (p->super.bits > 0)
+        return global_of(p, from, row);
     if (p->is_by_row) {
         (void)row_multiplier(p, &missing);
         return ldexpf(mox_pack_get_float(&from->scale, row / mox_group_rows(p->quant, p->rows), 0), missing);

@@ -68,17 +68,25 @@ MOX_PACK_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
         mox_store_words(to + q * (int)sizeof v[q], v[q]);
 }
 
-/* ---- 6 bits ---------------------------------------------------------------------------------------------------- */
+/* ---- 5 and 6 bits ---------------------------------------------------------------------------------------------------- */
+
+MOX_PACK_INLINE const mox_hopper_sixes *sixes_of(int order)
+{
+    return order == MOXIE_F6_E2M3          ? &mox_hopper_e2m3
+           : order == MOXIE_F6_E3M2        ? &mox_hopper_e3m2
+           : order == MOX_HOPPER_FIVE_BITS ? &mox_hopper_five_bits
+                                           : &mox_hopper_six_bits;
+}
 
 static uint32_t six_of(const mox_hopper_sixes *s, const uint8_t *warp, int lane, int j, int i, int half)
 {
     uint32_t four, two;
     memcpy(&four, warp + (lane * WORDS + j) * 4, sizeof four);
-    memcpy(&two, warp + MOX_HOPPER_PLANE + (lane * 2 + j / 2) * 4, sizeof two);
+    memcpy(&two, warp + MOX_HOPPER_PLANE + (lane * (WORDS / s->parts) + j / s->parts) * 4, sizeof two);
     const uint32_t both =
-        (MOX_ROTATED(four, 4 * i) & s->four) | (MOX_ROTATED(two, s->each * i + s->odd * (j % 2)) & s->two);
+        (MOX_ROTATED(four, 4 * i) & s->four) | (MOX_ROTATED(two, s->each * i + s->odd * (j % s->parts)) & s->two);
     const uint32_t code = both >> 16 * half & 0xffff;
-    return (code >> 10 & 0x20) | (code >> s->up & 0x1f);
+    return (code >> s->top & 0x20) | (code >> s->up & 0x1f);
 }
 
 /* 64 dense 6-bit codes, one per byte. */
@@ -91,28 +99,44 @@ MOX_PACK_INLINE void widen_sixes(const uint8_t *from, uint8_t *to)
     }
 }
 
+/* 64 dense 5-bit codes, one per byte. */
+MOX_PACK_INLINE void widen_fives(const uint8_t *from, uint8_t *to)
+{
+    for (int i = 0; i < 8; i++) {
+        uint64_t v = 0;
+        memcpy(&v, from + 5 * i, 5);
+        for (int k = 0; k < 8; k++)
+            to[8 * i + k] = (uint8_t)(v >> 5 * k & 0x1f);
+    }
+}
+
 /* A chunk of rows r and r + 8, written to both planes. `number` is r, from 0 to 7. */
 MOX_PACK_INLINE void put_sixes(const mox_hopper_sixes *s, const uint8_t *low, const uint8_t *high, int number,
                                uint8_t *to)
 {
     uint8_t a[MOX_HOPPER_CODE_COLS], b[MOX_HOPPER_CODE_COLS];
     mox_words four[WORDS], two[2] = { { 0 } };
-    widen_sixes(low, a);
-    widen_sixes(high, b);
+    const bool fives = s->parts == WORDS;
+    (fives ? widen_fives : widen_sixes)(low, a);
+    (fives ? widen_fives : widen_sixes)(high, b);
     for (int j = 0; j < WORDS; j++) {
         mox_v16u8 pairs[2];
         interleave(a + 16 * j, b + 16 * j, pairs);
         four[j] = (mox_words) { 0 };
         for (int i = 0; i < 4; i++) {
             const mox_words code = (mox_words)pairs[i / 2] >> (8 * (i % 2));
-            const mox_words half = (code & 0x00200020) << 10 | (code & 0x001f001f) << s->up;
+            const mox_words half = (code & 0x00200020) << s->top | (code & 0x001f001f) << s->up;
             four[j] |= MOX_ROTATED_BACK(half & s->four, 4 * i);
-            two[j / 2] |= MOX_ROTATED_BACK(half & s->two, s->each * i + s->odd * (j % 2));
+            two[j / s->parts] |= MOX_ROTATED_BACK(half & s->two, s->each * i + s->odd * (j % s->parts));
         }
     }
     mox_transpose_words(four);
     for (int q = 0; q < WORDS; q++)
         mox_store_words(to + (number * WORDS + q) * (int)sizeof four[q], four[q]);
+    if (fives) {
+        mox_store_words(to + MOX_HOPPER_PLANE + number * (int)sizeof two[0], two[0]);
+        return;
+    }
     uint8_t *second = to + MOX_HOPPER_PLANE + number * 2 * (int)sizeof two[0];
     mox_store_words(second, __builtin_shufflevector(two[0], two[1], 0, 4, 1, 5));
     mox_store_words(second + sizeof two[0], __builtin_shufflevector(two[0], two[1], 2, 6, 3, 7));
@@ -128,28 +152,27 @@ static uint32_t fp8_code_of(const uint8_t *warp, int row, int col)
     return mox_hopper_moved_back(word, MOX_HOPPER_TO_FP8) >> (4 * (col % 4) + col % 32 / 16 * 16) & 15;
 }
 
-uint32_t mox_hopper_code_of(const moxie_quant *q, bool fp8, const uint8_t *warp, int row, int col)
+uint32_t mox_hopper_code_of(const mox_hopper_words *words, const uint8_t *warp, int row, int col)
 {
-    const int bits = mox_dtype_bits(q->element);
-    if (fp8)
+    const int bits = words->bits;
+    if (words->order == MOX_HOPPER_TO_FP8)
         return fp8_code_of(warp, row, col);
     const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* i: register, of four */
     const int number = (col / 16 * 4 + i) / (16 / bits),
               in = i % (16 / bits); /* the word, and the register within it */
     uint32_t word;
-    if (bits == 6)
-        return six_of(q->element == MOXIE_F6_E2M3 ? &mox_hopper_e2m3 : &mox_hopper_e3m2, warp, lane, col / 16, i,
-                      col % 2);
+    if (bits == 5 || bits == 6)
+        return six_of(sixes_of(words->order), warp, lane, col / 16, i, col % 2);
     memcpy(&word, warp + number / WORDS * MOX_HOPPER_PLANE + (lane * WORDS + number % WORDS) * 4, sizeof word);
-    return mox_hopper_moved_back(word, q->element) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
+    return mox_hopper_moved_back(word, words->order) >> (bits * in + col % 2 * 16) & ((1u << bits) - 1);
 }
 
 /* The four lanes from 4 * number on of a chunk, from row r = number and row r + 8. */
 MOX_PACK_INLINE void put_chunk(int element, int bits, const uint8_t *low, const uint8_t *high, int number, uint8_t *to)
 {
-    if (bits == 6)
-        put_sixes(element == MOXIE_F6_E2M3 ? &mox_hopper_e2m3 : &mox_hopper_e3m2, low, high, number, to);
-    for (int plane = 0; bits != 6 && plane < bits / 4; plane++)
+    if (bits == 5 || bits == 6)
+        put_sixes(sixes_of(element), low, high, number, to);
+    for (int plane = 0; bits % 4 == 0 && plane < bits / 4; plane++)
         put_plane(low + plane * PLANE_BYTES, high + plane * PLANE_BYTES, element, bits == 8,
                   to + plane * MOX_HOPPER_PLANE + number * WORDS * (int)sizeof(mox_words));
 }
@@ -158,7 +181,7 @@ MOX_PACK_INLINE void put_chunk(int element, int bits, const uint8_t *low, const 
 MOX_PACK_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                               int64_t high_stride, const mox_hopper_warp *place)
 {
-    static const uint8_t none[MOX_HOPPER_CHUNKS_AT_ONCE * MOX_HOPPER_CODE_COLS];
+    static const uint8_t none[MOX_HOPPER_MAX_CHUNKS * MOX_HOPPER_CODE_COLS];
     for (int i = 0; i < HALF; i++) {
         const uint8_t *a = low != NULL ? low + i * low_stride : none, *b = high != NULL ? high + i * high_stride : none;
         __builtin_prefetch(a + PREFETCH_BYTES);
@@ -168,17 +191,16 @@ MOX_PACK_INLINE void put_rows(int element, int bits, const uint8_t *low, int64_t
     }
 }
 
-void mox_hopper_put_warp(const moxie_quant *q, bool fp8, const uint8_t *low, int64_t low_stride, const uint8_t *high,
+void mox_hopper_put_warp(const mox_hopper_words *words, const uint8_t *low, int64_t low_stride, const uint8_t *high,
                          int64_t high_stride, const mox_hopper_warp *place)
 {
-    if (fp8) {
-        put_rows(MOX_HOPPER_TO_FP8, 8, low, low_stride, high, high_stride,
-                 place); /* its planes are cut like those of 8-bit codes */
-        return;
-    }
 #define PUT(element, bits)                                                                                             \
     case element: put_rows(element, bits, low, low_stride, high, high_stride, place); break;
-    switch (q->element) {
+    switch (words->order) {
+        PUT(MOX_HOPPER_TO_FP8, 8) /* its planes are cut like those of 8-bit codes */
+        PUT(MOX_HOPPER_LEVELS, 4)
+        PUT(MOX_HOPPER_FIVE_BITS, 5)
+        PUT(MOX_HOPPER_SIX_BITS, 6)
         PUT(MOXIE_F4_E2M1, 4)
         PUT(MOXIE_I4, 4)
         PUT(MOXIE_U4B8, 4)

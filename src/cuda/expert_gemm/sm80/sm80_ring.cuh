@@ -81,13 +81,13 @@ __device__ __forceinline__ void mox_sm80_copy_scales(const mox_sm90_args &args, 
                                                      const mox_sm80_producer *p)
 {
     const int first = p->k >> args.scale_shift, blocks = ((p->k + chunks - 1) >> args.scale_shift) - first + 1;
-    const uint32_t bytes = blocks * p->block; /* a power of two each */
-    const uint32_t skip = p->block < (uint32_t)args.scale_bytes ? 0u - p->block : 0u;
+    const uint32_t bytes = blocks * p->block;
+    const bool half = p->block < (uint32_t)args.scale_bytes; /* tiles: their blocks go to the places of whole ones */
     const uint8_t *from = p->scales + (uint64_t)((uint32_t)first * p->block);
     uint8_t *to = p->to + args.chunks_per_stage * mox_sm90_chunk_bytes(ELEMENT);
 #pragma unroll 1
     for (uint32_t at = 0; mine + at < bytes; at += THREADS * 16)
-        mox_async_copy_16(to + at + (mine + at & skip), from + at);
+        mox_async_copy_16(to + at + (half ? (mine + at) / p->block * p->block : 0), from + at);
 }
 
 template <int ELEMENT, int MAX_COLUMNS, int THREADS>

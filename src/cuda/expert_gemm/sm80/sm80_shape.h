@@ -31,7 +31,7 @@
 /* Two stages of the widest tile of 16-bit weights that every device gets, and the header. */
 #define MOX_SM80_MIN_SHARED_BYTES                                                                                      \
     (MOX_SM80_HEADER_BYTES + 2 * (MOX_SM90_WEIGHT_BYTES + MOX_SM80_MAX_COLUMNS_SMALL * 132))
-#define MOX_SM80_MAX_SCALES 2048 /* bytes of the scales of 128 rows in a chunk, at most */
+#define MOX_SM80_MAX_SCALES 2048 /* bytes of the scales of 128 rows in a chunk of 8-bit codes, at most */
 
 /* Where tiles are wide a warp has two groups of 16 rows, which share the tokens that it loads from shared memory. */
 MOX_SM90_CONSTEXPR mox_sm80_row_groups(int32_t max_columns)
@@ -95,8 +95,8 @@ static inline int32_t mox_sm80_stages(const mox_sm90_args *args, int32_t blocks)
 /* Where tokens begin in a stage of `chunks` chunks, and its bytes. */
 static inline void mox_sm80_lay_out_stage(mox_sm90_element element, int32_t chunks, mox_sm90_args *args)
 {
-    const int32_t weights = mox_sm90_chunk_bytes(element) + args->scale_bytes;
-    const int32_t before = chunks * weights + mox_sm90_token_scale_bytes(element, chunks, args->max_columns);
+    const int32_t weights = chunks * mox_sm90_chunk_bytes(element) + (int32_t)mox_sm90_scales_room(args, chunks);
+    const int32_t before = weights + mox_sm90_token_scale_bytes(element, chunks, args->max_columns);
     args->chunks_per_stage = chunks;
     args->tokens_at = (uint32_t)(before + MOX_SM80_STAGE_ALIGN - 1) / MOX_SM80_STAGE_ALIGN * MOX_SM80_STAGE_ALIGN;
     args->stage_bytes = args->tokens_at + (uint32_t)(chunks * args->max_columns * 128);

@@ -139,7 +139,32 @@ struct mox_sm80_span {
  * latency. */
 template <int N> constexpr int mox_sm80_eights = N > 8 ? 2 : 1;
 
-/* They times the rows, where scales multiply the sums of groups: acc += weight scale [* token scale] * sum. */
+/* The minimums of the chunk's rows times the tokens: one sum over all of its columns. */
+template <int ELEMENT, int EIGHTS, int SUMS, int GROUPS, class WEIGHTS>
+__device__ __forceinline__ void
+mox_sm80_multiply_minimums(float (&acc)[GROUPS][SUMS], int first, const uint32_t (&b)[EIGHTS][4][2],
+                           const typename WEIGHTS::words_of_chunk (&words)[GROUPS], const mox_sm90_args &args)
+{
+    using decoder = typename WEIGHTS::decoder;
+#pragma unroll
+    for (int r = 0; r < GROUPS; r++) {
+        float part[EIGHTS][4] = {};
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            uint32_t a[4];
+            decoder::place_minimums(a, words[r].scales, t * decoder::GROUPS / 4);
+#pragma unroll
+            for (int e = 0; e < EIGHTS; e++)
+                mox_sm80_mma<ELEMENT>(part[e], a, b[e][t]);
+        }
+        const float2 weight = decoder::minimum_scales(words[r].scales, args);
+#pragma unroll
+        for (int i = 0; i < 4 * EIGHTS; i++)
+            acc[r][first + i] = __fmaf_rn(i % 4 < 2 ? weight.x : weight.y, part[i / 4][i % 4], acc[r][first + i]);
+    }
+}
+
+/* Tokens times the rows, where scales multiply the sums of groups: acc += weight scale [* token scale] * sum. */
 template <int ELEMENT, int EIGHTS, int SUMS, int GROUPS, class WEIGHTS>
 __device__ __forceinline__ void
 mox_sm80_multiply_groups(float (&acc)[GROUPS][SUMS], int first, const uint32_t (&a)[GROUPS][4][4],
@@ -169,6 +194,10 @@ mox_sm80_multiply_groups(float (&acc)[GROUPS][SUMS], int first, const uint32_t (
                 acc[r][first + i] = __fmaf_rn(scale, part[r][i / 4][i % 4], acc[r][first + i]);
             }
         }
+    }
+    if constexpr (decoder::MINIMUMS) {
+        if (args.block.minimum_unit != 0)
+            mox_sm80_multiply_minimums<ELEMENT, EIGHTS, SUMS, GROUPS, WEIGHTS>(acc, first, b, words, args);
     }
 }
 

@@ -15,7 +15,8 @@
  *                            (class W16)
  *     ..._qact               the same two, with bf16                    4, 6 or 8 bits, dequantized by the gather
  *     sm90_dequant_int_blocks  integers in groups, with f16 scales or   bf16
- *                            with zero points; 4-bit ones by row, too
+ *                            with zero points; 4-bit ones by row, too;
+ *                            block types q4_k, q5_k, q6_k, iq4_xs
  *     ..._int_blocks_qact    the same                                   8-bit integers, a scale a row
  *     sm90_dequant_blocks    f8 with scales of blocks                   bf16
  *     ..._blocks_qact        the same                                   as above, and with f32 scales of groups
@@ -35,6 +36,7 @@
 #include "base/sizes.h"
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 #include "pack/hopper/hopper.h"
+#include "pack/hopper/hopper_blocks.h"
 #include "quant/act_rules.h"
 
 enum { MX_GROUP = 32 };
@@ -263,6 +265,8 @@ static bool admit_next(const mox_expert_gemm_problem *problem, bool dequant, mox
 /* Integers less their zero points, which bf16 holds, are multiplied by tokens of bf16; scales multiply the sums. */
 static bool has_int_sums(const moxie_quant *weight, int64_t cols)
 {
+    if (mox_hopper_block_of(weight->element).bits > 0)
+        return true;
     const bool of_f16 = mox_sm90_weight_of(weight)->to_scale_type && weight->scale == MOXIE_F16;
     return of_f16 || mox_hopper_has_words(weight, cols);
 }
@@ -276,7 +280,10 @@ static bool admit_int_sums(const mox_expert_gemm_problem *problem, mox_rejection
 {
     char text[128];
     return has_int_sums(problem->weight, cols_of(problem)) ||
-           mox_reject(why, "", "multiplies sums of integers by scales that have zero points or are f16, %s has %s",
+           mox_reject(why, "",
+                      "multiplies sums of integers by scales that have zero points, are f16 or belong to q4_k, q5_k, "
+                      "q6_k or iq4_xs, "
+                      "%s has %s",
                       name_of(problem), mox_quant_describe(problem->weight, text, sizeof text));
 }
 

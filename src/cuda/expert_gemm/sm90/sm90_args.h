@@ -186,6 +186,16 @@ typedef struct mox_sm90_int_format {
     float scale_unit; /* times this it is what multiplies the sums */
 } mox_sm90_int_format;
 
+/* Block types (sm90_decode_gguf.cuh). Decoded codes are levels, less an offset, over `unit`. */
+typedef struct mox_sm90_block_format {
+    int32_t row_bytes;   /* of a row in a block of scales: d, m, integers */
+    int32_t chunk_shift; /* the integers of a chunk are 1 << chunk_shift bytes of them */
+    int32_t looked_up;   /* codes number the levels of iq4_nl */
+    uint32_t offset;     /* a pair of bf16 that is added to decoded codes */
+    float unit;          /* d as an f32 in the places of an f16, times s and this, multiplies sums of codes */
+    float minimum_unit;  /* m likewise, times this, multiplies sums of minimums; 0: there are none */
+} mox_sm90_block_format;
+
 /* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer
  * for memory. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
@@ -302,6 +312,7 @@ typedef struct mox_sm90_args {
     mox_sm90_w8_format w8;            /* of 8-bit codes */
     mox_sm90_w6_format w6;            /* of MOX_SM90_MXFP6 */
     mox_sm90_int_format ints;         /* of integers whose sums are multiplied by scales */
+    mox_sm90_block_format block;      /* of block types */
     int32_t rows;                     /* outputs of one matrix: I or H */
     int32_t gated;
     int32_t paired;        /* blocks work in pairs */

@@ -9,6 +9,7 @@
 
 #include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
+#include "cuda/expert_gemm/sm90/sm90_decode_gguf.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_ints.cuh"
 #include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
@@ -50,7 +51,7 @@ template <class DECODER> struct mox_sm90_view {
     {
         const int block = DECODER::BY_CHUNK ? i : ((k + i) >> args.scale_shift) - (k >> args.scale_shift);
         return { DECODER::codes::load(codes + i * CODES_BYTES, lane),
-                 DECODER::load(scales + block * 64 * DECODER::pair_bytes(args), args) };
+                 DECODER::load(scales + block * 64 * DECODER::pair_bytes(args), args, k + i) };
     }
 };
 

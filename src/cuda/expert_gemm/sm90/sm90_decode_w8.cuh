@@ -30,7 +30,7 @@ struct mox_sm90_decode_w8 {
         return 4 * args.w8.high_word + 4;
     }
 
-    static __device__ __forceinline__ scales load(const uint8_t *at, const mox_sm90_args &args)
+    static __device__ __forceinline__ scales load(const uint8_t *at, const mox_sm90_args &args, int)
     {
         return make_uint2(((const uint32_t *)at)[0], ((const uint32_t *)at)[args.w8.high_word]);
     }

@@ -10,6 +10,7 @@
 
 struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
     static constexpr int GROUPS = 1;
+    static constexpr bool MINIMUMS = false;
     using scales = float2; /* of rows r and r + 8 */
 
     static __device__ __forceinline__ int pair_bytes(const mox_sm90_args &)
@@ -17,7 +18,7 @@ struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
         return sizeof(scales);
     }
 
-    static __device__ __forceinline__ scales load(const uint8_t *at, const mox_sm90_args &)
+    static __device__ __forceinline__ scales load(const uint8_t *at, const mox_sm90_args &, int)
     {
         return *(const scales *)at;
     }

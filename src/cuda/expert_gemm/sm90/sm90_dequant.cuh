@@ -165,9 +165,13 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
             DECODER::decode(a[t], words.codes.part(t), m, t);
             if (t > 0 && t % EACH == 0)
                 end_group(acc, part, a, words, args, t / EACH - 1, offset);
-            multiply(part, a[t], t, 0, offset);
+            multiply(part, a[t], t, t % EACH > 0, 0, offset);
         }
         end_group(acc, part, a, words, args, DECODER::GROUPS - 1, offset);
+        if constexpr (DECODER::MINIMUMS) {
+            if (args.block.minimum_unit != 0)
+                add_minimums(acc, part, words, args, offset);
+        }
     }
 
     static __device__ __forceinline__ void end()
@@ -179,13 +183,13 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
     static constexpr int COLUMNS = N == MOX_SM90_NARROW_COLUMNS_DEQUANT ? N / 2 : N;
 
-    /* MMA `t` of the chunk, for the columns from `first` on. */
-    __device__ __forceinline__ void multiply(float (&part)[COLUMNS / 2], const uint32_t (&a)[4], int t, int first,
-                                             int offset) const
+    /* MMA `t` of the chunk, for the columns from `first` on, added to `part` or from zero. */
+    __device__ __forceinline__ void multiply(float (&part)[COLUMNS / 2], const uint32_t (&a)[4], int t, bool added,
+                                             int first, int offset) const
     {
         const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
         mox_wgmma_fence();
-        mox_wgmma_registers_bf16<COLUMNS>(part, a, b, t % EACH > 0);
+        mox_wgmma_registers_bf16<COLUMNS>(part, a, b, added);
         mox_wgmma_commit();
     }
 
@@ -200,7 +204,26 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
         for (int first = COLUMNS; first < N; first += COLUMNS) {
 #pragma unroll
             for (int t = g * EACH; t < (g + 1) * EACH; t++)
-                multiply(part, a[t], t, first, offset);
+                multiply(part, a[t], t, t % EACH > 0, first, offset);
+            add(acc, part, weight, first, offset);
+        }
+    }
+
+    /* The minimums of the chunk's rows: one sum over all of its columns. */
+    __device__ __forceinline__ void add_minimums(float (&acc)[N / 2], float (&part)[COLUMNS / 2],
+                                                 const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
+                                                 int offset) const
+    {
+        uint32_t a[DECODER::GROUPS][4];
+#pragma unroll
+        for (int g = 0; g < DECODER::GROUPS; g++)
+            DECODER::place_minimums(a[g], words.scales, g);
+        const float2 weight = DECODER::minimum_scales(words.scales, args);
+#pragma unroll
+        for (int first = 0; first < N; first += COLUMNS) {
+#pragma unroll
+            for (int t = 0; t < 4; t++)
+                multiply(part, a[t / EACH], t, t > 0, first, offset);
             add(acc, part, weight, first, offset);
         }
     }

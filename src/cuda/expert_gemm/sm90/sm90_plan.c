@@ -5,7 +5,10 @@
  */
 #include "cuda/expert_gemm/sm90/sm90_plan.h"
 
+#include <string.h>
+
 #include "base/carver.h"
+#include "format/block_at.h"
 
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
 
@@ -193,6 +196,24 @@ static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits
     return weight->scale != MOXIE_F16 ? bf16 : bits == 4 ? four : eight;
 }
 
+/* Decoded codes of 4, 5 and 6 bits are 2^-9, 2^-10 and 2^-11 times their numbers, levels that are looked up and minimums
+ * 2^-13. */
+static mox_sm90_block_format block_format_of(const mox_cuda_block *block)
+{
+    const float places = 0x1p112f, unit = block->levels ? 0x1p13f : (float)(1 << (5 + block->bits));
+    const float offset = -(float)block->offset / unit;
+    uint32_t bits;
+    memcpy(&bits, &offset, sizeof bits);
+    mox_sm90_block_format format = { 0 };
+    format.row_bytes = block->row_bytes;
+    format.chunk_shift = block->row_bytes > 12 ? 2 : 1;
+    format.looked_up = block->levels;
+    format.offset = bits >> 16 | (bits & 0xffff0000);
+    format.unit = places * unit;
+    format.minimum_unit = (float)block->minimum_sign * places * 0x1p13f;
+    return format;
+}
+
 /* How the gather dequantizes codes of activations to bf16. It multiplies by the scale of a group: a power of two, or an
  * e4m3 that multiplies e2m1. bf16 does not hold the scale of a row exactly, so that goes to the row's factor. */
 static mox_sm90_acts acts_of(const moxie_quant *act, const mox_activations *codes)
@@ -253,6 +274,7 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->w6 = w6_format_of(a->weight.element);
     g->w8 = w8_format_of(a->weight.element, g->scale_bytes);
     g->ints = int_format_of(&a->weight, a->element_bits);
+    g->block = block_format_of(&a->block);
     g->rows = (int32_t)rows_of(a);
     g->gated = first && a->gated;
     g->mma_sync = a->mma_sync;

@@ -109,15 +109,24 @@ MOX_SM90_CONSTEXPR mox_sm90_token_scale_bytes(int32_t element, int32_t chunks, i
     return mox_sm90_token_scales(element) * chunks * columns * (int32_t)sizeof(float);
 }
 
+/* Bytes for the blocks of scales that a stage of `chunks` chunks touches, at most. */
+static inline uint32_t mox_sm90_scales_room(const mox_sm90_args *args, int32_t chunks)
+{
+    const int32_t shift = args->scale_shift;
+    const int32_t touched = shift < MOX_SM90_ONE_SCALE ? ((chunks - 1 + (1 << shift) - 1) >> shift) + 1 : 1;
+    return (uint32_t)(touched * args->scale_bytes);
+}
+
 /* Lays out a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. */
 static inline void mox_sm90_fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
-    const uint32_t codes = (uint32_t)mox_sm90_chunk_bytes(element), scales = (uint32_t)args->scale_bytes;
+    const uint32_t codes = (uint32_t)mox_sm90_chunk_bytes(element);
     const uint32_t per_stage = (uint32_t)mox_sm90_chunks_per_stage(element, args->max_columns),
                    columns = (uint32_t)args->max_columns;
     args->chunks_per_stage = (int32_t)per_stage;
+    const uint32_t scales = mox_sm90_scales_room(args, (int32_t)per_stage);
     const uint32_t token_scales = (uint32_t)mox_sm90_token_scale_bytes(element, (int32_t)per_stage, args->max_columns);
-    args->tokens_at = MOX_SM90_DECODES(element) ? (per_stage * (codes + scales) + token_scales + 1023) / 1024 * 1024
+    args->tokens_at = MOX_SM90_DECODES(element) ? (per_stage * codes + scales + token_scales + 1023) / 1024 * 1024
                                                 : (uint32_t)mox_sm90_tokens_from(element);
     args->stage_bytes = args->tokens_at + per_stage * columns * 128;
 }
