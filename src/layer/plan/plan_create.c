@@ -173,8 +173,7 @@ static moxie_status check_source(const moxie_plan *plan, const moxie_options *op
     if (plan->layer == NULL || plan->layer->device_source == NULL)
         return MOXIE_OK;
     const moxie_layer_config *c = &plan->config;
-    MOX_FAIL_IF(mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2),
-                MOXIE_ERR_UNSUPPORTED, error,
+    MOX_FAIL_IF(mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2), MOXIE_ERR_UNSUPPORTED, error,
                 "activations have one scale for the whole batch, which experts that are computed one after the other "
                 "cannot share on a GPU yet: run the store on the CPU, or the layer without a store");
     MOX_FAIL_IF(plan->max_adapter_rank != 0, MOXIE_ERR_UNSUPPORTED, error,

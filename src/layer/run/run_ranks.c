@@ -193,9 +193,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     run.ids = at(own, x->space.recv_ids);
     run.weights = own->plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
     MOX_TRY(mox_run_fetch_begin(&run, error));
-    const moxie_status status = compute_passes(&run, error);
-    mox_run_fetch_end(&run);
-    return status;
+    return mox_run_fetch_end(&run, compute_passes(&run, error), error);
 }
 
 /* ---- return ------------------------------------------------------------------------------------------ */
