@@ -6,7 +6,8 @@
  * The other headers: moxie_ckpt.h (checkpoints, safetensors), moxie_prepare.h (weights for other engines' kernels),
  * moxie_scheme.h (vLLM's quantization schemes), moxie_quantize.h (checkpoints in another format), moxie_lint.h (what is
  * wrong in a checkpoint), moxie_cuda.h (NVIDIA GPUs), moxie_parallel.h and moxie_comm.h (ranks), moxie_adapters.h
- * (LoRA), moxie_store.h (expert files), moxie_trace.h (routing traces), moxie_version.h (version numbers).
+ * (LoRA), moxie_store.h (expert files), moxie_trace.h (routing traces), moxie_topology.h (cores and nodes of memory),
+ * moxie_version.h (version numbers).
  *
  *     y[t] = sum_{j<K} w[t,j] * ( W2[e] . act( W13[e] . x[t] + b13[e] ) + b2[e] ),   e = ids[t,j]
  *

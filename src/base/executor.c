@@ -15,11 +15,15 @@
  * remembers its process. In a child the old pool is leaked, and a new one is created. If that fails, the child runs its
  * tasks on the calling thread.
  *
+ * A pool may have places: its threads are pinned to one processor each, one a core while there are cores. The caller's
+ * thread is not, because threads that it starts later would inherit that.
+ *
  * After a loop the pool's threads spin for a while before they sleep; with MOXIE_SPIN=0 they sleep at once.
  */
 #include "base/executor.h"
 
 #include <pthreadpool.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +34,16 @@
 #include "base/memory.h"
 #include "base/pool_start.h"
 #include "base/status.h"
+#include "base/topology.h"
 
 typedef struct pool {
     moxie_executor executor; /* what the caller holds; executor.self is this pool */
     pthreadpool_t threads;   /* NULL: one worker, the caller */
     pid_t owner;             /* process that `threads` belongs to */
     uint32_t flags;          /* of every loop: whether threads spin or sleep after it */
+    int32_t nodes;           /* that its workers divide experts among; 1 without places */
+    int32_t memory;          /* where records go: a node's index or a MOX_MEMORY_* */
+    mox_place *places;       /* [workers] where each worker is; NULL: anywhere */
 } pool;
 
 /* One parallel-for; lives on the caller's stack until every strand is done. */
@@ -82,6 +90,39 @@ static void run_strand(void *argument, size_t strand)
     atomic_fetch_add_explicit(&l->ended, 1, memory_order_release);
 }
 
+/* ---- places ----------------------------------------------------------------------------------------- */
+
+typedef struct pinning {
+    const pool *pool;
+    _Atomic int32_t arrived;
+} pinning;
+
+/* A strand waits for all others, so each runs on a thread of its own: strand i on thread i. */
+static void pin_strand(void *argument, size_t strand)
+{
+    pinning *all = argument;
+    union {
+        cpu_set_t set;
+        mox_processor_set processors;
+    } mask;
+    memset(&mask, 0, sizeof mask);
+    const int32_t processor = all->pool->places[strand].processor;
+    atomic_fetch_add(&all->arrived, 1);
+    while (atomic_load(&all->arrived) < all->pool->executor.workers)
+        sched_yield();
+    if (strand == 0 || processor < 0 || processor >= (int32_t)(8 * sizeof mask.processors.bits))
+        return;
+    mask.processors.bits[processor / 8] |= (unsigned char)(1u << processor % 8);
+    (void)sched_setaffinity(0, sizeof mask, &mask.set); /* without it threads only move about */
+}
+
+static void pin(const pool *p)
+{
+    pinning all = { .pool = p };
+    if (p->places != NULL && p->threads != NULL && mox_topology_here()->real)
+        pthreadpool_parallelize_1d(p->threads, pin_strand, &all, (size_t)p->executor.workers, p->flags);
+}
+
 /* ---- the pool --------------------------------------------------------------------------------------- */
 
 static void restart(pool *p)
@@ -89,6 +130,7 @@ static void restart(pool *p)
     p->threads = NULL;
     mox_pool_start(p->executor.workers, &p->threads, NULL);
     p->owner = getpid();
+    pin(p);
 }
 
 static void run_pool(void *self, int64_t tasks, moxie_task_fn fn, void *context)
@@ -116,26 +158,153 @@ static uint32_t idle_flags(void)
     return spin != NULL && strcmp(spin, "0") == 0 ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0;
 }
 
-moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error)
+/* What `numa` asks for. */
+typedef struct numa_wish {
+    bool pins, automatic, interleaves;
+    int32_t node; /* an index; -1: all */
+} numa_wish;
+
+/* Gives the pool's workers places. */
+static moxie_status place_workers(pool *p, const numa_wish *wish, moxie_error *error)
 {
+    const mox_topology *t = mox_topology_here();
+    p->places = mox_calloc((uint64_t)t->processors, sizeof *p->places);
+    MOX_FAIL_IF(p->places == NULL, MOXIE_ERR_MEMORY, error, "out of memory for an executor");
+    const int32_t count = mox_topology_places(t, wish->node, p->places);
+    MOX_FAIL_IF(p->executor.workers > count, MOXIE_ERR_ARGUMENT, error,
+                "an executor of %d pinned threads was asked for, and this process may use %d processors there: ask for "
+                "%d or fewer, or for numa \"off\"",
+                (int)p->executor.workers, (int)count, (int)count);
+    p->memory = wish->node;
+    if (wish->node < 0) {
+        p->memory = wish->interleaves ? MOX_MEMORY_INTERLEAVED : MOX_MEMORY_BY_EXPERT;
+        p->nodes = wish->interleaves ? 1 : t->nodes < p->executor.workers ? t->nodes : p->executor.workers;
+    }
+    return MOXIE_OK;
+}
+
+static moxie_status parse_node(const char *text, int32_t *node, moxie_error *error)
+{
+    const mox_topology *t = mox_topology_here();
+    char *end = NULL;
+    const long number = strtol(text, &end, 10);
+    MOX_FAIL_IF(end == text || *end != '\0' || number < 0 || number > INT32_MAX, MOXIE_ERR_ARGUMENT, error,
+                "numa is \"node=%s\"; give the number of a node, as in node=0", text);
+    MOX_FAIL_IF(!t->known, MOXIE_ERR_UNSUPPORTED, error,
+                "numa is \"node=%ld\", and the nodes of this machine are not known: %s. Use auto or off", number,
+                t->found_by);
+    *node = mox_topology_node(t, (int32_t)number);
+    MOX_FAIL_IF(*node < 0, MOXIE_ERR_ARGUMENT, error,
+                "numa is \"node=%ld\", and this process may use no processor of a node %ld; it may use %d node%s, the "
+                "first is %d",
+                number, number, (int)t->nodes, t->nodes == 1 ? "" : "s", (int)t->node_number[0]);
+    return MOXIE_OK;
+}
+
+static moxie_status parse_numa(const char *numa, numa_wish *out, moxie_error *error)
+{
+    *out = (numa_wish) { .node = -1 };
+    if (numa == NULL || strcmp(numa, "off") == 0)
+        return MOXIE_OK;
+    out->automatic = strcmp(numa, "auto") == 0;
+    out->interleaves = strcmp(numa, "interleave") == 0;
+    if (out->automatic || out->interleaves) {
+        out->pins = mox_topology_here()->nodes > 1;
+        return MOXIE_OK;
+    }
+    MOX_FAIL_IF(strncmp(numa, "node=", 5) != 0, MOXIE_ERR_ARGUMENT, error,
+                "numa is \"%s\"; it is auto, off, interleave or node=NUMBER", numa);
+    out->pins = true;
+    return parse_node(numa + 5, &out->node, error);
+}
+
+/* One a processor of the node, or of all; no more than a container's share of time. */
+static int32_t default_workers(const numa_wish *wish)
+{
+    const mox_topology *t = mox_topology_here();
+    const int32_t all = mox_processor_count();
+    int32_t count = 0;
+    for (int32_t i = 0; wish->pins && t->places != NULL && i < t->processors; i++)
+        count += wish->node < 0 || t->places[i].node == wish->node;
+    return count > 0 && count < all ? count : all;
+}
+
+/* "auto" pins where it can help: not one thread, nor threads that share processors. */
+static bool is_pinned(const pool *p, const numa_wish *wish)
+{
+    const int32_t workers = p->executor.workers;
+    return wish->pins && (!wish->automatic || (workers > 1 && workers <= mox_topology_here()->processors));
+}
+
+static moxie_status start(pool *p, const numa_wish *wish, moxie_error *error)
+{
+    if (is_pinned(p, wish))
+        MOX_TRY(place_workers(p, wish, error));
+    if (p->executor.workers > 1)
+        MOX_TRY(mox_pool_start(p->executor.workers, &p->threads, error));
+    pin(p);
+    return MOXIE_OK;
+}
+
+static void free_pool(pool *p)
+{
+    mox_free(p->places);
+    mox_free(p);
+}
+
+moxie_status mox_executor_create_on(int32_t threads, const char *numa, moxie_executor **out, moxie_error *error)
+{
+    numa_wish wish;
     MOX_FAIL_IF(threads < 0 || threads > MOX_MAX_WORKERS, MOXIE_ERR_ARGUMENT, error,
                 "an executor of %d threads was asked for; give 1 to %d, or 0 for one per processor", threads,
                 MOX_MAX_WORKERS);
-    const int32_t found = threads == 0 ? mox_processor_count() : threads;
+    MOX_TRY(parse_numa(numa, &wish, error));
+    const int32_t found = threads == 0 ? default_workers(&wish) : threads;
     const int32_t workers = found < MOX_MAX_WORKERS ? found : MOX_MAX_WORKERS;
 
-    pool *p = mox_alloc(sizeof *p);
+    pool *p = mox_calloc(1, sizeof *p);
     MOX_FAIL_IF(!p, MOXIE_ERR_MEMORY, error, "out of memory for an executor");
     p->executor = (moxie_executor) { .self = p, .workers = workers, .run = run_pool };
     p->owner = getpid();
     p->flags = idle_flags();
-    const moxie_status status = workers > 1 ? mox_pool_start(workers, &p->threads, error) : MOXIE_OK;
+    p->nodes = 1;
+    p->memory = MOX_MEMORY_ANYWHERE;
+    const moxie_status status = start(p, &wish, error);
     if (status != MOXIE_OK) {
-        mox_free(p);
+        free_pool(p);
         return status;
     }
     *out = &p->executor;
     return MOXIE_OK;
+}
+
+moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error)
+{
+    return mox_executor_create_on(threads, "off", out, error);
+}
+
+/* NULL: not a pool. */
+static const pool *pool_of(const moxie_executor *executor)
+{
+    return executor->run == run_pool ? executor->self : NULL;
+}
+
+int32_t mox_executor_nodes(const moxie_executor *executor)
+{
+    const pool *p = pool_of(executor);
+    return p != NULL ? p->nodes : 1;
+}
+
+int32_t mox_executor_node(const moxie_executor *executor, int32_t worker)
+{
+    const pool *p = pool_of(executor);
+    return p != NULL && p->nodes > 1 ? p->places[worker].node : 0;
+}
+
+int32_t mox_executor_memory(const moxie_executor *executor)
+{
+    const pool *p = pool_of(executor);
+    return p != NULL ? p->memory : MOX_MEMORY_ANYWHERE;
 }
 
 void mox_executor_destroy(moxie_executor *executor)
@@ -145,5 +314,5 @@ void mox_executor_destroy(moxie_executor *executor)
     pool *p = executor->self;
     if (p->threads && p->owner == getpid())
         pthreadpool_destroy(p->threads);
-    mox_free(p);
+    free_pool(p);
 }

@@ -12,9 +12,20 @@
 
 #define MOX_MAX_WORKERS 4096
 
-/* Bodies of moxie_executor_create and moxie_executor_destroy. threads: 0 to MOX_MAX_WORKERS. */
+/* Bodies of moxie_executor_create, moxie_executor_create_on and moxie_executor_destroy. threads: 0 to
+ * MOX_MAX_WORKERS. */
 moxie_status mox_executor_create(int32_t threads, moxie_executor **out, moxie_error *error);
+moxie_status mox_executor_create_on(int32_t threads, const char *numa, moxie_executor **out, moxie_error *error);
 void mox_executor_destroy(moxie_executor *executor);
+
+/* Of a pool whose workers have places (topology.h): among how many nodes experts are divided, and the node of worker
+ * `worker`, an index of mox_topology_here(). Any other executor is on one node, 0. */
+int32_t mox_executor_nodes(const moxie_executor *executor);
+int32_t mox_executor_node(const moxie_executor *executor, int32_t worker);
+
+/* Where a layer's records should lie that this executor's workers read: the index of a node, or one of these. */
+enum { MOX_MEMORY_ANYWHERE = -1, MOX_MEMORY_BY_EXPERT = -2, MOX_MEMORY_INTERLEAVED = -3 };
+int32_t mox_executor_memory(const moxie_executor *executor);
 
 /* Runs tasks in order on the calling thread. */
 extern const moxie_executor mox_executor_serial;

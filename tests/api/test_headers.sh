@@ -30,6 +30,7 @@ for macro in $(grep -ho 'define MOXIE_[A-Z_]*_INIT' include/moxie/*.h | sed 's/d
         echo '#include <moxie/moxie_cuda.h>'
         echo '#include <moxie/moxie_adapters.h>'
         echo '#include <moxie/moxie_store.h>'
+        echo '#include <moxie/moxie_topology.h>'
         echo '#include <moxie/moxie_trace.h>'
         echo '#include <moxie/moxie_quantize.h>'
         echo "unsigned size_of_one(void);"

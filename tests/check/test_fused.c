@@ -197,7 +197,7 @@ static mox_fused_part fused_part(const fused_problem *f, const fused_kind *k, bo
                               .trace2 = look ? &s->a2 : NULL };
 }
 
-static void run_fused(const fused_problem *f, const moxie_executor *executor, bool traced, result *r)
+static void run_fused(const fused_problem *f, const moxie_executor *executor, int32_t nodes, bool traced, result *r)
 {
     mox_fused_part sides[2];
     const mox_fused_product *products[4];
@@ -219,6 +219,7 @@ static void run_fused(const fused_problem *f, const moxie_executor *executor, bo
         .x = f->x,
         .dtype = f->set->dtype,
         .items = check_buffer(&r->scratch, (FUSED_SLOTS + 1) * sizeof(mox_fused_item)),
+        .nodes = nodes,
         .scratch = check_buffer(&r->scratch, (size_t)executor->workers * bytes),
         .scratch_bytes = bytes,
         .combine = mox_combine_at(0),
@@ -358,10 +359,10 @@ static void run_windows(const fused_problem *f, const result *want)
 
 /* ---- executors ---------------------------------------------------------------------------------------------- */
 
-static void on_executor(const fused_problem *f, const moxie_executor *executor, const result *want)
+static void on_executor(const fused_problem *f, const moxie_executor *executor, int32_t nodes, const result *want)
 {
     result r;
-    run_fused(f, executor, false, &r);
+    run_fused(f, executor, nodes, false, &r);
     same_results(f, &r, want, false);
     free_result(&r);
 }
@@ -377,9 +378,9 @@ static void on_any_executor(const fused_problem *f, const moxie_executor *pool, 
         test_executor own;
         test_executor_init(&own, workers[i / ORDERS], order);
         if (order <= TEST_BACKWARDS || workers[i / ORDERS] <= 8)
-            on_executor(f, &own.executor, want);
+            on_executor(f, &own.executor, (int32_t)(1 + (turn + i) % 4), want);
     }
-    on_executor(f, pool, want);
+    on_executor(f, pool, mox_executor_nodes(pool), want);
 }
 
 /* False when the kernel does not accept both products. */
@@ -398,7 +399,7 @@ static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const
         assert_true(mox_fused_product_init(&f->kinds[i].second, row, &second));
     }
     run_chain(f, &want);
-    run_fused(f, &mox_executor_serial, true, &got);
+    run_fused(f, &mox_executor_serial, 1, true, &got);
     same_results(f, &got, &want, true);
     free_result(&got);
     run_windows(f, &want);
@@ -407,12 +408,23 @@ static bool check_row(fused_problem *f, const mox_expert_gemm_kernel *row, const
     return true;
 }
 
+/* A pool on four nodes of a machine that is made up, where libhwloc makes it up. */
+static moxie_executor *pool_on_nodes(void)
+{
+    moxie_executor *pool = NULL;
+    moxie_error error = { 0 };
+    setenv("HWLOC_SYNTHETIC", "numa:4 core:2 pu:1", 1);
+    assert_int_equal(mox_executor_create_on(4, "auto", &pool, &error), MOXIE_OK);
+    unsetenv("HWLOC_SYNTHETIC");
+    return pool;
+}
+
 static void fused_and_step_by_step(void **state)
 {
     (void)state;
     int64_t checked = 0;
     const int64_t step = test_one_in(12, "executors for each setting");
-    moxie_executor *pool = check_pool();
+    moxie_executor *pool = pool_on_nodes();
     if (!test_emulated())
         alarm(600); /* a run that never ends fails the test */
     for (int i = 0; i < FUSED_SETTINGS; i++) {

@@ -27,6 +27,10 @@ expect 4 "libmoxie_cuda" "$moxie" bench $small --backend cuda
 expect 2 "adapter-rank goes with --adapters" "$moxie" bench $small --adapter-rank 4
 expect 2 "timed on one rank: leave --ranks out" "$moxie" bench $small --adapters 2 --ranks 2
 expect 2 "phases are of one rank: leave --ranks out" "$moxie" bench $small --phases --ranks 2
+expect 2 "a list is for one rank" "$moxie" bench $small --threads 1,2 --ranks 2
+expect 2 "which only bench takes" "$moxie" run "$tmp" --threads 1,2
+expect 2 "auto, off, interleave or node=NUMBER, not both" "$moxie" bench $small --numa both
+expect 2 "numa" "$moxie" bench $small --numa node=x
 expect 2 "a GPU has none" "$moxie" bench $small --phases --backend cuda
 expect 3 "uniform, zipf, one-hot, skewed, or a file" "$moxie" bench $small --routing "$tmp/none"
 
@@ -122,6 +126,13 @@ awk -F'[:,]' '/"phases_ms"/ { on = 1 } on && /"median"/ { sum += $2 } on && /"(w
     /"min_ms"/ { low = $2 } /"max_ms"/ { high = $2 } /"exchange"/ { sent = 1 } sent && on && /"max"/ { if ($2 != 0) bad = 1; sent = 0 }
     END { exit bad || !product || sum < 0.9 * low || sum > 1.1 * high }' "$tmp/out" || fail "phases do not add up: $(cat "$tmp/out")"
 expect 0 "64 +w13 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+" "$moxie" bench $small --tokens 64 --repeats 2 --limits "$limits" --phases
+
+# A list of threads: the first one's speedup is 1, and each batch size has a row for each.
+expect 0 '"speedup": 1.0' "$moxie" bench $small --tokens 1,8 --repeats 2 --threads 1,2 --limits "$limits" --json
+[ "$(sed -n '/"scaling"/,$p' "$tmp/out" | grep -c '"speedup"')" = 4 ] || fail "not two rows for each of two batch sizes"
+awk -F'[:,]' '/"speedup"/ { s = $2 } /"efficiency"/ { n++; e = $2; d = s / e; if (d < 0.99 || (d > 1.01 && d < 1.99) || d > 2.01) bad = 1 } END { exit bad || n != 4 }' "$tmp/out" ||
+    fail "efficiencies are not speedups by thread: $(grep -A1 speedup "$tmp/out")"
+expect 0 "8 +2 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+" "$moxie" bench $small --tokens 1,8 --repeats 2 --threads 1,2 --limits "$limits" --numa off
 
 # Options reach the plan; routing by name and from files.
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json

@@ -12,6 +12,7 @@
  *     bench_plot.c       the lines under the machine's roof            -> picture
  *     bench_limits.c     the machine's limits around each line
  *     bench_phases.c     where the time of a line's runs went
+ *     bench_scaling.c    the lines by number of threads
  *     bench_report.c     table or JSON
  *     bench_simulate.c   many ranks on paper (bench_simulate.h)
  *     bench_ranks.c      ranks beside one, and what it prints of
@@ -255,6 +256,19 @@ typedef struct bench_raised {
     double before, now;
 } bench_raised;
 
+/* The lines of each number of threads of a list (bench_scaling.c): row i is of batch size i % lines. */
+typedef struct bench_scaling_row {
+    int32_t threads;
+    int64_t tokens;
+    double median, min, floor;  /* seconds */
+    double ratio;               /* median over floor */
+    double speedup, efficiency; /* over the first number of threads; by thread */
+} bench_scaling_row;
+typedef struct bench_scaling {
+    bench_scaling_row *row; /* [count] */
+    int count, lines;       /* count 0: no list */
+} bench_scaling;
+
 typedef struct bench {
     const bench_arguments *args;
     cli_layer source;     /* of a directory */
@@ -275,7 +289,8 @@ typedef struct bench {
     bench_raised raised[CLI_MAX_SIZES];
     int n_raised;
     char plan[256];
-    cli_ranks ranks; /* of --ranks */
+    cli_ranks ranks;       /* of --ranks */
+    bench_scaling scaling; /* of --threads LIST */
 } bench;
 
 /* The options of the plan that runs: of b->tokens. */
@@ -294,6 +309,11 @@ moxie_status bench_time_line(bench *b, int i, moxie_limits *before, moxie_error 
 moxie_status bench_keep_limits(bench *b, moxie_error *error);
 void bench_print_text(const bench *b);
 void bench_print_phases(const bench *b);
+/* Adds b's lines, of one number of threads. */
+void bench_scaling_add(const bench *b, bench_scaling *scaling);
+void bench_scaling_free(bench_scaling *scaling);
+void bench_scaling_print(const bench_scaling *scaling);
+json_t *bench_scaling_json(const bench_scaling *scaling);
 void bench_print_json(const bench *b);
 /* What was timed, and where; each buffer of `size` bytes. */
 void bench_titles(const bench *b, char *title, char *subtitle, size_t size);

@@ -161,6 +161,8 @@ void bench_print_text(const bench *b)
         if (*note_of(b, &b->lines[i], note, sizeof note))
             printf("T = %lld: %s\n", (long long)b->lines[i].tokens, note);
     print_raised(b);
+    if (b->scaling.count > 0)
+        bench_scaling_print(&b->scaling);
     if (*bench_warning(b, note, sizeof note))
         printf("%s\n", note);
     if (b->args->plot)
@@ -215,6 +217,7 @@ void bench_print_json(const bench *b)
     cli_json_set(object, "limits_raised", json_raised(b));
     cli_json_set(object, "warning", cli_json_string(bench_warning(b, warning, sizeof warning)));
     cli_json_set(object, "rows", rows);
+    cli_json_set(object, "scaling", bench_scaling_json(&b->scaling));
     cli_json_set(object, "steps", cli_steps_json(b->model.copy[0].plan));
     cli_json_end(object);
 }

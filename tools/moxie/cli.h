@@ -210,6 +210,8 @@ typedef struct cli_layer_options {
     int64_t layer;       /* -1: the first MoE layer */
     int32_t backend;     /* CLI_BACKEND_NOT_GIVEN: the command's own default */
     int32_t mode, activations, threads;
+    cli_sizes thread_counts;  /* of bench: a list, of which `threads` is the first */
+    const char *numa;         /* NULL: auto */
     const char *isa, *device; /* the device, and behind a colon the set of kernels that it may run */
     const char *device_kernels;
     bool any_device; /* device_kernels came without a device, and `device` says 0 */
@@ -359,6 +361,11 @@ typedef struct cli_limits_of {
 /* Creates an executor of `threads` threads; 0: one per processor. Warns on stderr about more threads than processors.
  */
 moxie_status cli_executor_create(const char *command, int32_t threads, moxie_executor **out, moxie_error *error);
+/* The same with places, as moxie_executor_create_on(). */
+moxie_status cli_executor_create_on(const char *command, int32_t threads, const char *numa, moxie_executor **out,
+                                    moxie_error *error);
+/* What --numa says; "auto" where it says nothing. */
+const char *cli_numa(const cli_layer_options *options);
 moxie_status cli_limits_of_cpu(const moxie_executor *executor, const char *cap, cli_limits_of *out, moxie_error *error);
 moxie_status cli_limits_of_gpu(const char *device, cli_limits_of *out, moxie_error *error);
 moxie_status cli_limits_measure(const cli_limits_of *of, moxie_limits *out, moxie_error *error);

@@ -149,13 +149,18 @@ enum {
     OPT_DEVICE,
     OPT_DEVICE_KERNELS,
     OPT_ALLOW_UNREAD,
-    OPT_ROUND_RESULTS
+    OPT_ROUND_RESULTS,
+    OPT_NUMA
 };
 
 static const struct argp_option layer_options[] = {
     { "layer", OPT_LAYER, "L", 0, "layer number in the checkpoint's names (default: the first MoE layer)", 0 },
     { "isa", OPT_ISA, "NAME", 0, "cap the instruction set: scalar, avx2, avx512, amx, neon", 0 },
-    { "threads", OPT_THREADS, "N", 0, "default: one per processor", 0 },
+    { "threads", OPT_THREADS, "N", 0, "default: one per processor; bench: a list, 1,2,4, shows how it scales", 0 },
+    { "numa", OPT_NUMA, "NAME", 0,
+      "auto (default): with several nodes of memory, threads are pinned and experts spread over them; off; interleave: "
+      "by page; or node=N: one node",
+      0 },
     { "mode", OPT_MODE, "NAME", 0, "exact (default) or fast", 0 },
     { "activations", OPT_ACTIVATIONS, "NAME", 0,
       "checkpoint (default): quantized as its scheme says; 16bit; or ggml: GGUF's as llama.cpp does on CPUs", 0 },
@@ -197,13 +202,41 @@ static void choose_backend(struct argp_state *state, cli_layer_options *options)
     options->backend = MOXIE_BACKEND_CUDA;
 }
 
+static const char *parse_numa(struct argp_state *state, const char *text)
+{
+    static const char *const words[] = { "auto", "off", "interleave" };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(text, words[i]) == 0)
+            return text;
+    if (strncmp(text, "node=", 5) != 0)
+        argp_error(state, "--numa takes auto, off, interleave or node=NUMBER, not %s", cli_printable(text));
+    cli_parse_int(state, "--numa node=", text + 5, 0, INT32_MAX);
+    return text;
+}
+
+static void parse_threads(struct argp_state *state, const char *text, cli_layer_options *options)
+{
+    if (!strchr(text, ',')) {
+        options->threads = (int32_t)cli_parse_int(state, "--threads", text, 1, 4096);
+        return;
+    }
+    if (strcmp(options->command, "bench") != 0)
+        argp_error(state, "--threads %s is a list, which only bench takes: give one number", cli_printable(text));
+    cli_parse_sizes(state, "--threads", text, &options->thread_counts);
+    for (int i = 0; i < options->thread_counts.count; i++)
+        if (options->thread_counts.at[i] > 4096)
+            argp_error(state, "--threads takes numbers from 1 to 4096");
+    options->threads = (int32_t)options->thread_counts.at[0];
+}
+
 static error_t parse_layer(int key, char *arg, struct argp_state *state)
 {
     cli_layer_options *options = state->input;
     switch (key) {
     case OPT_LAYER: options->layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
     case OPT_ISA: options->isa = parse_isa(state, arg); return 0;
-    case OPT_THREADS: options->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
+    case OPT_THREADS: parse_threads(state, arg, options); return 0;
+    case OPT_NUMA: options->numa = parse_numa(state, arg); return 0;
     case OPT_MODE: options->mode = cli_parse_name(state, &cli_modes, arg); return 0;
     case OPT_ACTIVATIONS: options->activations = cli_parse_name(state, &cli_activations, arg); return 0;
     case OPT_DEVICE: options->device = parse_device(state, options, arg); return 0;

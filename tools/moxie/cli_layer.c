@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include <moxie/moxie_topology.h>
+
 static moxie_status first_layer(const moxie_model *model, const char *dir, int64_t *layer, moxie_error *error)
 {
     moxie_model_info info = MOXIE_MODEL_INFO_INIT;
@@ -65,13 +67,24 @@ moxie_status cli_refuse_gguf(const moxie_model *model, const char *path, const c
     return cli_error(MOXIE_ERR_UNSUPPORTED, error, path, "%s the model's release in safetensors", what);
 }
 
+const char *cli_numa(const cli_layer_options *options)
+{
+    return options->numa ? options->numa : "auto";
+}
+
 moxie_status cli_executor_create(const char *command, int32_t threads, moxie_executor **out, moxie_error *error)
+{
+    return cli_executor_create_on(command, threads, "off", out, error);
+}
+
+moxie_status cli_executor_create_on(const char *command, int32_t threads, const char *numa, moxie_executor **out,
+                                    moxie_error *error)
 {
     static int warned; /* one plan serves two runs */
     moxie_machine machine = MOXIE_MACHINE_INIT;
     moxie_status status = moxie_machine_info(&machine, error);
     if (status == MOXIE_OK)
-        status = moxie_executor_create(threads, out, error);
+        status = moxie_executor_create_on(threads, numa, out, error);
     if (status == MOXIE_OK && threads > machine.processors && !warned++)
         fprintf(stderr,
                 "moxie %s: warning: %d threads were asked for, and this process may use %d %s: threads that take turns "
@@ -100,7 +113,8 @@ moxie_status cli_layer_prepare(const cli_layer_options *options, cli_layer *laye
     cli_progress progress;
     cli_progress_begin(&progress, "prepare");
     progress.terminal = progress.terminal && !options->json;
-    moxie_status status = cli_executor_create(options->command, options->threads, &layer->executor, error);
+    moxie_status status =
+        cli_executor_create_on(options->command, options->threads, cli_numa(options), &layer->executor, error);
     if (status != MOXIE_OK)
         return status;
     moxie_options plan_options = MOXIE_OPTIONS_INIT;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moxie/moxie_topology.h>
+
 /* ---- layers and plans ------------------------------------------------------------------------------ */
 
 static moxie_options options_of(cli_rank *r, cli_progress *progress)
@@ -85,12 +87,32 @@ static moxie_status share_executor(cli_ranks *all, int32_t threads, moxie_error 
     moxie_executor *own = all->source->executor;
     moxie_status status = MOXIE_OK;
     if (!own || own->workers != threads)
-        status = cli_executor_create(all->layer->command, threads, &all->shared_executor, error);
+        status =
+            cli_executor_create_on(all->layer->command, threads, cli_numa(all->layer), &all->shared_executor, error);
     if (status == MOXIE_OK)
         status = cli_ranks_pool_create(all->shared_executor ? all->shared_executor : own, &all->pool, error);
     for (int32_t i = 0; i < all->here && status == MOXIE_OK; i++)
         all->rank[i].executor = cli_ranks_pool_executor(all->pool);
     return status;
+}
+
+/* A rank's own threads. With --numa auto each rank has a node of memory, where there is one for each and its processors
+ * are enough; otherwise the system places its threads. */
+static moxie_status own_executor(const cli_ranks *all, int32_t rank, int32_t threads, moxie_executor **out,
+                                 moxie_error *error)
+{
+    const char *numa = cli_numa(all->layer);
+    char node[32];
+    if (all->here > 1 && strcmp(numa, "auto") != 0 && strcmp(numa, "off") != 0)
+        return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
+                         "--numa %s pins all threads by one rule, and each of %d ranks has threads of its own: use "
+                         "auto, which gives each rank a node, or off",
+                         numa, all->here);
+    snprintf(node, sizeof node, "node=%d", moxie_topology_node(rank));
+    if (all->here == 1 || strcmp(numa, "off") == 0 || moxie_topology_node(all->here - 1) < 0)
+        return cli_executor_create_on(all->layer->command, threads, all->here == 1 ? numa : "off", out, error);
+    const moxie_status status = cli_executor_create_on(all->layer->command, threads, node, out, error);
+    return status == MOXIE_ERR_ARGUMENT ? cli_executor_create(all->layer->command, threads, out, error) : status;
 }
 
 /* The threads of local ranks: their share of all; one pool where there is not one for each. */
@@ -103,7 +125,7 @@ static moxie_status make_executors(cli_ranks *all, moxie_error *error)
         return share_executor(all, threads, error);
     for (int32_t i = 0; i < all->here && status == MOXIE_OK; i++) {
         const int32_t share = threads / all->here + (i < threads % all->here);
-        status = cli_executor_create(all->layer->command, share, &all->rank[i].own_executor, error);
+        status = own_executor(all, i, share, &all->rank[i].own_executor, error);
         all->rank[i].executor = all->rank[i].own_executor;
     }
     return status;

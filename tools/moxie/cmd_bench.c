@@ -151,6 +151,17 @@ static void check_phases(struct argp_state *state, const bench_arguments *args)
                    "--phases are read from the clocks of the workers, and a GPU has none: leave --backend cuda out");
 }
 
+static void check_threads(struct argp_state *state, const bench_arguments *args)
+{
+    if (args->layer.thread_counts.count > 0 && args->layer.budget_ram)
+        argp_error(state, "--threads takes one number with --budget-ram: a trace is replayed once");
+    if (args->layer.thread_counts.count > 0 && (args->ranks.count > 0 || cli_ranks_asked(&args->local)))
+        argp_error(state, "--threads takes one number with %s: a list is for one rank",
+                   args->ranks.count > 0 ? "--simulate-ranks" : "--ranks");
+    if (args->layer.thread_counts.count > 0 && args->layer.backend == MOXIE_BACKEND_CUDA)
+        argp_error(state, "--threads takes one number with --backend cuda: a GPU's speed does not depend on it");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_arguments *args = state->input;
@@ -195,6 +206,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         check_adapters(state, args);
         check_store(state, args);
         check_phases(state, args);
+        check_threads(state, args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -364,7 +376,8 @@ static moxie_status open_machine(bench *b, moxie_error *error)
     if (status == MOXIE_OK)
         status = open_layer(b, error);
     if (status == MOXIE_OK)
-        status = cli_executor_create("bench", b->args->layer.threads, &b->executor, error);
+        status =
+            cli_executor_create_on("bench", b->args->layer.threads, cli_numa(&b->args->layer), &b->executor, error);
     return status;
 }
 
@@ -413,6 +426,42 @@ static moxie_status run_lines(bench *b, moxie_error *error)
     return status;
 }
 
+static void close_bench(bench *b)
+{
+    cli_ranks_end(&b->ranks);
+    bench_model_free(&b->model);
+    made_weights_free(&b->made_up);
+    bench_routing_free(&b->routing);
+    moxie_executor_destroy(b->executor);
+    cli_layer_close(&b->source);
+}
+
+static void open_bench(bench *b, const bench_arguments *args)
+{
+    *b = (bench) { .args = args,
+                   .machine = MOXIE_MACHINE_INIT,
+                   .backend = args->layer.backend == MOXIE_BACKEND_CUDA ? &bench_on_cuda : &bench_on_cpu };
+}
+
+/* --threads LIST: the whole benchmark with each number of threads in turn. The last one's stays. */
+static moxie_status run_counts(bench *b, bench_arguments *args, moxie_error *error)
+{
+    const cli_sizes *counts = &args->layer.thread_counts;
+    bench_scaling scaling = { 0 };
+    moxie_status status = MOXIE_OK;
+    for (int i = 0; i < counts->count && status == MOXIE_OK; i++) {
+        if (i > 0)
+            close_bench(b);
+        args->layer.threads = (int32_t)counts->at[i];
+        open_bench(b, args);
+        status = run_lines(b, error);
+        if (status == MOXIE_OK)
+            bench_scaling_add(b, &scaling);
+    }
+    b->scaling = scaling;
+    return status;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     static const struct argp_child children[] = {
@@ -440,21 +489,17 @@ int cmd_bench(int argc, char **argv)
         return bench_store(&args);
     moxie_error error = { 0 };
     static bench b; /* large */
-    b = (bench) { .args = &args,
-                  .machine = MOXIE_MACHINE_INIT,
-                  .backend = args.layer.backend == MOXIE_BACKEND_CUDA ? &bench_on_cuda : &bench_on_cpu };
+    open_bench(&b, &args);
     const bool ranks = args.ranks.count > 0 || cli_ranks_asked(&args.local);
-    const moxie_status status = ranks ? run_ranks(&b, &error) : run_lines(&b, &error);
+    const moxie_status status = ranks                                ? run_ranks(&b, &error)
+                                : args.layer.thread_counts.count > 0 ? run_counts(&b, &args, &error)
+                                                                     : run_lines(&b, &error);
     int code = cli_exit_code(status);
     if (status != MOXIE_OK && !b.ranks.echo)
         code = cli_fail("bench", args.layer.json, status, &error);
     else if (status == MOXIE_OK && !ranks)
         (args.layer.json ? bench_print_json : bench_print_text)(&b);
-    cli_ranks_end(&b.ranks);
-    bench_model_free(&b.model);
-    made_weights_free(&b.made_up);
-    bench_routing_free(&b.routing);
-    moxie_executor_destroy(b.executor);
-    cli_layer_close(&b.source);
+    bench_scaling_free(&b.scaling);
+    close_bench(&b);
     return code;
 }

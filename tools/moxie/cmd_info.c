@@ -16,6 +16,7 @@
 
 #include <moxie/moxie_comm.h>
 #include <moxie/moxie_store.h>
+#include <moxie/moxie_topology.h>
 
 typedef struct arguments {
     bool json, measure, kernels, support;
@@ -300,12 +301,45 @@ static void print_all_kernels(const moxie_machine *machine, const moxie_cuda_inf
     print_cuda_kernels(cuda);
 }
 
+static moxie_topology topology(void)
+{
+    moxie_topology t = MOXIE_TOPOLOGY_INIT;
+    moxie_topology_info(&t, NULL);
+    return t;
+}
+
+/* "8 cores on 2 nodes of memory, 8 of them with several hyperthreads (hwloc); --threads 8 leaves those out" */
+static void print_topology(void)
+{
+    const moxie_topology t = topology();
+    if (!t.known) {
+        printf("cores        not known: %s\n", t.found_by);
+        return;
+    }
+    printf("cores        %lld %s on %lld %s of memory", CLI_COUNT(t.cores, "core"), CLI_COUNT(t.nodes, "node"));
+    if (t.shared_cores > 0)
+        printf(", %d of them with several hyperthreads", t.shared_cores);
+    printf(" (%s)", t.found_by);
+    if (t.shared_cores > 0)
+        printf("; by default a thread each, --threads %d gives one a core", t.cores);
+    printf("\n");
+}
+
+static json_t *json_topology(void)
+{
+    const moxie_topology t = topology();
+    return cli_pack("{s:b, s:s, s:i, s:i, s:i, s:i}", "known", (int)t.known, "found_by", t.found_by, "processors",
+                    (int)t.processors, "cores", (int)t.cores, "shared_cores", (int)t.shared_cores, "nodes",
+                    (int)t.nodes);
+}
+
 static void print_text(const moxie_machine *machine, const moxie_cuda_info *cuda, const measured *m)
 {
     const moxie_limits *limits = m->limits;
     const char *cap = getenv("MOXIE_MAX_ISA");
     printf("moxie        %s\n", moxie_version());
     printf("processor    %s, %d usable\n", cli_printable(machine->cpu), machine->processors);
+    print_topology();
     printf("instructions %s found, %s allowed (MOXIE_MAX_ISA %s)\n", machine->isa_found, machine->isa_allowed,
            cap && *cap ? cli_printable(cap) : "is not set");
     printf("AMX tiles    %s\n", machine->amx);
@@ -355,6 +389,7 @@ static void print_json(const moxie_machine *machine, const moxie_cuda_info *cuda
     cli_json_set(object, "version", cli_json_string(moxie_version()));
     cli_json_set(object, "cpu", cli_json_string(machine->cpu));
     cli_json_set(object, "processors", json_integer(machine->processors));
+    cli_json_set(object, "topology", json_topology());
     cli_json_set(object, "isa_found", cli_json_string(machine->isa_found));
     cli_json_set(object, "isa_allowed", cli_json_string(machine->isa_allowed));
     cli_json_set(object, "isa_cap", cap && *cap ? cli_json_string(cap) : json_null());

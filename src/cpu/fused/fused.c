@@ -6,6 +6,8 @@
  *     phase 1 | gather: runs of GATHER_TOKENS tokens | first: (expert, run of blocks) ... |
  *     phase 2 | second: (expert, run of blocks) ...  | combine: runs of COMBINE_TOKENS tokens |
  *
+ * The products are in one list for each node, which its workers start with (fused.h).
+ *
  * A block is two panels (fused_product.c). A run of blocks is sized so that a worker gets about TASKS_PER_WORKER tasks.
  * In the last quarter of the work runs are TAIL_DIVISOR times shorter, so that workers finish together. Where an expert
  * has more rows than one kernel call multiplies, its weights are read again: its runs are short enough
@@ -16,6 +18,8 @@
 #include <sched.h>
 
 #include "base/carver.h"
+#include "base/executor.h"
+#include "base/topology.h"
 #include "pack/order/column_order.h"
 
 enum {
@@ -27,12 +31,22 @@ enum {
     COMBINE_TOKENS = 8
 };
 
+/* Tasks [next, end) are to be started; next is atomic. */
+typedef struct task_list {
+    _Alignas(64) int64_t next;
+    int64_t end;
+} task_list;
+
 typedef struct phase {
     const mox_fused_args *args;
+    const moxie_executor *executor;
     bool second;
+    int32_t nodes; /* with lists of their own */
     int64_t n_items;
     int64_t head, products, tail; /* numbers of tasks: gather, products, combine */
-    int64_t next, done;           /* atomic: the next task to start; how many tasks are finished */
+    int64_t done;                 /* atomic: how many tasks are finished */
+    task_list gather, combine;
+    task_list product[MOX_MAX_NODES]; /* by node */
 } phase;
 
 /* ---- products ------------------------------------------------------------------------------------ */
@@ -122,15 +136,26 @@ static int64_t blocks_of(const mox_fused_args *args, const mox_fused_item *item,
     return mox_ceil_div(rows, width);
 }
 
-/* Sorts by rows, most first, and keeps the order of equals. By insertion: the list is short, and a run may not
- * allocate.
+static int32_t node_of(const mox_fused_args *args, const mox_fused_item *item)
+{
+    return args->nodes > 1 ? (int32_t)(item->slot % args->nodes) : 0;
+}
+
+static bool comes_before(const mox_fused_args *args, const mox_fused_item *a, const mox_fused_item *b)
+{
+    const int32_t of_a = node_of(args, a), of_b = node_of(args, b);
+    return of_a != of_b ? of_a < of_b : a->rows > b->rows;
+}
+
+/* Sorts by node, then by rows, most first, and keeps the order of equals. By insertion: the list is short, and a run
+ * may not allocate.
  */
-static void sort_items(mox_fused_item *items, int64_t n)
+static void sort_items(const mox_fused_args *args, mox_fused_item *items, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
         const mox_fused_item item = items[i];
         int64_t at = i;
-        for (; at > 0 && items[at - 1].rows < item.rows; at--)
+        for (; at > 0 && comes_before(args, &item, &items[at - 1]); at--)
             items[at] = items[at - 1];
         items[at] = item;
     }
@@ -150,19 +175,17 @@ static int64_t list_items(const mox_fused_args *args)
                                        .rows = part->offsets[s + 1] - part->offsets[s],
                                        .place2 = mox_column_order_of(part->shape, part->records[s], true).place };
     }
-    sort_items(args->items, n);
+    sort_items(args, args->items, n);
     return n;
 }
 
-/* Cuts the products of a phase into tasks: sets the first task and the run of each item. */
-static void cut(phase *p, int32_t workers)
+/* Cuts items [from, to), of one node, into tasks of about `run` blocks: sets the first task and the run of each. */
+static void cut_node(phase *p, int64_t from, int64_t to, int64_t run)
 {
     int64_t blocks = 0, before = 0;
-    for (int64_t i = 0; i < p->n_items; i++)
+    for (int64_t i = from; i < to; i++)
         blocks += blocks_of(p->args, &p->args->items[i], p->second);
-    const int64_t run = blocks / ((int64_t)workers * TASKS_PER_WORKER);
-    p->products = 0;
-    for (int64_t i = 0; i < p->n_items; i++) {
+    for (int64_t i = from; i < to; i++) {
         mox_fused_item *item = &p->args->items[i];
         const int64_t own = blocks_of(p->args, item, p->second);
         int64_t max = mox_min_i64(run, own) / (before >= blocks - blocks / 4 ? TAIL_DIVISOR : 1);
@@ -175,6 +198,27 @@ static void cut(phase *p, int32_t workers)
         p->products += tasks;
         before += own;
     }
+}
+
+/* Cuts a phase into tasks, and fills the lists. */
+static void cut(phase *p)
+{
+    int64_t blocks = 0, from = 0;
+    for (int64_t i = 0; i < p->n_items; i++)
+        blocks += blocks_of(p->args, &p->args->items[i], p->second);
+    const int64_t run = blocks / ((int64_t)p->executor->workers * TASKS_PER_WORKER);
+    p->products = 0;
+    for (int32_t node = 0; node < p->nodes; node++) {
+        int64_t to = from;
+        while (to < p->n_items && node_of(p->args, &p->args->items[to]) == node)
+            to++;
+        p->product[node].next = p->products;
+        cut_node(p, from, to, run);
+        p->product[node].end = p->products;
+        from = to;
+    }
+    p->gather.end = p->head;
+    p->combine.end = p->tail;
 }
 
 /* The item that a task of the products belongs to. */
@@ -278,45 +322,74 @@ static void combine_tokens(const mox_fused_args *args, int64_t task, int32_t wor
     args->combine->run(&part, &here);
 }
 
+/* The next task of a list, or -1. */
+static int64_t take(task_list *list)
+{
+    if (__atomic_load_n(&list->next, __ATOMIC_RELAXED) >= list->end)
+        return -1;
+    const int64_t task = __atomic_fetch_add(&list->next, 1, __ATOMIC_RELAXED);
+    return task < list->end ? task : -1;
+}
+
+/* The next product, of the worker's own node while there is one. */
+static int64_t take_product(phase *p, int32_t node)
+{
+    int64_t task = -1;
+    for (int32_t i = 0; i < p->nodes && task < 0; i++)
+        task = take(&p->product[(node + i) % p->nodes]);
+    return task;
+}
+
+static void gather(phase *p, int64_t task, const mox_fused_scratch_view *sc, mox_clock *clock)
+{
+    mox_clock_enter(clock, MOX_PHASE_GATHER);
+    if (p->second)
+        refill_pairs(&p->args->parts[0], task, sc);
+    else
+        gather_tokens(p->args, task, sc);
+}
+
+/* All gathers are started before any product, and all products before any combine: so a worker waits only for tasks
+ * that others run. */
 static void one_worker(void *context, int64_t unused, int32_t worker)
 {
     phase *p = context;
     const mox_fused_scratch_view sc = scratch_of(p->args, worker);
-    const int64_t last = p->head + p->products + p->tail;
+    const int32_t node = p->nodes > 1 ? mox_executor_node(p->executor, worker) % p->nodes : 0;
     mox_clock *const clock = p->args->clocks != NULL ? &p->args->clocks[worker] : NULL;
     int64_t task;
     (void)unused;
-    while ((task = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < last) {
-        if (task < p->head) {
-            mox_clock_enter(clock, MOX_PHASE_GATHER);
-            if (p->second)
-                refill_pairs(&p->args->parts[0], task, &sc);
-            else
-                gather_tokens(p->args, task, &sc);
-        } else if (task < p->head + p->products) {
-            wait_for(&p->done, p->head, clock);
-            multiply(p, task - p->head, &sc, clock);
-        } else {
-            wait_for(&p->done, p->head + p->products, clock);
-            mox_clock_enter(clock, MOX_PHASE_COMBINE);
-            combine_tokens(p->args, task - p->head - p->products, worker);
-        }
+    while ((task = take(&p->gather)) >= 0) {
+        gather(p, task, &sc, clock);
         __atomic_add_fetch(&p->done, 1, __ATOMIC_RELEASE);
+    }
+    while ((task = take_product(p, node)) >= 0) {
+        wait_for(&p->done, p->head, clock);
+        multiply(p, task, &sc, clock);
+        __atomic_add_fetch(&p->done, 1, __ATOMIC_RELEASE);
+    }
+    while ((task = take(&p->combine)) >= 0) {
+        wait_for(&p->done, p->head + p->products, clock);
+        mox_clock_enter(clock, MOX_PHASE_COMBINE);
+        combine_tokens(p->args, task, worker);
     }
     mox_clock_enter(clock, MOX_PHASE_IDLE);
 }
 
-static void run_phase(phase *p, const moxie_executor *executor)
+static void run_phase(phase *p)
 {
-    cut(p, executor->workers);
-    mox_parallel(executor, executor->workers, one_worker, p);
+    p->nodes = p->args->nodes > 1 ? p->args->nodes : 1;
+    cut(p);
+    mox_parallel(p->executor, p->executor->workers, one_worker, p);
 }
 
 void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)
 {
     const int64_t items = list_items(args);
-    phase first = { .args = args, .n_items = items, .head = mox_ceil_div(args->tokens, GATHER_TOKENS) };
-    phase second = { .args = args, .second = true, .n_items = items };
+    phase first = {
+        .args = args, .executor = executor, .n_items = items, .head = mox_ceil_div(args->tokens, GATHER_TOKENS)
+    };
+    phase second = { .args = args, .executor = executor, .second = true, .n_items = items };
     for (int64_t i = 0; i < args->n_parts; i++) {
         const mox_fused_part *part = &args->parts[i];
         if (part->lora != NULL)
@@ -327,7 +400,7 @@ void mox_fused_run(const mox_fused_args *args, const moxie_executor *executor)
     if (args->combine != NULL)
         second.tail = mox_ceil_div(args->tokens, COMBINE_TOKENS);
     if (args->phases != MOX_FUSED_SECOND)
-        run_phase(&first, executor);
+        run_phase(&first);
     if (args->phases != MOX_FUSED_FIRST)
-        run_phase(&second, executor);
+        run_phase(&second);
 }

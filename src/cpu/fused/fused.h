@@ -18,6 +18,9 @@
  * task may need earlier ones (first needs gather, combine needs second); it waits until they are done. They were
  * started by running workers, so the wait ends. No bit of a result depends on which worker ran which task.
  *
+ * On a machine with several nodes of memory, records are spread over them. Then workers start the tasks of experts on
+ * their own node first, and help others when none is left.
+ *
  * Where the record has a part of the rows (mox_record_shape.cut), other ranks have the other activations. Then the
  * phases run apart (mox_fused_phases). Phase 2 begins with all columns of act, which the caller has brought together:
  *
@@ -112,6 +115,7 @@ typedef struct mox_fused_args {
     uint64_t scratch_bytes;            /* mox_fused_scratch() */
     const mox_combine_kernel *combine; /* NULL: stop at y */
     const mox_combine_args *combine_args;
+    int32_t nodes;     /* that records are spread over: the one of slot s is on node s % nodes; 0: as 1 */
     mox_clock *clocks; /* [workers], or NULL */
 } mox_fused_args;
 

@@ -12,6 +12,7 @@
 #include <moxie/moxie_quantize.h>
 #include <moxie/moxie_scheme.h>
 #include <moxie/moxie_store.h>
+#include <moxie/moxie_topology.h>
 #include <moxie/moxie_trace.h>
 
 #include "layer/config/struct_size.h"

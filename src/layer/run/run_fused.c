@@ -8,6 +8,7 @@
  */
 #include "layer/run/run_fused.h"
 
+#include "base/executor.h"
 #include "base/sizes.h"
 #include "layer/run/run_adapters.h"
 #include "layer/run/run_tp.h"
@@ -161,6 +162,12 @@ static moxie_status call_probe(const mox_run *run, const traced_part *traced, co
 
 /* ---- the call ------------------------------------------------------------------------------------ */
 
+/* Lists by node serve workers whose nodes are those that the layer was spread over. */
+static int32_t nodes_of(const moxie_plan *plan)
+{
+    return mox_executor_nodes(&plan->executor) == plan->layer->nodes ? plan->layer->nodes : 1;
+}
+
 static mox_fused_args args_of(const mox_run *run, const mox_fused_part *parts, int64_t n)
 {
     const moxie_plan *plan = run->plan;
@@ -173,6 +180,7 @@ static mox_fused_args args_of(const mox_run *run, const mox_fused_part *parts, i
                               .items = at(run, plan->space.fused_items),
                               .scratch = at(run, plan->space.fused_scratch),
                               .scratch_bytes = plan->space.fused_scratch_bytes,
+                              .nodes = nodes_of(plan),
                               .clocks = plan->clocks };
 }
 

@@ -76,6 +76,7 @@ struct moxie_layer {
     void **own_records;  /* [slots] of a layer whose records are an expert file's (layer_given.h): memory of those that
                           * were updated; NULL for a layer with a slab */
     void **records;      /* [room for slots] */
+    int32_t nodes;       /* of memory that records are spread over: slot s is on node s % nodes; 0 and 1: on any */
     void *shared_record; /* or NULL */
     mox_static_scale static_scale[2]; /* routed experts, by mox_projection */
     float shared_static_scale[2];

@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/executor.h"
+#include "base/log.h"
+#include "base/topology.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/config/tp_slice.h"
@@ -113,6 +116,24 @@ moxie_status mox_layer_read_numbers(moxie_layer *layer, const moxie_weights *wei
     return MOXIE_OK;
 }
 
+/* Binds the memory of each record to a node, or interleaves it, before the packing threads touch it. Where the system
+ * refuses, records are where they were first touched, and runs only read more from other nodes. */
+static void place_records(moxie_layer *layer, const moxie_executor *executor)
+{
+    const int32_t memory = mox_executor_memory(executor);
+    bool bound = true;
+    layer->nodes = mox_device_is_host(&layer->device) ? mox_executor_nodes(executor) : 1;
+    if (memory == MOX_MEMORY_ANYWHERE || !mox_device_is_host(&layer->device))
+        return;
+    for (int64_t s = 0; s < layer->slots; s++) {
+        const int32_t node = memory == MOX_MEMORY_BY_EXPERT ? (int32_t)(s % layer->nodes) : memory;
+        bound = mox_topology_bind(layer->records[s], layer->record_bytes, node) && bound;
+    }
+    if (!bound && mox_topology_here()->real)
+        mox_log(MOXIE_LOG_WARN, "the system refused to place a layer's records on %d nodes of memory",
+                (int)mox_topology_here()->nodes);
+}
+
 moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights, const moxie_options *options,
                                moxie_error *error)
 {
@@ -127,6 +148,7 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     layer->prepared = false;
     MOX_TRY(mox_layer_read_numbers(layer, &w, error));
     MOX_TRY(mox_layer_choose_layout(layer, &w, read.executor, error));
+    place_records(layer, read.executor);
     MOX_TRY(prepare_shared(layer, &w, &read, error));
     MOX_TRY(pack_routed(layer, &w, &read, error));
     MOX_TRY(mox_layer_arrays_refresh(layer, error));

@@ -2912,6 +2912,30 @@ extern "C" {
     ) -> moxie_status;
 }
 #[repr(C)]
+pub struct moxie_topology {
+    pub struct_size: u32,
+    pub processors: i32,
+    pub cores: i32,
+    pub shared_cores: i32,
+    pub nodes: i32,
+    pub known: i32,
+    pub found_by: *const ::std::os::raw::c_char,
+}
+extern "C" {
+    pub fn moxie_topology_info(out: *mut moxie_topology, error: *mut moxie_error) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_topology_node(index: i32) -> i32;
+}
+extern "C" {
+    pub fn moxie_executor_create_on(
+        threads: i32,
+        numa: *const ::std::os::raw::c_char,
+        out: *mut *mut moxie_executor,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+#[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct moxie_trace {
     _unused: [u8; 0],
@@ -3118,6 +3142,7 @@ sized_structs! {
     moxie_read_engine,
     moxie_disk_options,
     moxie_disk_rate,
+    moxie_topology,
     moxie_trace_info,
     moxie_trace_step,
     moxie_cache_config,
