@@ -13,8 +13,10 @@
  * A weight is a float that no scale follows, so segments only end where the activations' groups do, and the sum is
  * FMA_STEPS of plain floats (panel_kernel.h).
  *
- *     narrow     one or two rows: multiplies as it decodes. Vectors by row (panel_decode_avx2.h) take the fewest operations
- *     wide       decodes to the slab, which mox_ymm_wide() multiplies. Vectors by pair: one broadcast serves two columns
+ *     narrow     one or two rows: multiplies as it decodes. Vectors by row (panel_decode_avx2.h) take the fewest
+ *                operations
+ *     wide       decodes to the slab, which mox_ymm_wide() multiplies. Vectors by pair: one broadcast serves two
+ *                columns
  *
  * Parameters of the always-inline functions are constants where they are called: the row `f` of block_fields.def,
  * `weights` of a block, R rows of activations.

@@ -9,9 +9,9 @@
  *               fields of b bits four columns
  *     index     a shift takes the codes of two columns, c and c + 2, to the lowest bits of both words of a lane;
  *               VPTERNLOG joins the codes' upper bits
- *     level     lower word: VPERMPS looks up 4 bits, VPERMI2PS 5. Upper word: VPERMW looks up a bf16, which is that f32.
- *               They ignore the bits above; tables of shorter codes repeat. Codes of 6 bits become 2^23 + code, or 128 +
- *               code, and the offset is subtracted
+ *     level     lower word: VPERMPS looks up 4 bits, VPERMI2PS 5. Upper word: VPERMW looks up a bf16, which is that
+ *               f32. They ignore the bits above; tables of shorter codes repeat. Codes of 6 bits become 2^23 + code,
+ *               or 128 + code, and the offset is subtracted
  *
  * Types of block_levels.def are decoded row by row, 32 columns at a time, then gathered to lanes.
  *
