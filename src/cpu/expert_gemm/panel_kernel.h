@@ -32,9 +32,9 @@
  * 2^-16 of their value, and the sum ends times 2^16.
  *
  * BF16_PIECES is for block types (pack/panel/block_panel.h), whose weights are f32 of 24 bits. A weight is the sum of
- * three numbers of 8 bits: its upper 8 bits, those of the rest, and what remains. (An infinite weight has no rest.) Each
- * step adds t = even + odd of FMA_STEPS three times, for the pieces in this order. C is the sum over 4 steps from zero,
- * c = 0 + C + C ...
+ * three numbers of 8 bits: its upper 8 bits, those of the rest, and what remains. (An infinite weight has no rest.)
+ * Each step adds t = even + odd of FMA_STEPS three times, for the pieces in this order. C is the sum over 4 steps from
+ * zero, c = 0 + C + C ...
  *
  * BYTE_ACTIVATIONS, of class TOL, differs from FMA_STEPS in that a step's activations a[k] are rounded to bytes. Let m
  * be the greatest |a[k]| of the step, and d[k] the integer nearest to a[k] * (127 / m). Then t = (sum of d[k] w[k],
@@ -137,8 +137,8 @@ bool mox_panel_admit_rounding(const moxie_quant *act, mox_rejection *why);
 /* For order BYTE_ACTIVATIONS: true when the weights are such a format, and the activations are of 16 bits or FP8. */
 bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
-/* True when the weights are a block type that panels hold; and when, besides, activations are dynamic int8 codes and the
- * weights have no minimums, as sum INT32_RUNS needs it. */
+/* True when the weights are a block type that panels hold; and when, besides, activations are dynamic int8 codes and
+ * the weights have no minimums, as sum INT32_RUNS needs it. */
 bool mox_panel_admit_blocks(const mox_expert_gemm_problem *problem, mox_rejection *why);
 bool mox_panel_admit_block_int8(const mox_expert_gemm_problem *problem, mox_rejection *why);
 

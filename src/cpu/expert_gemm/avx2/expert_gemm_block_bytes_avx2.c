@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_block_bytes_avx2.c - the products of kernels avx2_block_int8 and avx2_block_bytes: one for each row of
- * block_fields.def (panel_block_bytes_avx2.h), and the activations' bytes (block_bytes.h). expert_gemm_avx2.c calls them.
+ * block_fields.def (panel_block_bytes_avx2.h), and the activations' bytes (block_bytes.h). expert_gemm_avx2.c calls
+ * them.
  */
 #include "cpu/expert_gemm/avx2/avx2_plan.h"
 

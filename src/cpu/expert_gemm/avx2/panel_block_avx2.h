@@ -6,13 +6,17 @@
  *
  * S and M are vectors of 8 rows, made once for every run of 16 or 32 columns. Four columns of 8 rows take
  *
- *     codes      load, VPSHUFB: the codes of a column pair become neighbours; shift, mask; the upper bits likewise
+ *     codes      load, shift, mask; the upper bits likewise
  *     floats     both bytes of a bf16 looked up by code; or the code under 0x43, which is 128 + code, less 128 + offset
  *     weights    one multiplication, or one multiply-subtract where there is a minimum
  *
  * A weight is a float that no scale follows, so segments only end where the activations' groups do, and the sum is
- * FMA_STEPS of plain floats (panel_kernel.h). Vectors are by pair (panel_decode_avx2.h). The narrow way multiplies as it
- * decodes; the wide way decodes to the slab, which mox_ymm_wide() multiplies.
+ * FMA_STEPS of plain floats (panel_kernel.h).
+ *
+ *     narrow     one or two rows: multiplies as it decodes. Vectors by row (panel_decode_avx2.h) take the fewest
+ *                operations
+ *     wide       decodes to the slab, which mox_ymm_wide() multiplies. Vectors by pair: one broadcast serves two
+ *                columns
  *
  * Parameters of the always-inline functions are constants where they are called: the row `f` of block_fields.def,
  * `weights` of a block, R rows of activations.
@@ -84,25 +88,26 @@ MOX_KERNEL_INLINE __m256 mox_ymm_twice(__m256 by_row, int v)
 
 /* ---- weights -------------------------------------------------------------------------------------- */
 
-/* Field `g` of a plane of `bits` bits, moved to bit `up` of every byte. */
-MOX_KERNEL_INLINE __m256i mox_ymm_field(const uint8_t *plane, int bits, int up, int half, int g)
+/* Field `g` of a plane of `bits` bits, moved to bit `up` of every byte. `by_pair`: the codes of a column pair become
+ * neighbours. */
+MOX_KERNEL_INLINE __m256i mox_ymm_field(bool by_pair, const uint8_t *plane, int bits, int up, int half, int g)
 {
-    const __m256i by_pair =
+    const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
     const int fields = 8 / bits, shift = bits * (g % fields) - up;
-    const __m256i x = _mm256_shuffle_epi8(
-        _mm256_load_si256((const __m256i *)(const void *)(plane + (2 * (g / fields) + half) * 32)), by_pair);
+    const __m256i loaded = _mm256_load_si256((const __m256i *)(const void *)(plane + (2 * (g / fields) + half) * 32));
+    const __m256i x = by_pair ? _mm256_shuffle_epi8(loaded, order) : loaded;
     const __m256i moved = shift > 0 ? _mm256_srli_epi16(x, shift) : shift < 0 ? _mm256_slli_epi16(x, -shift) : x;
     return bits == 8 ? moved : _mm256_and_si256(moved, _mm256_set1_epi8((char)(((1 << bits) - 1) << up)));
 }
 
 /* Codes of columns 4 g .. 4 g + 3 of a step and of 8 rows, a byte each. */
-MOX_KERNEL_INLINE __m256i mox_ymm_codes(const mox_block_fields *f, const uint8_t *step, int half, int g)
+MOX_KERNEL_INLINE __m256i mox_ymm_codes(const mox_block_fields *f, bool by_pair, const uint8_t *step, int half, int g)
 {
-    const __m256i low = mox_ymm_field(step, f->low.bits, 0, half, g);
+    const __m256i low = mox_ymm_field(by_pair, step, f->low.bits, 0, half, g);
     if (f->high.bits == 0)
         return low;
-    return _mm256_or_si256(low, mox_ymm_field(step + 64 * f->low.bits, f->high.bits, f->low.bits, half, g));
+    return _mm256_or_si256(low, mox_ymm_field(by_pair, step + 64 * f->low.bits, f->high.bits, f->low.bits, half, g));
 }
 
 /* Codes of 4 bits or fewer are looked up: less their offset, as bf16. Others have at most 7. */
@@ -111,12 +116,12 @@ MOX_KERNEL_INLINE bool mox_ymm_has_table(const mox_block_fields *f)
     return f->low.bits <= 4 && f->high.bits == 0;
 }
 
-/* The weights of those columns by pair: w[0] and w[1] are columns 4 g and 4 g + 1. */
-MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const mox_half_tables *tables,
+/* The weights of those columns. By row w[v] is column 4 g + v; by pair w[0] and w[1] are columns 4 g and 4 g + 1. */
+MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, bool by_pair, const mox_half_tables *tables,
                                              const uint8_t *step, mox_ymm_run run, int half, int g, __m256 w[4])
 {
     const bool by_table = mox_ymm_has_table(f);
-    const __m256i codes = mox_ymm_codes(f, step, half, g);
+    const __m256i codes = mox_ymm_codes(f, by_pair, step, half, g);
     const __m256i low = by_table ? _mm256_shuffle_epi8(tables->t[0], codes) : codes;
     const __m256i high = by_table ? _mm256_shuffle_epi8(tables->t[1], codes) : _mm256_set1_epi8(0x43);
     const __m256i words[2] = { _mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high) };
@@ -127,7 +132,8 @@ MOX_KERNEL_INLINE void mox_ymm_block_columns(const mox_block_fields *f, const mo
                                                       : _mm256_unpackhi_epi16(zero, words[v / 2]));
         if (!by_table)
             level = _mm256_sub_ps(level, _mm256_set1_ps(128.0f + (float)f->offset));
-        const __m256 S = mox_ymm_twice(run.s, v % 2), M = mox_ymm_twice(run.m, v % 2);
+        const __m256 S = by_pair ? mox_ymm_twice(run.s, v % 2) : run.s;
+        const __m256 M = by_pair ? mox_ymm_twice(run.m, v % 2) : run.m;
         w[v] = f->m_at >= 0 ? _mm256_fmsub_ps(level, S, M) : _mm256_mul_ps(level, S);
     }
 }
@@ -164,16 +170,16 @@ MOX_KERNEL_INLINE void mox_ymm_block_step(const mox_block_fields *f, int weights
             __m256 w[4];
             if (g % (8 / runs) == 0)
                 run[half] = mox_ymm_block_run(f, &form, blocks, d[half], (int)first_run + g / (8 / runs), half);
-            mox_ymm_block_columns(f, &j->tables, step, run[half], half, g, w);
+            mox_ymm_block_columns(f, false, &j->tables, step, run[half], half, g, w);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 2; i++)
-                mox_ymm_add_pair(MOX_DECODE_NIBBLES, R, a + 4 * g + 2 * i, j->stride, w + 2 * i, chains[half]);
+                mox_ymm_add_pair(MOX_DECODE_PAIRS, R, a + 4 * g + 2 * i, j->stride, w + 2 * i, chains[half]);
         }
     }
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
-        sum[r][0] = mox_ymm_step_sum(MOX_DECODE_NIBBLES, chains[0][r]);
-        sum[r][1] = mox_ymm_step_sum(MOX_DECODE_NIBBLES, chains[1][r]);
+        sum[r][0] = mox_ymm_step_sum(MOX_DECODE_PAIRS, chains[0][r]);
+        sum[r][1] = mox_ymm_step_sum(MOX_DECODE_PAIRS, chains[1][r]);
     }
     mox_ymm_add_step(R, 2, false, &sink, p, 0, sum);
 }
@@ -217,7 +223,7 @@ MOX_KERNEL_INLINE void mox_ymm_block_expand(const mox_block_fields *f, int weigh
                 __m256 w[4];
                 if (g % (8 / runs) == 0)
                     run = mox_ymm_block_run(f, &form, blocks, d, (int)first_run + g / (8 / runs), half);
-                mox_ymm_block_columns(f, &j->tables, step, run, half, g, w);
+                mox_ymm_block_columns(f, true, &j->tables, step, run, half, g, w);
                 MOX_KERNEL_UNROLL
                 for (int v = 0; v < 4; v++)
                     _mm256_store_ps(to + 8 * v, w[v]);

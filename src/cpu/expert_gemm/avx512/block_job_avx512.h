@@ -11,8 +11,8 @@
 
 typedef struct mox_block_job mox_block_job;
 
-/* One block type: all steps by one row and by two (NULL: by the slab), and the decoder of a step of panel p to its place
- * in the slab. */
+/* One block type: all steps by one row and by two (NULL: by the slab), and the decoder of a step of panel p to its
+ * place in the slab. */
 typedef struct mox_block_type {
     const mox_block_fields *fields; /* NULL: of block_levels.def */
     void (*narrow[2])(const mox_block_job *j);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_block_bytes_avx512_vnni.c - kernels avx512_block_int8 and avx512_block_bytes (block_bytes_avx512.h): their
- * variants, one for each row of block_fields.def and of block_levels.def, and the path of a call.
+ * expert_gemm_block_bytes_avx512_vnni.c - kernels avx512_block_int8 and avx512_block_bytes (block_bytes_avx512.h):
+ * their variants, one for each row of block_fields.def and of block_levels.def, and the path of a call.
  */
 #include "cpu/expert_gemm/avx512/avx512_plan.h"
 

@@ -3,8 +3,8 @@
  * expert_gemm_blocks_avx512.c - the variants of kernel avx512_fma for block types: one for each row of
  * block_fields.def and of block_levels.def (panel_blocks_avx512.h).
  *
- *     narrow    one or two rows, both panels at once: columns are multiplied as they are decoded
- *     wide      other numbers of rows: the slab of panel_fma_avx512.h
+ *     narrow    one or two rows without scales, both panels at once: columns are multiplied as they are decoded
+ *     wide      other calls: the slab of panel_fma_avx512.h
  *
  * A weight is a float that no scale follows, so segments only end where the activations' groups do.
  */
@@ -22,62 +22,98 @@ enum {
 
 /* ---- narrow ------------------------------------------------------------------------------------------------ */
 
-/* Adds the products of one step of a panel to the chains of R rows, and returns their sums in t. */
-MOX_KERNEL_INLINE void narrow_step(const mox_block_fields *f, int weights, int R, const mox_block_job *j,
-                                   const uint8_t *blocks, mox_zmm_run d, int64_t s, const float *a, __m512 *t)
+/* What a step of one panel is decoded from. */
+typedef struct step_state {
+    const uint8_t *blocks;
+    mox_zmm_run d, run;
+    mox_zmm_codes codes;
+} step_state;
+
+/* Number of the first run of step s of a block. */
+MOX_KERNEL_INLINE int first_run_of(const mox_block_fields *f, int64_t s)
 {
-    const mox_block_panel form = mox_block_panel_of(f, weights);
-    const int of_run = MOX_PANEL_STEP / mox_zmm_runs(f);
-    const int first_run = f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
-    const mox_zmm_codes codes = mox_zmm_step_codes(f, blocks + form.codes_at + s * form.step_bytes);
-    __m512 chain[2][2];
-    mox_zmm_run run = d;
-    MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++)
-        chain[r][0] = chain[r][1] = _mm512_setzero_ps();
-    MOX_UNROLL_STEP
-    for (int c = 0; c < MOX_PANEL_STEP; c++) {
-        if (c % of_run == 0)
-            run = mox_zmm_block_run(f, &form, blocks, d, first_run + c / of_run);
-        const __m512 w = mox_zmm_column(f, &j->tables, &codes, run, c);
-        MOX_KERNEL_UNROLL
-        for (int r = 0; r < R; r++)
-            chain[r][c % 2] = _mm512_fmadd_ps(w, _mm512_set1_ps(a[r * j->fma.stride + c]), chain[r][c % 2]);
-    }
-    MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++)
-        t[r] = _mm512_add_ps(chain[r][0], chain[r][1]);
+    return f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
 }
 
-/* Both panels by R rows: 1 or 2. */
+/* True when columns 4 g and on begin a run. */
+MOX_KERNEL_INLINE bool begins_run(const mox_block_fields *f, int g)
+{
+    return 4 * g % (MOX_PANEL_STEP / mox_zmm_runs(f)) == 0;
+}
+
+/* Adds to sum[r][p] the products of step s of both panels by R rows. `a`: the step's activations of the first row. */
+MOX_KERNEL_INLINE void narrow_step(const mox_block_fields *f, int weights, int R, const mox_zmm_tables *tables,
+                                   step_state state[2], int64_t s, const float *a, int64_t stride, __m512 sum[][2])
+{
+    const mox_block_panel form = mox_block_panel_of(f, weights);
+    __m512 chain[2][2][2];
+    MOX_KERNEL_UNROLL
+    for (int i = 0; i < 2 * R; i++)
+        chain[i / 2][i % 2][0] = chain[i / 2][i % 2][1] = _mm512_setzero_ps();
+    MOX_KERNEL_UNROLL
+    for (int p = 0; p < 2; p++)
+        state[p].codes = mox_zmm_step_codes(f, state[p].blocks + form.codes_at + s * form.step_bytes);
+    MOX_KERNEL_UNROLL
+    for (int g = 0; g < MOX_PANEL_STEP / 4; g++) {
+        MOX_KERNEL_UNROLL
+        for (int p = 0; p < 2; p++) {
+            if (begins_run(f, g))
+                state[p].run = mox_zmm_block_run(f, &form, state[p].blocks, state[p].d,
+                                                 first_run_of(f, s) + 4 * g * mox_zmm_runs(f) / MOX_PANEL_STEP);
+            MOX_KERNEL_UNROLL
+            for (int odd = 0; odd < 2; odd++) {
+                const __m512i index = mox_zmm_index(f, &state[p].codes, g, odd);
+                MOX_KERNEL_UNROLL
+                for (int upper = 0; upper < 2; upper++) {
+                    const __m512 w = mox_zmm_column(f, tables, index, upper, state[p].run);
+                    MOX_KERNEL_UNROLL
+                    for (int r = 0; r < R; r++)
+                        chain[r][p][odd] = _mm512_fmadd_ps(w, _mm512_set1_ps(a[r * stride + 4 * g + odd + 2 * upper]),
+                                                           chain[r][p][odd]);
+                }
+            }
+        }
+    }
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < R; r++) {
+        sum[r][0] = _mm512_add_ps(sum[r][0], _mm512_add_ps(chain[r][0][0], chain[r][0][1]));
+        sum[r][1] = _mm512_add_ps(sum[r][1], _mm512_add_ps(chain[r][1][0], chain[r][1][1]));
+    }
+}
+
+/* Prefetches the codes AHEAD bytes further on; past the end of the panel, those of the panel that the next call reads.
+ */
+MOX_KERNEL_INLINE void narrow_prefetch(const uint8_t *codes, const uint8_t *end, int64_t next, int bytes)
+{
+    enum { AHEAD = 2048 };
+    const uint8_t *from = codes + AHEAD + (codes + AHEAD < end ? 0 : next);
+    for (int b = 0; b < bytes; b += 64)
+        _mm_prefetch((const char *)from + b, _MM_HINT_T0);
+}
+
+/* Both panels by R rows without scales: 1 or 2. There is one segment. */
 MOX_KERNEL_INLINE void narrow(const mox_block_fields *f, int weights, int R, const mox_block_job *j)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const mox_segment_iter *iter = &j->fma.iter;
-    const uint8_t *blocks[2] = { iter->codes[0], iter->codes[1] };
-    mox_segment_pos at = mox_segment_begin(iter);
-    __m512 sum[2][2], part[2][2];
+    const int64_t panel_bytes = iter->panel_bytes, next = (iter->panels - 1) * panel_bytes, stride = j->fma.stride;
+    const uint8_t *const end[2] = { iter->codes[0] + panel_bytes, iter->codes[1] + panel_bytes };
+    const int64_t blocks = iter->steps / form.steps;
+    const float *a = j->fma.values;
+    step_state state[2] = { { .blocks = iter->codes[0] }, { .blocks = iter->codes[1] } };
+    __m512 sum[2][2];
     for (int r = 0; r < R; r++)
-        sum[r][0] = sum[r][1] = part[r][0] = part[r][1] = _mm512_setzero_ps();
-    for (int64_t step = 0; step < iter->steps; blocks[0] += form.bytes, blocks[1] += form.bytes) {
-        const mox_zmm_run d[2] = { mox_zmm_block_d(f, &form, blocks[0]), mox_zmm_block_d(f, &form, blocks[1]) };
-        for (int64_t s = 0; s < form.steps; s++, step++, mox_segment_next(iter, &at)) {
-            const mox_segment_scales ending = mox_segment_scales_at(iter, &at, 0);
-            const bool last = mox_segment_is_last(&at);
-            for (int p = 0; p < 2; p++) {
-                __m512 t[2];
-                mox_block_job_prefetch(j, p, step);
-                narrow_step(f, weights, R, j, blocks[p], d[p], s, j->fma.values + step * MOX_PANEL_STEP, t);
-                MOX_KERNEL_UNROLL
-                for (int r = 0; r < R; r++) {
-                    part[r][p] = _mm512_add_ps(part[r][p], t[r]);
-                    if (last) {
-                        sum[r][p] = mox_segment_finish(&ending, r, p, part[r][p], sum[r][p]);
-                        part[r][p] = _mm512_setzero_ps();
-                    }
-                }
-            }
+        sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    for (int64_t b = 0; b < blocks; b++) {
+        state[0].d = mox_zmm_block_d(f, &form, state[0].blocks);
+        state[1].d = mox_zmm_block_d(f, &form, state[1].blocks);
+        for (int64_t s = 0; s < form.steps; s++, a += MOX_PANEL_STEP) {
+            for (int p = 0; p < 2; p++)
+                narrow_prefetch(state[p].blocks + s * form.bytes / form.steps, end[p], next, form.bytes / form.steps);
+            narrow_step(f, weights, R, &j->tables, state, s, a, stride, sum);
         }
+        state[0].blocks += form.bytes;
+        state[1].blocks += form.bytes;
     }
     for (int r = 0; r < R; r++)
         for (int p = 0; p < iter->panels; p++)
@@ -92,16 +128,21 @@ MOX_KERNEL_INLINE void expand(const mox_block_fields *f, int weights, const mox_
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const int64_t block = step / form.steps, s = step % form.steps;
     const uint8_t *blocks = j->fma.iter.codes[p] + block * form.bytes;
-    const int of_run = MOX_PANEL_STEP / mox_zmm_runs(f);
-    const int first_run = f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
     const mox_zmm_codes codes = mox_zmm_step_codes(f, blocks + form.codes_at + s * form.step_bytes);
     const mox_zmm_run d = mox_zmm_block_d(f, &form, blocks);
     mox_zmm_run run = d;
-    MOX_UNROLL_STEP
-    for (int c = 0; c < MOX_PANEL_STEP; c++) {
-        if (c % of_run == 0)
-            run = mox_zmm_block_run(f, &form, blocks, d, first_run + c / of_run);
-        _mm512_store_ps(slab + (2 * c + p) * MOX_PANEL_ROWS, mox_zmm_column(f, &j->tables, &codes, run, c));
+    MOX_KERNEL_UNROLL
+    for (int g = 0; g < MOX_PANEL_STEP / 4; g++) {
+        if (begins_run(f, g))
+            run = mox_zmm_block_run(f, &form, blocks, d, first_run_of(f, s) + 4 * g * mox_zmm_runs(f) / MOX_PANEL_STEP);
+        MOX_KERNEL_UNROLL
+        for (int odd = 0; odd < 2; odd++) {
+            const __m512i index = mox_zmm_index(f, &codes, g, odd);
+            MOX_KERNEL_UNROLL
+            for (int upper = 0; upper < 2; upper++)
+                _mm512_store_ps(slab + (2 * (4 * g + odd + 2 * upper) + p) * MOX_PANEL_ROWS,
+                                mox_zmm_column(f, &j->tables, index, upper, run));
+        }
     }
 }
 
@@ -131,7 +172,7 @@ static void multiply(const mox_block_type *type, const mox_panel_matrix *m, cons
     mox_fma_lay_out(&carver, m->groups, &sc);
     mox_block_job_init(&j, type, m, weight, panel, panels, a, c, &sc);
     const unsigned mxcsr = mox_segment_flush_subnormals();
-    if (a->rows <= 2 && type->narrow[a->rows - 1] != NULL)
+    if (a->rows <= 2 && a->scales == NULL && type->narrow[a->rows - 1] != NULL)
         type->narrow[a->rows - 1](&j);
     else
         mox_block_job_wide(&j);

@@ -7,9 +7,11 @@
  *
  *     line      64 bytes of a plane of codes; VPSHUFB makes the codes of row n the 32-bit lane n: for each of the 8/b
  *               fields of b bits four columns
- *     index     a shift takes a column's code to the lowest bits of its lane; VPTERNLOG joins the codes' upper bits
- *     level     VPERMPS looks up 4 bits, VPERMI2PS 5. Both ignore the bits above; tables of shorter codes repeat. Codes
- *               of 6 bits become 2^23 + code, and the offset is subtracted
+ *     index     a shift takes the codes of two columns, c and c + 2, to the lowest bits of both words of a lane;
+ *               VPTERNLOG joins the codes' upper bits
+ *     level     lower word: VPERMPS looks up 4 bits, VPERMI2PS 5. Upper word: VPERMW looks up a bf16, which is that
+ *               f32. They ignore the bits above; tables of shorter codes repeat. Codes of 6 bits become 2^23 + code,
+ *               or 128 + code, and the offset is subtracted
  *
  * Types of block_levels.def are decoded row by row, 32 columns at a time, then gathered to lanes.
  *
@@ -20,6 +22,7 @@
 #define MOX_CPU_PANEL_BLOCKS_AVX512_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "format/block_levels.h"
@@ -32,9 +35,10 @@
 #define MOX_UNROLL_STEP _Pragma("GCC unroll 32")
 #endif
 
-/* Level less offset of each code, twice over or more. */
+/* Level less offset of each code, as f32 and as bf16; codes of fewer than 5 bits repeat. */
 typedef struct mox_zmm_tables {
     float level[32] __attribute__((aligned(64)));
+    uint16_t word[32] __attribute__((aligned(64)));
 } mox_zmm_tables;
 
 /* S and M of 16 rows. */
@@ -61,8 +65,12 @@ MOX_KERNEL_INLINE int mox_zmm_runs(const mox_block_fields *f)
 static inline void mox_zmm_tables_init(const mox_block_fields *f, mox_zmm_tables *tables)
 {
     const int mask = (1 << mox_zmm_code_bits(f)) - 1;
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++) {
+        uint32_t bits;
         tables->level[i] = (float)((f->levels ? mox_block_level(i & mask) : (i & mask)) - f->offset);
+        memcpy(&bits, &tables->level[i], sizeof bits);
+        tables->word[i] = (uint16_t)(bits >> 16);
+    }
 }
 
 /* ---- scales ---------------------------------------------------------------------------------------------- */
@@ -151,29 +159,45 @@ MOX_KERNEL_INLINE __m512i mox_zmm_join(__m512i mask, __m512i low, __m512i high)
     return _mm512_ternarylogic_epi32(mask, low, high, 0xca);
 }
 
-/* Level less offset of column c of a step. */
-MOX_KERNEL_INLINE __m512 mox_zmm_level(const mox_block_fields *f, const mox_zmm_tables *tables,
-                                       const mox_zmm_codes *codes, int c)
+/* The codes of columns 4 g + odd and 4 g + odd + 2, in the words of a lane. */
+MOX_KERNEL_INLINE __m512i mox_zmm_index(const mox_block_fields *f, const mox_zmm_codes *codes, int g, int odd)
 {
-    const int bits = mox_zmm_code_bits(f);
-    __m512i index = mox_zmm_field(codes->low, f->low.bits, c / 4, c % 4 * 8, 0);
-    if (f->high.bits > 0)
-        index = mox_zmm_join(_mm512_set1_epi32((1 << f->low.bits) - 1), index,
-                             mox_zmm_field(codes->high, f->high.bits, c / 4, c % 4 * 8, f->low.bits));
-    if (bits <= 4)
-        return _mm512_permutexvar_ps(index, _mm512_load_ps(tables->level));
-    if (bits == 5)
-        return _mm512_permutex2var_ps(_mm512_load_ps(tables->level), index, _mm512_load_ps(tables->level + 16));
-    const __m512i counted = _mm512_ternarylogic_epi32(index, _mm512_set1_epi32((1 << bits) - 1),
-                                                      _mm512_set1_epi32(0x4b000000), 0xea); /* (a & b) | c */
-    return _mm512_sub_ps(_mm512_castsi512_ps(counted), _mm512_set1_ps(0x1p23f + (float)f->offset));
+    const __m512i low = mox_zmm_field(codes->low, f->low.bits, g, 8 * odd, 0);
+    if (f->high.bits == 0)
+        return low;
+    return mox_zmm_join(_mm512_set1_epi16((short)((1 << f->low.bits) - 1)), low,
+                        mox_zmm_field(codes->high, f->high.bits, g, 8 * odd, f->low.bits));
 }
 
-/* The weights of column c. */
-MOX_KERNEL_INLINE __m512 mox_zmm_column(const mox_block_fields *f, const mox_zmm_tables *tables,
-                                        const mox_zmm_codes *codes, mox_zmm_run run, int c)
+/* Codes of 6 bits as floats: in the lower word the lowest bits of 2^23, in the upper one those of 128. */
+MOX_KERNEL_INLINE __m512 mox_zmm_counted(const mox_block_fields *f, __m512i index, bool upper)
 {
-    const __m512 level = mox_zmm_level(f, tables, codes, c);
+    const int mask = (1 << mox_zmm_code_bits(f)) - 1;
+    const __m512i counted =
+        _mm512_ternarylogic_epi32(index, _mm512_set1_epi32(upper ? mask << 16 : mask),
+                                  _mm512_set1_epi32(upper ? 0x43000000 : 0x4b000000), 0xea); /* (a & b) | c */
+    return _mm512_sub_ps(_mm512_castsi512_ps(counted), _mm512_set1_ps((upper ? 128.0f : 0x1p23f) + (float)f->offset));
+}
+
+/* Level less offset of the code in the lower or in the upper word of `index`. */
+MOX_KERNEL_INLINE __m512 mox_zmm_level(const mox_block_fields *f, const mox_zmm_tables *tables, __m512i index,
+                                       bool upper)
+{
+    const int bits = mox_zmm_code_bits(f);
+    if (bits > 5)
+        return mox_zmm_counted(f, index, upper);
+    if (upper)
+        return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_load_si512(tables->word)));
+    if (bits <= 4)
+        return _mm512_permutexvar_ps(index, _mm512_load_ps(tables->level));
+    return _mm512_permutex2var_ps(_mm512_load_ps(tables->level), index, _mm512_load_ps(tables->level + 16));
+}
+
+/* The weights of the columns in one word of `index`. */
+MOX_KERNEL_INLINE __m512 mox_zmm_column(const mox_block_fields *f, const mox_zmm_tables *tables, __m512i index,
+                                        bool upper, mox_zmm_run run)
+{
+    const __m512 level = mox_zmm_level(f, tables, index, upper);
     return f->m_at >= 0 ? _mm512_fmsub_ps(level, run.s, run.m) : _mm512_mul_ps(level, run.s);
 }
 
