@@ -83,6 +83,16 @@ typedef struct moxie_quantize_summary {
 MOXIE_API moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                                       moxie_quantize_summary *summary, moxie_error *error);
 
+/* Runs the plan, and adds the squares of what the products of each expert read, for the importances of columns:
+ *     squares13 [E,H]    hidden states of the tokens that chose expert e, times their weights where those multiply the
+ *                        input
+ *     squares2  [E,I]    W2's activations, before they are rounded or quantized
+ *     tokens    [E]      how many chose it
+ * Sums are made token after token, so they depend neither on threads nor on batches. MOXIE_ERR_UNSUPPORTED for plans of
+ * the cuda back end and for plans with options.comm. One-thread-at-a-time per plan. */
+MOXIE_API moxie_status moxie_plan_squares(moxie_plan *plan, const moxie_run_args *args, double *squares13,
+                                          double *squares2, int64_t *tokens, moxie_error *error);
+
 #ifdef __cplusplus
 }
 #endif

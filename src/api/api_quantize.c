@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_quantize.c - the call of moxie_quantize.h: checks its arguments; src/ckpt/quantize does the work.
+ * api_quantize.c - the calls of moxie_quantize.h: checks their arguments; src/ckpt/quantize and
+ * src/layer/check/squares.c do the work.
  */
 #include <moxie/moxie_quantize.h>
 
 #include <math.h>
 
 #include "ckpt/quantize/quantize.h"
+#include "layer/check/squares.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 
@@ -37,4 +39,12 @@ moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quanti
     if (status == MOXIE_OK && summary)
         mox_struct_write(&s, summary, MOX_STRUCT(moxie_quantize_summary));
     return status;
+}
+
+moxie_status moxie_plan_squares(moxie_plan *plan, const moxie_run_args *args, double *squares13, double *squares2,
+                                int64_t *tokens, moxie_error *error)
+{
+    MOX_FAIL_IF(!plan || !args || !squares13 || !squares2 || !tokens, MOXIE_ERR_ARGUMENT, error,
+                "a plan, what it runs on and three arrays for the sums are needed");
+    return mox_plan_squares(plan, args, squares13, squares2, tokens, error);
 }

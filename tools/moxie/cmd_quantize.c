@@ -4,11 +4,23 @@
  * and how far that is from the source.
  */
 #include "quantize_report.h"
+#include "quantize_states.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD, OPT_ALLOW_MIXED, OPT_IMATRIX };
+enum {
+    OPT_FORMAT = 256,
+    OPT_SCALES,
+    OPT_INPUT_AMAX,
+    OPT_THREADS,
+    OPT_ALLOW_UNREAD,
+    OPT_ALLOW_MIXED,
+    OPT_IMATRIX,
+    OPT_HIDDEN_STATES,
+    OPT_SAVE_IMATRIX
+};
 
 static const struct argp_option options[] = {
     { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info --support` lists",
@@ -25,6 +37,13 @@ static const struct argp_option options[] = {
     { "imatrix", OPT_IMATRIX, "FILE", 0,
       "importance matrix of llama.cpp, old or GGUF: weights the errors of each column of each expert (gguf formats)",
       1 },
+    { "hidden-states", OPT_HIDDEN_STATES, "FILE", 0,
+      "calibration data instead of an importance matrix: safetensors with hidden_states.L [T,H], what MoE layer L "
+      "reads; "
+      "its experts are run on them (gguf formats)",
+      1 },
+    { "save-imatrix", OPT_SAVE_IMATRIX, "FILE", 0,
+      "write the importance matrix that --hidden-states gives, as llama.cpp's old format", 1 },
     { "threads", OPT_THREADS, "N", 0, "worker threads (default: all processors)", 2 },
     { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "go on when the layer has tensors that moxie does not know", 2 },
     { "allow-mixed", OPT_ALLOW_MIXED, NULL, 0,
@@ -38,7 +57,7 @@ static const char *const scale_names[] = { "plain", "mse", "four-over-six", NULL
 static const cli_names scale_list = { .kind = "choice of --scales", .fixed = scale_names };
 
 typedef struct arguments {
-    const char *dir, *out;
+    const char *dir, *out, *hidden_states, *save_imatrix;
     moxie_quantize_options quantize;
     int32_t threads;
     bool json, has_scales;
@@ -94,6 +113,17 @@ static void check_arguments(struct argp_state *state, const arguments *args)
                                 : "to which format? give --format NAME");
 }
 
+static void check_importances(struct argp_state *state, const arguments *args)
+{
+    if (args->hidden_states && args->quantize.imatrix)
+        argp_error(state, "--hidden-states and --imatrix both give importances: leave one of the two out");
+    if (args->hidden_states && !is_gguf(args->quantize.format))
+        argp_error(state, "--hidden-states weights the errors of gguf formats alone, and %s is none",
+                   args->quantize.format);
+    if (args->save_imatrix && !args->hidden_states)
+        argp_error(state, "--save-imatrix writes what --hidden-states FILE gives: add that");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
@@ -104,6 +134,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args->has_scales = true;
         return 0;
     case OPT_IMATRIX: args->quantize.imatrix = arg; return 0;
+    case OPT_HIDDEN_STATES: args->hidden_states = arg; return 0;
+    case OPT_SAVE_IMATRIX: args->save_imatrix = arg; return 0;
     case OPT_INPUT_AMAX: parse_amax(state, arg, &args->quantize); return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_ALLOW_UNREAD: args->quantize.allow_unread = 1; return 0;
@@ -117,6 +149,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check_arguments(state, args);
+        check_importances(state, args);
         choose_scales(args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -180,6 +213,41 @@ static int show_bytes(void *user, uint64_t done, uint64_t total)
     return 0;
 }
 
+/* The importance matrix of --hidden-states: in memory, or in the file that --save-imatrix names. `*out` is its path,
+ * which lives as long as the stream. */
+static moxie_status make_imatrix(const arguments *args, const moxie_executor *executor, FILE **stream, char **out,
+                                 moxie_error *error)
+{
+    const int fd = args->save_imatrix ? -1 : memfd_create("importance matrix", MFD_CLOEXEC);
+    *stream = args->save_imatrix ? fopen(args->save_imatrix, "wb") : fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!*stream)
+        return cli_error(MOXIE_ERR_IO, error, args->save_imatrix ? args->save_imatrix : "",
+                         "the importance matrix cannot be written: %m");
+    *out = args->save_imatrix ? cli_format("%s", args->save_imatrix) : cli_format("/proc/self/fd/%d", fd);
+    const moxie_status status = quantize_states_write(args->dir, args->hidden_states, executor, *stream, error);
+    if (status != MOXIE_OK && args->save_imatrix)
+        remove(args->save_imatrix);
+    return status;
+}
+
+static moxie_status quantize(arguments *args, const moxie_executor *executor, moxie_quantize_summary *summary,
+                             moxie_error *error)
+{
+    FILE *stream = NULL;
+    char *imatrix = NULL;
+    moxie_status status = MOXIE_OK;
+    if (args->hidden_states) {
+        status = make_imatrix(args, executor, &stream, &imatrix, error);
+        args->quantize.imatrix = imatrix;
+    }
+    if (status == MOXIE_OK)
+        status = moxie_quantize(args->dir, args->out, &args->quantize, summary, error);
+    if (stream)
+        fclose(stream);
+    free(imatrix);
+    return status;
+}
+
 int cmd_quantize(int argc, char **argv)
 {
     static const struct argp parser = {
@@ -202,7 +270,7 @@ int cmd_quantize(int argc, char **argv)
     args.quantize.error = quantize_errors_add;
     args.quantize.error_user = &errors;
     if (status == MOXIE_OK)
-        status = moxie_quantize(args.dir, args.out, &args.quantize, &summary, &error);
+        status = quantize(&args, executor, &summary, &error);
     cli_progress_end(&progress);
     moxie_executor_destroy(executor);
     int code = cli_exit_code(status);

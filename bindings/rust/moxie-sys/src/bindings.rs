@@ -2383,6 +2383,16 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_plan_squares(
+        plan: *mut moxie_plan,
+        args: *const moxie_run_args,
+        squares13: *mut f64,
+        squares2: *mut f64,
+        tokens: *mut i64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 pub const MOXIE_SCHEME_SCALE_NONE: moxie_scheme_scale = 0;
 pub const MOXIE_SCHEME_SCALE_TENSOR: moxie_scheme_scale = 1;
 pub const MOXIE_SCHEME_SCALE_PRECISION: moxie_scheme_scale = 2;
