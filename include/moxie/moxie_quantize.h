@@ -93,6 +93,12 @@ MOXIE_API moxie_status moxie_quantize(const char *dir, const char *out, const mo
 MOXIE_API moxie_status moxie_plan_squares(moxie_plan *plan, const moxie_run_args *args, double *squares13,
                                           double *squares2, int64_t *tokens, moxie_error *error);
 
+/* Makes blocks of a GGUF type from finite weights [rows, cols], by plain scales: `out` gets `bytes` bytes, those of
+ * moxie_dtype_block() for each block, row after row, and *grid views them. `grid` may be NULL. MOXIE_ERR_UNSUPPORTED for
+ * types that are not written. Thread-safe. */
+MOXIE_API moxie_status moxie_block_encode(moxie_dtype dtype, const float *weights, int64_t rows, int64_t cols,
+                                          void *out, uint64_t bytes, moxie_grid *grid, moxie_error *error);
+
 #ifdef __cplusplus
 }
 #endif

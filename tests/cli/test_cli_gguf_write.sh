@@ -31,7 +31,8 @@ expect 0 "1 file" "$moxie" synth gpt-oss-20b --format gguf-q4_k_m --layers 1 --e
 expect 0 "q5_0" "$moxie" inspect "$tmp/back.gguf"
 expect 4 "no place for the activation" "$moxie" synth step-3.7-flash --format gguf-q4_0 --experts 8 --hidden 32 --intermediate 32 -o "$tmp/none.gguf"
 [ ! -e "$tmp/none.gguf" ] || fail "a refused file is left"
-expect 4 "moxie synth PRESET" "$moxie" bench --preset qwen3-30b-a3b --experts 8 --format gguf-q4_k --tokens 1
+expect 0 "GB/s" "$moxie" bench --preset qwen3-30b-a3b --experts 8 --format gguf-q4_k_m --tokens 1
+expect 0 "not finite 0" "$moxie" run --preset qwen3-30b-a3b --experts 8 --format gguf-iq4_xs --tokens 3
 expect 3 "exists already" made gpt-oss-20b gguf-mxfp4 "$tmp/oss.gguf"
 
 # From a directory, and from the file that makes. The latter keeps all that are no experts.

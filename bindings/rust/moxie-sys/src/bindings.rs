@@ -2393,6 +2393,18 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_block_encode(
+        dtype: moxie_dtype,
+        weights: *const f32,
+        rows: i64,
+        cols: i64,
+        out: *mut ::std::os::raw::c_void,
+        bytes: u64,
+        grid: *mut moxie_grid,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 pub const MOXIE_SCHEME_SCALE_NONE: moxie_scheme_scale = 0;
 pub const MOXIE_SCHEME_SCALE_TENSOR: moxie_scheme_scale = 1;
 pub const MOXIE_SCHEME_SCALE_PRECISION: moxie_scheme_scale = 2;
