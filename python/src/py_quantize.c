@@ -36,6 +36,7 @@ static const mpy_field summary_fields[] = { F(moxie_quantize_summary, layers, I6
                                             F(moxie_quantize_summary, expert_bytes, U64),
                                             F(moxie_quantize_summary, copied_bytes, U64),
                                             F(moxie_quantize_summary, other_quantized, I64),
+                                            F(moxie_quantize_summary, left_out, I64),
                                             END };
 const mpy_record mpy_quantized_record = { "QuantizeReport", summary_fields };
 

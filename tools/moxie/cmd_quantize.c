@@ -175,8 +175,11 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
         printf("note: %lld other quantized %s copied as well, which config.json's quantization_config no longer "
                "describes\n",
                CLI_COUNT_OF(s->other_quantized, "matrix was", "matrices were"));
+    if (s->left_out > 0)
+        printf("note: %lld other %s not written: what llama.cpp's conversion would make of them is not known\n",
+               CLI_COUNT_OF(s->left_out, "tensor was", "tensors were"));
     if (is_gguf(args->quantize.format))
-        printf("note: of a directory the MoE layers alone are written; of a GGUF file all tensors and metadata\n");
+        printf("note: from a directory no tokenizer is written; from a GGUF file all tensors and metadata are\n");
     printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
 }
 
@@ -186,11 +189,12 @@ static void print_json(const arguments *args, const moxie_quantize_summary *s, c
     json_t *object = cli_json_begin("quantize");
     cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:s}", "dir", cli_utf8(args->dir), "output", cli_utf8(args->out),
                                     "format", args->quantize.format, "scales", scale_names[args->quantize.scales]));
-    cli_json_merge(object, cli_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers",
-                                    (json_int_t)s->resumed_layers, "source_bytes", (json_int_t)s->source_bytes,
-                                    "expert_bytes", (json_int_t)s->expert_bytes, "copied_bytes",
-                                    (json_int_t)s->copied_bytes, "other_quantized", (json_int_t)s->other_quantized,
-                                    "seconds", seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
+    cli_json_merge(object,
+                   cli_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers", (json_int_t)s->resumed_layers,
+                            "source_bytes", (json_int_t)s->source_bytes, "expert_bytes", (json_int_t)s->expert_bytes,
+                            "copied_bytes", (json_int_t)s->copied_bytes, "other_quantized",
+                            (json_int_t)s->other_quantized, "left_out", (json_int_t)s->left_out, "seconds", seconds,
+                            "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     cli_json_merge(object, cli_pack("{s:f, s:b}", "rms", quantize_errors_rms(errors), "exact",
                                     (int)quantize_errors_exact(errors)));
     quantize_errors_json(errors, object);

@@ -2373,6 +2373,7 @@ pub struct moxie_quantize_summary {
     pub expert_bytes: u64,
     pub copied_bytes: u64,
     pub other_quantized: i64,
+    pub left_out: i64,
 }
 extern "C" {
     pub fn moxie_quantize(
