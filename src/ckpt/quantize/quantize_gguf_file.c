@@ -95,8 +95,8 @@ static moxie_status list_file(assembly *a, moxie_error *error)
     return status;
 }
 
-/* A directory's tensors outside the MoE layers whose names and values llama.cpp's conversion would give. It makes vectors
- * f32. */
+/* A directory's tensors outside the MoE layers whose names and values llama.cpp's conversion would give. It makes
+ * vectors f32. */
 static moxie_status list_others(assembly *a, moxie_error *error)
 {
     mox_gguf_job *j = a->job;
