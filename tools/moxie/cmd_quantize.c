@@ -164,9 +164,9 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
     printf("\n%s: %lld %s as %s", cli_printable(args->out), CLI_COUNT(s->layers, "layer"), args->quantize.format);
     if (s->resumed_layers > 0)
         printf(" (%lld of them before)", (long long)s->resumed_layers);
-    printf(", experts %s to %s, other tensors %s%s, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
-           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes),
-           is_gguf(args->quantize.format) ? "" : " as they were", seconds, (double)s->source_bytes / seconds / 1e6);
+    printf(", experts %s to %s, other tensors %s, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
+           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes), seconds,
+           (double)s->source_bytes / seconds / 1e6);
     if (quantize_errors_exact(errors))
         printf("lossless: every weight has the value that it had\n");
     else
