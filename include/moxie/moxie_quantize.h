@@ -71,6 +71,9 @@ typedef struct moxie_quantize_summary {
     /* Other modules of the source that are quantized and copied, and that the new quantization_config does not
      * describe. Engines cannot load such a directory, so it is refused without allow_mixed. 0 in most checkpoints. */
     int64_t other_quantized;
+    /* Tensors of the source that are not written, since how the result would have them is not known: attention and
+     * others, from directories to GGUF files and back. */
+    int64_t left_out;
 } moxie_quantize_summary;
 #define MOXIE_QUANTIZE_SUMMARY_INIT MOXIE_INIT(moxie_quantize_summary)
 
@@ -82,6 +85,22 @@ typedef struct moxie_quantize_summary {
  * was set by its INIT macro; it may be NULL. Thread-safe for different directories. */
 MOXIE_API moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                                       moxie_quantize_summary *summary, moxie_error *error);
+
+/* Runs the plan, and adds the squares of what the products of each expert read, for the importances of columns:
+ *     squares13 [E,H]    hidden states of the tokens that chose expert e, times their weights where those multiply the
+ *                        input
+ *     squares2  [E,I]    W2's activations, before they are rounded or quantized
+ *     tokens    [E]      how many chose it
+ * Sums are made token after token, so they depend neither on threads nor on batches. MOXIE_ERR_UNSUPPORTED for plans of
+ * the cuda back end and for plans with options.comm. One-thread-at-a-time per plan. */
+MOXIE_API moxie_status moxie_plan_squares(moxie_plan *plan, const moxie_run_args *args, double *squares13,
+                                          double *squares2, int64_t *tokens, moxie_error *error);
+
+/* Makes blocks of a GGUF type from finite weights [rows, cols], by plain scales: `out` gets `bytes` bytes, those of
+ * moxie_dtype_block() for each block, row after row, and *grid views them. `grid` may be NULL. MOXIE_ERR_UNSUPPORTED
+ * for types that are not written. Thread-safe. */
+MOXIE_API moxie_status moxie_block_encode(moxie_dtype dtype, const float *weights, int64_t rows, int64_t cols,
+                                          void *out, uint64_t bytes, moxie_grid *grid, moxie_error *error);
 
 #ifdef __cplusplus
 }

@@ -386,6 +386,7 @@ class QuantizeReport:
     expert_bytes: int
     copied_bytes: int
     other_quantized: int  #: quantized matrices that are no routed experts', and that were copied
+    left_out: int  #: tensors of the source that are not written, between directories and GGUF files
     errors: list[QuantizeError] = field(default_factory=list)
 
     @property

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * api_quantize.c - the call of moxie_quantize.h: checks its arguments; src/ckpt/quantize does the work.
+ * api_quantize.c - the calls of moxie_quantize.h: checks their arguments; src/ckpt/quantize and
+ * src/layer/check/squares.c do the work.
  */
 #include <moxie/moxie_quantize.h>
 
 #include <math.h>
 
 #include "ckpt/quantize/quantize.h"
+#include "layer/check/squares.h"
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
+#include "quant/block_encode.h"
+#include "quant/quant.h"
 
 moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                             moxie_quantize_summary *summary, moxie_error *error)
@@ -37,4 +41,33 @@ moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quanti
     if (status == MOXIE_OK && summary)
         mox_struct_write(&s, summary, MOX_STRUCT(moxie_quantize_summary));
     return status;
+}
+
+moxie_status moxie_plan_squares(moxie_plan *plan, const moxie_run_args *args, double *squares13, double *squares2,
+                                int64_t *tokens, moxie_error *error)
+{
+    MOX_FAIL_IF(!plan || !args || !squares13 || !squares2 || !tokens, MOXIE_ERR_ARGUMENT, error,
+                "a plan, what it runs on and three arrays for the sums are needed");
+    return mox_plan_squares(plan, args, squares13, squares2, tokens, error);
+}
+
+moxie_status moxie_block_encode(moxie_dtype dtype, const float *weights, int64_t rows, int64_t cols, void *out,
+                                uint64_t bytes, moxie_grid *grid, moxie_error *error)
+{
+    const mox_block *block = mox_block_of(dtype);
+    MOX_FAIL_IF(!block || !mox_block_can_encode(dtype), MOXIE_ERR_UNSUPPORTED, error,
+                "blocks of %s are not made: use a type that `moxie info --support` lists as gguf-...",
+                mox_dtype_name(dtype));
+    MOX_FAIL_IF(rows < 0 || cols < 0 || cols % block->weights != 0 || (rows > 0 && cols > INT64_MAX / 4 / rows),
+                MOXIE_ERR_ARGUMENT, error, "[%lld,%lld] weights are no whole blocks of %s, which have %d",
+                (long long)rows, (long long)cols, block->format.name, (int)block->weights);
+    const uint64_t row = mox_block_row_bytes(dtype, cols), needed = (uint64_t)rows * row;
+    MOX_FAIL_IF(needed > 0 && (!weights || !out || bytes != needed), MOXIE_ERR_ARGUMENT, error,
+                "%llu bytes of blocks are made, and there is room for %llu", (unsigned long long)needed,
+                (unsigned long long)(out ? bytes : 0));
+    for (int64_t r = 0; r < rows; r++)
+        mox_block_encode_row(dtype, weights + r * cols, NULL, cols, false, (uint8_t *)out + (uint64_t)r * row);
+    if (grid)
+        *grid = mox_grid_dense(out, dtype, rows, cols);
+    return MOXIE_OK;
 }

@@ -31,7 +31,8 @@ expect 0 "1 file" "$moxie" synth gpt-oss-20b --format gguf-q4_k_m --layers 1 --e
 expect 0 "q5_0" "$moxie" inspect "$tmp/back.gguf"
 expect 4 "no place for the activation" "$moxie" synth step-3.7-flash --format gguf-q4_0 --experts 8 --hidden 32 --intermediate 32 -o "$tmp/none.gguf"
 [ ! -e "$tmp/none.gguf" ] || fail "a refused file is left"
-expect 4 "moxie synth PRESET" "$moxie" bench --preset qwen3-30b-a3b --experts 8 --format gguf-q4_k --tokens 1
+expect 0 "GB/s" "$moxie" bench --preset qwen3-30b-a3b --experts 8 --format gguf-q4_k_m --tokens 1
+expect 0 "not finite 0" "$moxie" run --preset qwen3-30b-a3b --experts 8 --format gguf-iq4_xs --tokens 3
 expect 3 "exists already" made gpt-oss-20b gguf-mxfp4 "$tmp/oss.gguf"
 
 # From a directory, and from the file that makes. The latter keeps all that are no experts.
@@ -69,8 +70,8 @@ done
 synth gpt-oss-20b mxfp4-gptoss "$tmp/gptoss" --layers 2
 expect 0 "lossless" "$moxie" quantize "$tmp/gptoss" --format gguf-mxfp4 -o "$tmp/gptoss.gguf"
 expect 0 "lossless" "$moxie" quantize "$tmp/gptoss.gguf" --format mxfp4-gptoss -o "$tmp/gptoss2"
-python3 - "$tmp/gptoss" "$tmp/gptoss2" <<'END' || fail "gpt-oss is not the same after it was a GGUF file"
-import glob, json, struct, sys
+cat >"$tmp/tensors.py" <<'END'
+import glob, json, struct
 def read(dir):
     out = {}
     for path in glob.glob(dir + '/*.safetensors'):
@@ -81,9 +82,70 @@ def read(dir):
             if k != '__metadata__':
                 out[k] = (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]])
     return out
+END
+cat >"$tmp/gptoss.py" <<'END'
+import sys
+from tensors import read
 a, b = read(sys.argv[1]), read(sys.argv[2])
 assert len(a) == 16 and a == b, [k for k in a if a[k] != b.get(k)]
 END
+python3 "$tmp/gptoss.py" "$tmp/gptoss" "$tmp/gptoss2" || fail "gpt-oss is not the same after it was a GGUF file"
+
+# Attention, embeddings and norms go there and back byte for byte, under llama.cpp's names; what it has no name for stays.
+synth qwen3-30b-a3b bf16 "$tmp/whole"
+cat >"$tmp/attention.py" <<'END'
+import json, os, random, struct, sys
+random.seed(3)
+path = sys.argv[1] + '/model.safetensors'
+with open(path, 'rb') as f:
+    header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+    data = f.read()
+layer = 'model.layers.0.'
+more = {'model.embed_tokens.weight': [96, 256], 'model.norm.weight': [256], 'lm_head.weight': [96, 256],
+        layer + 'input_layernorm.weight': [256], layer + 'post_attention_layernorm.weight': [256],
+        layer + 'self_attn.q_proj.weight': [128, 256], layer + 'self_attn.k_proj.weight': [32, 256],
+        layer + 'self_attn.v_proj.weight': [32, 256], layer + 'self_attn.o_proj.weight': [256, 128],
+        layer + 'self_attn.q_norm.weight': [32], layer + 'self_attn.k_norm.weight': [32],
+        layer + 'self_attn.other.weight': [7]}
+for name, shape in more.items():
+    n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+    raw = b''.join(struct.pack('<H', random.randrange(0x3d00, 0x4000) | random.randrange(2) << 15) for _ in range(n))
+    header[name] = {'dtype': 'BF16', 'shape': shape, 'data_offsets': [len(data), len(data) + len(raw)]}
+    data += raw
+text = json.dumps(header).encode()
+open(path + '.new', 'wb').write(struct.pack('<Q', len(text)) + text + data)
+os.rename(path + '.new', path)
+config = json.load(open(sys.argv[1] + '/config.json'))
+config.update({'num_attention_heads': 4, 'num_key_value_heads': 1, 'head_dim': 32, 'rms_norm_eps': 1e-06, 'rope_theta': 1000000,
+               'max_position_embeddings': 4096})
+json.dump(config, open(sys.argv[1] + '/config.json', 'w'))
+END
+python3 "$tmp/attention.py" "$tmp/whole" || fail "no checkpoint with attention"
+expect 0 "1 other tensor was not written" "$moxie" quantize "$tmp/whole" --format gguf-bf16 -o "$tmp/whole.gguf"
+expect 0 "lossless" "$moxie" quantize "$tmp/whole.gguf" --format bf16 -o "$tmp/whole2"
+expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/whole2"
+cat >"$tmp/same.py" <<'END'
+import json, struct, sys
+from tensors import read
+a, b = read(sys.argv[1]), read(sys.argv[2])
+del a['model.layers.0.self_attn.other.weight']
+assert a == b, [k for k in set(a) | set(b) if a.get(k) != b.get(k)]
+c, d = [json.load(open(dir + '/config.json')) for dir in sys.argv[1:3]]
+for key in ('num_attention_heads', 'num_key_value_heads', 'head_dim', 'max_position_embeddings', 'rope_theta'):
+    assert c[key] == d[key], key
+assert abs(d['rms_norm_eps'] - 1e-6) < 1e-12
+raw = open(sys.argv[3], 'rb').read()
+for name in ('token_embd', 'output_norm', 'output', 'blk.0.attn_norm', 'blk.0.ffn_norm', 'blk.0.attn_q', 'blk.0.attn_k',
+             'blk.0.attn_v', 'blk.0.attn_output', 'blk.0.attn_q_norm', 'blk.0.attn_k_norm'):
+    text = (name + '.weight').encode()
+    at = raw.find(struct.pack('<Q', len(text)) + text)
+    assert at > 0, name
+    rank = struct.unpack_from('<I', raw, at + 8 + len(text))[0]
+    type_ = struct.unpack_from('<I', raw, at + 12 + len(text) + 8 * rank)[0]
+    assert type_ == (0 if rank == 1 else 30), (name, rank, type_)  # vectors are f32
+END
+python3 "$tmp/same.py" "$tmp/whole" "$tmp/whole2" "$tmp/whole.gguf" || fail "other tensors are not the same after they were in a GGUF file"
+
 expect 0 "root mean square error" "$moxie" quantize "$tmp/a.gguf" --format nvfp4-ct-w4a16 -o "$tmp/nv"
 expect 0 "nvfp4-ct-w4a16" "$moxie" inspect "$tmp/nv"
 expect 3 "exists already|not empty" "$moxie" quantize "$tmp/a.gguf" --format bf16 -o "$tmp/nv"

@@ -5,10 +5,12 @@
 
 Types with one scale are compared with gguf-py's own quantizers byte for byte. Models of ten architectures are written as
 GGUF and as safetensors, both in f32: gguf-py must read the first, and both must give the same outputs. Importance
-matrices in both forms must give the same bytes, and less weighted error than none.
+matrices in both forms must give the same bytes, and less weighted error than none. Names of other tensors
+(src/ckpt/gguf/gguf_names.def) are those of gguf-py's map.
 """
 import json
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -124,12 +126,34 @@ def check_importance(moxie, folder):
         assert (folder / f"old.{name}.gguf").read_bytes() == (folder / f"new.{name}.gguf").read_bytes(), name
 
 
+def check_names():
+    """Every row of the list, for every architecture that it is for and that has such a tensor."""
+    text = pathlib.Path("src/ckpt/gguf/gguf_names.def").read_text()
+    rows = re.findall(r'^MOX_GGUF_NAME\((?:NULL|"(.*?)"), "(.*?)", "(.*?)"\)', text, re.M)
+    architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+    seen, found = {}, set()
+    for name in re.findall(r'^MOX_GGUF_SAME_VALUES\("(.*?)"\)', text, re.M):
+        names = gguf.get_tensor_name_map(architectures[name], 4)
+        for only, ours, theirs in rows:
+            stem, dot, suffix = theirs.replace("{L}", "3").rpartition(".")
+            if only and only != name or (name, theirs) in seen:
+                continue
+            seen[name, theirs] = True
+            if suffix not in ("weight", "bias"):  # the conversion calls sinks a weight
+                stem, suffix = stem + dot + suffix, "weight"
+            want = names.get_name(stem)
+            assert want is None or want + "." + suffix == ours.replace("{L}", "3"), (name, theirs, want, ours)
+            found |= {(only, ours)} if want else set()
+    assert len(rows) == len(found) > 20, [row for row in rows if row[:2] not in found]
+
+
 def main():
     moxie, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     synth(moxie, "qwen3-30b-a3b", "f32", folder / "qwen3", "--experts", E)
     check_plain(moxie, folder)
     check_importance(moxie, folder)
     check_architectures(moxie, folder)
+    check_names()
     print("gguf-py reads what is written: 9 types, 10 architectures, importance matrices")
 
 

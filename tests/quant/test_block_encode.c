@@ -9,9 +9,12 @@
  */
 #include <math.h>
 
+#include <moxie/moxie_quantize.h>
+
 #include "format/block_parts.h"
 #include "quant/block_encode.h"
 #include "quant/block_fit.h"
+#include "quant/quant.h"
 #include "test_support.h"
 
 enum { COUNT = 4 * MOX_BLOCK_MAX, MAX_BYTES = 4 * 512 };
@@ -154,16 +157,19 @@ static void extremes(void **state)
     }
 }
 
+/* Normal numbers, and some that lie in the middle between two levels; importances, or none. */
 static void compare_loops(const mox_fit_loops *a, const mox_fit_loops *b, test_rng *rng)
 {
     float x[32], p[32], inverse[MOX_FIT_TRIES], d[MOX_FIT_TRIES], m[MOX_FIT_TRIES];
     uint8_t code[2][32];
     for (int i = 0; i < 32; i++)
-        x[i] = test_normal(rng), p[i] = expf(test_normal(rng));
+        x[i] = test_below(rng, 8) ? test_normal(rng) : 0.125f * (float)test_range(rng, -24, 24),
+        p[i] = expf(test_normal(rng));
+    const float *weights = test_below(rng, 2) ? p : NULL;
     for (int t = 0; t < MOX_FIT_TRIES; t++)
         inverse[t] = 3 + 0.001f * (float)test_below(rng, 2048),
         d[t] = t ? 0.0003f * (float)(1 + test_below(rng, 1000)) : 0, m[t] = -0.001f * (float)test_below(rng, 1000);
-    const mox_fit_run run = { x, p, test_below(rng, 2) ? 16 : 32, -8, 7 }, whole = { x, p, 32, -8, 7 };
+    const mox_fit_run run = { x, weights, test_below(rng, 2) ? 16 : 32, -8, 7 }, whole = { x, weights, 32, -8, 7 };
     mox_fit one = a->symmetric(&run, inverse), two = b->symmetric(&run, inverse);
     assert_memory_equal(&one, &two, sizeof one);
     one = a->minimum(&run, inverse, -3, true), two = b->minimum(&run, inverse, -3, true);
@@ -177,9 +183,68 @@ static void compare_loops(const mox_fit_loops *a, const mox_fit_loops *b, test_r
     assert_memory_equal(code[0], code[1], 32);
     a->level_codes(&whole, 60, code[0]), b->level_codes(&whole, 60, code[1]);
     assert_memory_equal(code[0], code[1], 32);
+    a->level_codes(&whole, 76, code[0]), b->level_codes(&whole, 76, code[1]); /* 0.125 times 76: 9.5 */
+    assert_memory_equal(code[0], code[1], 32);
+    float ends[2][2];
+    a->extent(x, run.count, &ends[0][0], &ends[0][1]), b->extent(x, run.count, &ends[1][0], &ends[1][1]);
+    assert_memory_equal(ends[0], ends[1], sizeof ends[0]);
     const float errors[] = { a->f4(&whole, 0.2f, 5, code[0]), b->f4(&whole, 0.2f, 5, code[1]) };
     assert_true(errors[0] == errors[1]);
     assert_memory_equal(code[0], code[1], 32);
+}
+
+/* Runs of one number, and of the same number under all tries: sums that are equal, and 0. */
+static void compare_flat(const mox_fit_loops *a, const mox_fit_loops *b)
+{
+    static const float numbers[] = { 0, -0.0f, 1, -3 };
+    float inverse[MOX_FIT_TRIES], x[32];
+    for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+        for (int i = 0; i < 32; i++)
+            x[i] = numbers[n];
+        for (int t = 0; t < MOX_FIT_TRIES; t++)
+            inverse[t] = 2;
+        const mox_fit_run run = { x, NULL, 32, -8, 7 };
+        mox_fit one = a->symmetric(&run, inverse), two = b->symmetric(&run, inverse);
+        assert_memory_equal(&one, &two, sizeof one);
+        one = a->minimum(&run, inverse, -3, n % 2), two = b->minimum(&run, inverse, -3, n % 2);
+        assert_memory_equal(&one, &two, sizeof one);
+        one = a->levels(&run, inverse), two = b->levels(&run, inverse);
+        assert_memory_equal(&one, &two, sizeof one);
+    }
+}
+
+/* The call for users makes the same blocks, and a view of them. */
+static void public_call(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(81) };
+    float w[3 * COUNT];
+    for (int i = 0; i < 3 * COUNT; i++)
+        w[i] = test_normal(&rng);
+    for (int32_t t = 0; mox_block_at(t); t++) {
+        const mox_block *type = mox_block_at(t);
+        const moxie_dtype dtype = type->format.dtype;
+        uint8_t want[3 * MAX_BYTES], got[3 * MAX_BYTES];
+        moxie_grid grid;
+        moxie_error error = { 0 };
+        const uint64_t row = mox_block_row_bytes(dtype, COUNT);
+        const moxie_status status = moxie_block_encode(dtype, w, 3, COUNT, got, 3 * row, &grid, &error);
+        if (!mox_block_can_encode(dtype)) {
+            assert_int_equal(status, MOXIE_ERR_UNSUPPORTED);
+            continue;
+        }
+        assert_ok(status, &error);
+        for (int r = 0; r < 3; r++) {
+            float decoded[COUNT];
+            through(type, w + r * COUNT, NULL, false, want, decoded);
+            assert_memory_equal(got + (uint64_t)r * row, want, row);
+            for (int i = 0; i < COUNT; i++)
+                assert_true(mox_grid_value(&grid, r, i) == (double)decoded[i]);
+        }
+        assert_int_equal(moxie_block_encode(dtype, w, 3, COUNT, got, 3 * row - 1, &grid, &error), MOXIE_ERR_ARGUMENT);
+        assert_int_equal(moxie_block_encode(dtype, w, 1, COUNT - 1, got, row, &grid, &error), MOXIE_ERR_ARGUMENT);
+    }
+    assert_int_equal(moxie_block_encode(MOXIE_F32, w, 1, 32, w, 128, NULL, NULL), MOXIE_ERR_UNSUPPORTED);
 }
 
 static void same_bits(void **state)
@@ -189,6 +254,7 @@ static void same_bits(void **state)
     const mox_fit_loops *best = mox_fit_loops_best();
     if (best == &mox_fit_loops_any)
         skip();
+    compare_flat(best, &mox_fit_loops_any);
     for (int i = 0; i < 2000; i++) {
         compare_loops(best, &mox_fit_loops_any, &rng);
         if (mox_fit_loops_avx2.codes)
@@ -199,10 +265,8 @@ static void same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_type),
-        cmocka_unit_test(representable),
-        cmocka_unit_test(extremes),
-        cmocka_unit_test(same_bits),
+        cmocka_unit_test(each_type), cmocka_unit_test(representable), cmocka_unit_test(extremes),
+        cmocka_unit_test(same_bits), cmocka_unit_test(public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,23 @@
  * and how far that is from the source.
  */
 #include "quantize_report.h"
+#include "quantize_states.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { OPT_FORMAT = 256, OPT_SCALES, OPT_INPUT_AMAX, OPT_THREADS, OPT_ALLOW_UNREAD, OPT_ALLOW_MIXED, OPT_IMATRIX };
+enum {
+    OPT_FORMAT = 256,
+    OPT_SCALES,
+    OPT_INPUT_AMAX,
+    OPT_THREADS,
+    OPT_ALLOW_UNREAD,
+    OPT_ALLOW_MIXED,
+    OPT_IMATRIX,
+    OPT_HIDDEN_STATES,
+    OPT_SAVE_IMATRIX
+};
 
 static const struct argp_option options[] = {
     { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info --support` lists",
@@ -25,6 +37,13 @@ static const struct argp_option options[] = {
     { "imatrix", OPT_IMATRIX, "FILE", 0,
       "importance matrix of llama.cpp, old or GGUF: weights the errors of each column of each expert (gguf formats)",
       1 },
+    { "hidden-states", OPT_HIDDEN_STATES, "FILE", 0,
+      "calibration data instead of an importance matrix: safetensors with hidden_states.L [T,H], what MoE layer L "
+      "reads; "
+      "its experts are run on them (gguf formats)",
+      1 },
+    { "save-imatrix", OPT_SAVE_IMATRIX, "FILE", 0,
+      "write the importance matrix that --hidden-states gives, as llama.cpp's old format", 1 },
     { "threads", OPT_THREADS, "N", 0, "worker threads (default: all processors)", 2 },
     { "allow-unread", OPT_ALLOW_UNREAD, NULL, 0, "go on when the layer has tensors that moxie does not know", 2 },
     { "allow-mixed", OPT_ALLOW_MIXED, NULL, 0,
@@ -38,7 +57,7 @@ static const char *const scale_names[] = { "plain", "mse", "four-over-six", NULL
 static const cli_names scale_list = { .kind = "choice of --scales", .fixed = scale_names };
 
 typedef struct arguments {
-    const char *dir, *out;
+    const char *dir, *out, *hidden_states, *save_imatrix;
     moxie_quantize_options quantize;
     int32_t threads;
     bool json, has_scales;
@@ -94,6 +113,17 @@ static void check_arguments(struct argp_state *state, const arguments *args)
                                 : "to which format? give --format NAME");
 }
 
+static void check_importances(struct argp_state *state, const arguments *args)
+{
+    if (args->hidden_states && args->quantize.imatrix)
+        argp_error(state, "--hidden-states and --imatrix both give importances: leave one of the two out");
+    if (args->hidden_states && !is_gguf(args->quantize.format))
+        argp_error(state, "--hidden-states weights the errors of gguf formats alone, and %s is none",
+                   args->quantize.format);
+    if (args->save_imatrix && !args->hidden_states)
+        argp_error(state, "--save-imatrix writes what --hidden-states FILE gives: add that");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
@@ -104,6 +134,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args->has_scales = true;
         return 0;
     case OPT_IMATRIX: args->quantize.imatrix = arg; return 0;
+    case OPT_HIDDEN_STATES: args->hidden_states = arg; return 0;
+    case OPT_SAVE_IMATRIX: args->save_imatrix = arg; return 0;
     case OPT_INPUT_AMAX: parse_amax(state, arg, &args->quantize); return 0;
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_ALLOW_UNREAD: args->quantize.allow_unread = 1; return 0;
@@ -117,6 +149,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check_arguments(state, args);
+        check_importances(state, args);
         choose_scales(args);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -131,9 +164,9 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
     printf("\n%s: %lld %s as %s", cli_printable(args->out), CLI_COUNT(s->layers, "layer"), args->quantize.format);
     if (s->resumed_layers > 0)
         printf(" (%lld of them before)", (long long)s->resumed_layers);
-    printf(", experts %s to %s, other tensors %s%s, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
-           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes),
-           is_gguf(args->quantize.format) ? "" : " as they were", seconds, (double)s->source_bytes / seconds / 1e6);
+    printf(", experts %s to %s, other tensors %s, %.1f s (%.0f MB/s)\n", cli_bytes(from, s->source_bytes),
+           cli_bytes(to, s->expert_bytes), cli_bytes(copied, s->copied_bytes), seconds,
+           (double)s->source_bytes / seconds / 1e6);
     if (quantize_errors_exact(errors))
         printf("lossless: every weight has the value that it had\n");
     else
@@ -142,8 +175,11 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
         printf("note: %lld other quantized %s copied as well, which config.json's quantization_config no longer "
                "describes\n",
                CLI_COUNT_OF(s->other_quantized, "matrix was", "matrices were"));
+    if (s->left_out > 0)
+        printf("note: %lld other %s not written: what llama.cpp's conversion would make of them is not known\n",
+               CLI_COUNT_OF(s->left_out, "tensor was", "tensors were"));
     if (is_gguf(args->quantize.format))
-        printf("note: of a directory the MoE layers alone are written; of a GGUF file all tensors and metadata\n");
+        printf("note: from a directory no tokenizer is written; from a GGUF file all tensors and metadata are\n");
     printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
 }
 
@@ -153,11 +189,12 @@ static void print_json(const arguments *args, const moxie_quantize_summary *s, c
     json_t *object = cli_json_begin("quantize");
     cli_json_merge(object, cli_pack("{s:s, s:s, s:s, s:s}", "dir", cli_utf8(args->dir), "output", cli_utf8(args->out),
                                     "format", args->quantize.format, "scales", scale_names[args->quantize.scales]));
-    cli_json_merge(object, cli_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers",
-                                    (json_int_t)s->resumed_layers, "source_bytes", (json_int_t)s->source_bytes,
-                                    "expert_bytes", (json_int_t)s->expert_bytes, "copied_bytes",
-                                    (json_int_t)s->copied_bytes, "other_quantized", (json_int_t)s->other_quantized,
-                                    "seconds", seconds, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
+    cli_json_merge(object,
+                   cli_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "resumed_layers", (json_int_t)s->resumed_layers,
+                            "source_bytes", (json_int_t)s->source_bytes, "expert_bytes", (json_int_t)s->expert_bytes,
+                            "copied_bytes", (json_int_t)s->copied_bytes, "other_quantized",
+                            (json_int_t)s->other_quantized, "left_out", (json_int_t)s->left_out, "seconds", seconds,
+                            "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     cli_json_merge(object, cli_pack("{s:f, s:b}", "rms", quantize_errors_rms(errors), "exact",
                                     (int)quantize_errors_exact(errors)));
     quantize_errors_json(errors, object);
@@ -178,6 +215,41 @@ static int show_bytes(void *user, uint64_t done, uint64_t total)
 {
     cli_progress_show(user, done, total);
     return 0;
+}
+
+/* The importance matrix of --hidden-states: in memory, or in the file that --save-imatrix names. `*out` is its path,
+ * which lives as long as the stream. */
+static moxie_status make_imatrix(const arguments *args, const moxie_executor *executor, FILE **stream, char **out,
+                                 moxie_error *error)
+{
+    const int fd = args->save_imatrix ? -1 : memfd_create("importance matrix", MFD_CLOEXEC);
+    *stream = args->save_imatrix ? fopen(args->save_imatrix, "wb") : fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!*stream)
+        return cli_error(MOXIE_ERR_IO, error, args->save_imatrix ? args->save_imatrix : "",
+                         "the importance matrix cannot be written: %m");
+    *out = args->save_imatrix ? cli_format("%s", args->save_imatrix) : cli_format("/proc/self/fd/%d", fd);
+    const moxie_status status = quantize_states_write(args->dir, args->hidden_states, executor, *stream, error);
+    if (status != MOXIE_OK && args->save_imatrix)
+        remove(args->save_imatrix);
+    return status;
+}
+
+static moxie_status quantize(arguments *args, const moxie_executor *executor, moxie_quantize_summary *summary,
+                             moxie_error *error)
+{
+    FILE *stream = NULL;
+    char *imatrix = NULL;
+    moxie_status status = MOXIE_OK;
+    if (args->hidden_states) {
+        status = make_imatrix(args, executor, &stream, &imatrix, error);
+        args->quantize.imatrix = imatrix;
+    }
+    if (status == MOXIE_OK)
+        status = moxie_quantize(args->dir, args->out, &args->quantize, summary, error);
+    if (stream)
+        fclose(stream);
+    free(imatrix);
+    return status;
 }
 
 int cmd_quantize(int argc, char **argv)
@@ -202,7 +274,7 @@ int cmd_quantize(int argc, char **argv)
     args.quantize.error = quantize_errors_add;
     args.quantize.error_user = &errors;
     if (status == MOXIE_OK)
-        status = moxie_quantize(args.dir, args.out, &args.quantize, &summary, &error);
+        status = quantize(&args, executor, &summary, &error);
     cli_progress_end(&progress);
     moxie_executor_destroy(executor);
     int code = cli_exit_code(status);

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moxie/moxie_quantize.h>
+
 #include "cli.h"
 
 enum {
@@ -35,6 +37,8 @@ typedef struct maker {
     made_weights *out;
     uint64_t seed;
     bool failed;
+    moxie_status status; /* of making blocks */
+    moxie_error *error;
 } maker;
 
 static void *own(maker *m, uint64_t bytes)
@@ -157,6 +161,30 @@ static void *fill_zeros(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols)
     return fill_from(m, width, (int64_t)(dense_bytes(dtype, rows, cols) / width), palette, 16);
 }
 
+enum { BLOCKS_AT_ONCE = 64, MAX_BLOCK = 256 };
+
+/* A matrix of normal weights as blocks of a GGUF type, and blocks in the slack. */
+static moxie_grid make_blocks(maker *m, moxie_dtype dtype, int64_t rows, int64_t cols, float size)
+{
+    float w[BLOCKS_AT_ONCE * MAX_BLOCK];
+    moxie_grid grid = { 0 };
+    int32_t bytes = 0;
+    const int32_t weights = moxie_dtype_block(dtype, &bytes);
+    const int64_t blocks = rows * (cols / weights), count = blocks + SLACK / bytes;
+    unsigned char *out = own(m, (uint64_t)count * (uint64_t)bytes);
+    for (int64_t b = 0; out && b < count && m->status == MOXIE_OK; b += BLOCKS_AT_ONCE) {
+        const int64_t n = count - b < BLOCKS_AT_ONCE ? count - b : BLOCKS_AT_ONCE;
+        for (int64_t i = 0; i < n * weights; i++)
+            w[i] = size * random_normal(random_word(m, (uint64_t)(b * weights + i)));
+        m->status = moxie_block_encode(dtype, w, n, weights, out + b * bytes, (uint64_t)(n * bytes), &grid, m->error);
+    }
+    grid.data = out;
+    grid.bytes = (uint64_t)(blocks * bytes);
+    grid.rows = rows, grid.cols = cols;
+    grid.row_stride = cols / weights * bytes;
+    return grid;
+}
+
 /* Root mean square of the finite values of a narrow format. */
 static double typical_value(moxie_dtype dtype)
 {
@@ -179,8 +207,13 @@ static moxie_matrix make_role(maker *m, const moxie_quant *q, int64_t rows, int6
     moxie_matrix role = { 0 };
     const double size = 1 / sqrt((double)cols), block_scale = 64; /* block_scale: the typical e4m3 scale */
     const bool plain = !q->scale;
-    void *codes = plain ? fill_normal(m, q->element, rows * cols, (float)size) : fill_codes(m, q->element, rows, cols);
-    role.codes = dense_grid(codes, q->element, rows, cols);
+    int32_t bytes;
+    if (moxie_dtype_block(q->element, &bytes) > 0)
+        role.codes = make_blocks(m, q->element, rows, cols, (float)size);
+    else
+        role.codes = dense_grid(plain ? fill_normal(m, q->element, rows * cols, (float)size)
+                                      : fill_codes(m, q->element, rows, cols),
+                                q->element, rows, cols);
     if (bias)
         role.bias = dense_grid(fill_normal(m, MOXIE_BF16, rows, 0.1f), MOXIE_BF16, rows, 1);
     if (plain)
@@ -201,22 +234,30 @@ static moxie_matrix make_role(maker *m, const moxie_quant *q, int64_t rows, int6
     return role;
 }
 
-static void move_grid(moxie_grid *grid, uint64_t place)
+/* By `steps` of STEP bytes, or of as few whole blocks as have so many. */
+static void move_grid(moxie_grid *grid, uint64_t steps)
 {
-    if (grid->data)
-        grid->data = (const char *)grid->data + place;
+    int32_t bytes = 0;
+    uint64_t step = STEP, most = SLACK / STEP;
+    if (!grid->data)
+        return;
+    if (moxie_dtype_block(grid->dtype, &bytes) > 0) {
+        step = (STEP + (uint64_t)bytes - 1) / (uint64_t)bytes * (uint64_t)bytes;
+        most = SLACK / (uint64_t)bytes * (uint64_t)bytes / step;
+    }
+    grid->data = (const char *)grid->data + steps % most * step;
 }
 
 /* Matrix number `index` of the role. */
 static moxie_matrix matrix_at(const moxie_matrix *role, uint64_t index)
 {
     moxie_matrix matrix = *role;
-    const uint64_t place = mix(index) % (SLACK / STEP) * STEP;
-    move_grid(&matrix.codes, place);
-    move_grid(&matrix.scale, place);
-    move_grid(&matrix.zero, place);
-    move_grid(&matrix.global, place);
-    move_grid(&matrix.bias, place);
+    const uint64_t steps = mix(index) % (SLACK / STEP);
+    move_grid(&matrix.codes, steps);
+    move_grid(&matrix.scale, steps);
+    move_grid(&matrix.zero, steps);
+    move_grid(&matrix.global, steps);
+    move_grid(&matrix.bias, steps);
     return matrix;
 }
 
@@ -278,30 +319,12 @@ static moxie_matrix make_norm(maker *m, const moxie_row_norm *norm, int64_t cols
     return weight;
 }
 
-/* Bits at random are no blocks of GGUF types: the scales in them would be anything. */
-static moxie_status check_elements(const moxie_layer_config *c, moxie_error *error)
-{
-    const moxie_dtype elements[] = { c->w13.element, c->w2.element, c->shared.w13.element, c->shared.w2.element };
-    int32_t bytes;
-    for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
-        if (moxie_dtype_block(elements[i], &bytes) > 0)
-            return cli_error(
-                MOXIE_ERR_UNSUPPORTED, error, "",
-                "weights of the block type %s are not made up in memory: write them by `moxie synth PRESET "
-                "--format NAME --layers 1 -o FILE`, and give FILE instead of --preset",
-                moxie_dtype_name(elements[i]));
-    return MOXIE_OK;
-}
-
 moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, made_weights *out, moxie_error *error)
 {
-    maker m = { .out = out, .seed = mix(seed + 1) };
+    maker m = { .out = out, .seed = mix(seed + 1), .error = error };
     const moxie_layer_config *c = config;
     const bool gated = moxie_act_is_gated(c->activation.kind);
     *out = (made_weights) { .views = MOXIE_WEIGHTS_INIT };
-    const moxie_status status = check_elements(c, error);
-    if (status != MOXIE_OK)
-        return status;
     out->experts = calloc((size_t)c->experts, sizeof *out->experts);
     const moxie_matrix w13 = make_role(&m, &c->w13, c->intermediate, c->hidden, c->bias13 != 0);
     const moxie_matrix w2 = make_role(&m, &c->w2, c->hidden, c->intermediate, c->bias2 != 0);
@@ -315,6 +338,8 @@ moxie_status made_weights_make(const moxie_layer_config *config, uint64_t seed, 
     out->views.expert_norm = make_norm(&m, &c->expert_norm, c->hidden);
     out->views.n_experts = c->experts;
     out->views.experts = out->experts;
+    if (m.status != MOXIE_OK)
+        return m.status;
     if (!m.failed && out->experts)
         return MOXIE_OK;
     return cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to make up the weights of one expert of %lld x %lld",

@@ -11,6 +11,7 @@
 #include "ckpt/families/layer_difference.h"
 #include "ckpt/gguf/gguf_family.h"
 #include "ckpt/gguf/gguf_formats.h"
+#include "ckpt/gguf/gguf_names.h"
 #include "format/block.h"
 
 enum { GATING_SOFTMAX = 1, GATING_SIGMOID, GATING_SOFTMAX_CHOSEN, GATING_SQRTSOFTPLUS };
@@ -148,6 +149,8 @@ static bool put_sizes(const mox_gguf_target *t)
 /* Last, as when the experts of a GGUF file are quantized: the same layers give the same bytes. */
 static bool put_types(const mox_gguf_target *t)
 {
+    json_object_del(t->metadata, "general.file_type");
+    json_object_del(t->metadata, "general.quantization_version");
     return json_object_set_new(t->metadata, "general.file_type", json_integer(t->recipe->file_type)) == 0 &&
            json_object_set_new(t->metadata, "general.quantization_version", json_integer(2)) == 0;
 }
@@ -159,6 +162,13 @@ static moxie_status make_metadata(mox_gguf_target *t, const moxie_layer_config *
                 error, "no memory for metadata");
     const char *name;
     return mox_gguf_family(t->metadata, "metadata", &t->arena, &t->config, &t->family, &name, error);
+}
+
+moxie_status mox_gguf_target_add_keys(mox_gguf_target *t, const json_t *config, moxie_error *error)
+{
+    MOX_FAIL_IF(!mox_gguf_keys_to_metadata(t->architecture, config, t->metadata) || !put_types(t), MOXIE_ERR_MEMORY,
+                error, "no memory for metadata");
+    return MOXIE_OK;
 }
 
 /* ---- its life ---------------------------------------------------------------------------------------- */

@@ -33,6 +33,8 @@ moxie_status mox_gguf_target_open(const mox_family *family, const char *model_ty
                                   const moxie_layer_config *source, bool has_correction, const mox_gguf_recipe *recipe,
                                   mox_gguf_target *out, moxie_error *error);
 void mox_gguf_target_close(mox_gguf_target *target);
+/* Adds what attention needs from a config.json to the metadata (gguf_names.def). */
+moxie_status mox_gguf_target_add_keys(mox_gguf_target *target, const json_t *config, moxie_error *error);
 /* Layer `layer` of the file computes what `source` does, up to the eps of normalisation; else MOXIE_ERR_UNSUPPORTED. */
 moxie_status mox_gguf_target_check(const mox_gguf_target *target, int64_t layer, const moxie_layer_config *source,
                                    moxie_error *error);

@@ -372,10 +372,9 @@ static moxie_status load_layer(const moxie_model *model, int64_t layer, bool loo
                                 .arena = &result->arena,
                                 .out = result,
                                 .error = error };
-    reader.read = mox_calloc((uint64_t)mox_tensor_set_count(model->set), 1);
+    reader.read = result->read = mox_calloc((uint64_t)mox_tensor_set_count(model->set), 1);
     const moxie_status status =
         reader.read ? read_layer(&reader) : mox_fail(MOXIE_ERR_MEMORY, error, "no memory to read a layer");
-    mox_free(reader.read);
     if (status == MOXIE_OK)
         *out = result;
     else
@@ -405,6 +404,7 @@ void mox_model_layer_free(moxie_model_layer *layer)
     if (!layer)
         return;
     mox_arena_free(&layer->arena);
+    mox_free(layer->read);
     mox_free(layer);
 }
 

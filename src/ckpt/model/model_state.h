@@ -39,6 +39,7 @@ struct moxie_model_layer {
     moxie_weights weights;
     moxie_model_layer_info info;
     const char **unread; /* [info.n_unread] names of tensors */
+    uint8_t *read;       /* [tensors of the set] 1: it is part of the layer */
 };
 
 #endif

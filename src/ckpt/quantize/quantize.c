@@ -92,6 +92,7 @@ static moxie_status survey(job *j, moxie_error *error)
     j->summary.layers = model->n_places;
     j->summary.copied_bytes = j->rest.bytes;
     j->summary.other_quantized = j->rest.quantized;
+    j->summary.left_out = j->rest.left_out;
     return MOXIE_OK;
 }
 

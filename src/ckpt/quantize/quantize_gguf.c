@@ -52,7 +52,9 @@ static moxie_status open_target(mox_gguf_job *j, moxie_error *error)
     const moxie_status status = mox_gguf_target_open(model->family, model->model_type, &dims, &loaded->config,
                                                      loaded->config.routing.bias != NULL, j->recipe, &j->target, error);
     mox_model_layer_free(loaded);
-    return status;
+    j->owned = mox_calloc((uint64_t)mox_tensor_set_count(model->set), 1);
+    MOX_FAIL_IF(status == MOXIE_OK && !j->owned, MOXIE_ERR_MEMORY, error, "no memory for a list of tensors");
+    return status == MOXIE_OK ? mox_gguf_target_add_keys(&j->target, model->config, error) : status;
 }
 
 static moxie_status add_spec(void *user, const mox_tensor_spec *spec, moxie_error *error)
@@ -79,6 +81,8 @@ static moxie_status list_directory_layer(mox_gguf_job *j, int64_t i, moxie_error
         status = mox_fail(MOXIE_ERR_UNSUPPORTED, error,
                           "layer %lld has a correction bias, or has none, unlike the first: GGUF has no place for that",
                           (long long)layer);
+    for (int64_t t = 0; t < mox_tensor_set_count(j->model->set); t++)
+        j->owned[t] |= loaded->read[t];
     mox_model_layer_free(loaded);
     return status == MOXIE_OK ? mox_gguf_target_list(&j->target, layer, j->shared, add_spec, j, error) : status;
 }
@@ -273,6 +277,7 @@ moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gg
     mox_model_close(j->model);
     mox_free(j->specs);
     mox_free(j->first);
+    mox_free(j->owned);
     if (status == MOXIE_OK)
         *summary = j->summary;
     mox_free(j);

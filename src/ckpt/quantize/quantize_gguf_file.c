@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "ckpt/gguf/gguf_names.h"
 #include "ckpt/gguf/gguf_writer.h"
 #include "ckpt/model/model.h"
 #include "ckpt/name_map.h"
 #include "ckpt/quantize/quantize_plain.h"
+#include "format/format.h"
 
 enum { CHUNK = 8 << 20 };
 
@@ -50,10 +52,10 @@ static void add_made(assembly *a, int64_t spec)
     a->spec[a->count++] = spec;
 }
 
-static void add_copied(assembly *a, const mox_file_tensor *t)
+static void add_copied(assembly *a, const mox_file_tensor *t, const char *name, moxie_dtype dtype)
 {
     mox_tensor_decl *d = &a->decls[a->count];
-    *d = (mox_tensor_decl) { .name = t->name, .dtype = t->view.dtype, .rank = t->view.rank };
+    *d = (mox_tensor_decl) { .name = name, .dtype = dtype, .rank = t->view.rank };
     memcpy(d->shape, t->view.shape, sizeof d->shape);
     a->copied[a->count] = t;
     a->spec[a->count++] = -1;
@@ -87,16 +89,40 @@ static moxie_status list_file(assembly *a, moxie_error *error)
         else if (!is_scale(j, t))
             status = mox_file_tensor_check(j->model->set, t, error);
         if (status == MOXIE_OK && spec < 0 && !is_scale(j, t))
-            add_copied(a, t);
+            add_copied(a, t, t->name, t->view.dtype);
     }
     mox_name_map_free(&made);
     return status;
 }
 
+/* A directory's tensors outside the MoE layers whose names and values llama.cpp's conversion would give. It makes
+ * vectors f32. */
+static moxie_status list_others(assembly *a, moxie_error *error)
+{
+    mox_gguf_job *j = a->job;
+    char name[256];
+    for (int64_t i = 0; i < mox_tensor_set_count(j->model->set); i++) {
+        const mox_file_tensor *t = mox_tensor_set_at(j->model->set, i);
+        const moxie_dtype dtype = t->view.dtype;
+        if (j->owned[i])
+            continue;
+        if ((dtype != MOXIE_F32 && dtype != MOXIE_F16 && dtype != MOXIE_BF16) || t->view.rank > 2 ||
+            !mox_gguf_rename(j->target.architecture, true, t->name, name, sizeof name)) {
+            j->summary.left_out++;
+            continue;
+        }
+        const char *copy = mox_arena_strndup(&a->arena, name, strlen(name));
+        MOX_FAIL_IF(!copy, MOXIE_ERR_MEMORY, error, "no memory for a name");
+        MOX_TRY(mox_file_tensor_check(j->model->set, t, error));
+        add_copied(a, t, copy, t->view.rank < 2 ? MOXIE_F32 : dtype);
+    }
+    return MOXIE_OK;
+}
+
 static moxie_status list(assembly *a, moxie_error *error)
 {
     mox_gguf_job *j = a->job;
-    const uint64_t room = (uint64_t)(j->model->gguf ? mox_tensor_set_count(j->model->set) : j->n_specs) + 1;
+    const uint64_t room = (uint64_t)(mox_tensor_set_count(j->model->set) + j->n_specs) + 1;
     a->decls = mox_arena_calloc(&a->arena, room, sizeof *a->decls);
     a->spec = mox_arena_calloc(&a->arena, room, sizeof *a->spec);
     a->copied = mox_arena_calloc(&a->arena, room, sizeof *a->copied);
@@ -108,7 +134,7 @@ static moxie_status list(assembly *a, moxie_error *error)
         if (!mox_quantize_is_routed(&j->specs[i]))
             j->summary.copied_bytes += mox_quantize_blocks_bytes(&j->specs[i]);
     }
-    return MOXIE_OK;
+    return list_others(a, error);
 }
 
 /* ---- metadata ---------------------------------------------------------------------------------------- */
@@ -151,6 +177,21 @@ static moxie_status put(const assembly *a, int64_t i, const mox_tensor_set *set,
     return MOXIE_OK;
 }
 
+/* A vector as f32. */
+static moxie_status put_widened(const assembly *a, int64_t i, const mox_file_tensor *t, moxie_error *error)
+{
+    enum { AT_ONCE = 4096 };
+    float values[AT_ONCE];
+    const int64_t bytes = mox_dtype_bytes(t->view.dtype), count = (int64_t)t->bytes / bytes;
+    for (int64_t at = 0; at < count; at += AT_ONCE) {
+        const int64_t n = mox_min_i64(AT_ONCE, count - at);
+        mox_widen(t->view.dtype, (const char *)t->view.data + at * bytes, values, n);
+        MOX_TRY(mox_gguf_writer_put(a->writer, i, (uint64_t)at * sizeof *values, values, (uint64_t)n * sizeof *values,
+                                    error));
+    }
+    return MOXIE_OK;
+}
+
 static moxie_status put_layer(assembly *a, int64_t layer, moxie_error *error)
 {
     mox_gguf_job *j = a->job;
@@ -181,7 +222,8 @@ static moxie_status put_all(assembly *a, moxie_error *error)
     MOX_TRY(mox_tensor_set_check(source, error));
     for (int64_t i = 0; i < a->count; i++)
         if (a->spec[i] < 0)
-            MOX_TRY(put(a, i, source, a->copied[i], error));
+            MOX_TRY(a->decls[i].dtype == a->copied[i]->view.dtype ? put(a, i, source, a->copied[i], error)
+                                                                  : put_widened(a, i, a->copied[i], error));
     return MOXIE_OK;
 }
 

@@ -21,7 +21,8 @@ typedef struct mox_gguf_job {
     mox_tensor_spec *specs; /* [n_specs] tensors that are made: of layer i from first[i] to first[i + 1] */
     int64_t *first;
     int64_t n_specs, room;
-    bool changes; /* some matrix gets another type */
+    uint8_t *owned; /* [tensors of a directory's set] 1: some MoE layer is read from it */
+    bool changes;   /* some matrix gets another type */
     mox_quantize_dir dir;
     uint64_t done_bytes;
     moxie_quantize_summary summary;

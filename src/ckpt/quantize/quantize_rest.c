@@ -105,6 +105,7 @@ void mox_quantize_rest_close(mox_quantize_rest *rest)
     mox_arena_free(&rest->arena);
     mox_free(rest->specs);
     mox_free(rest->layers);
+    mox_free(rest->copied);
     *rest = (mox_quantize_rest) { 0 };
 }
 

@@ -20,7 +20,9 @@ typedef struct mox_quantize_rest {
     const char *first_quantized; /* a tensor of the first of them, or NULL */
     /* Of a GGUF file: tensors that are written anew [n_specs], in one shard, and their layers. */
     mox_tensor_spec *specs;
-    int64_t *layers;
+    int64_t *layers; /* -1: a tensor of the file, copied[i] */
+    const mox_file_tensor **copied;
+    int64_t left_out; /* tensors of the file that have no place in the directory */
     int64_t n_specs, room;
 } mox_quantize_rest;
 

@@ -2380,6 +2380,7 @@ pub struct moxie_quantize_summary {
     pub expert_bytes: u64,
     pub copied_bytes: u64,
     pub other_quantized: i64,
+    pub left_out: i64,
 }
 extern "C" {
     pub fn moxie_quantize(
@@ -2387,6 +2388,28 @@ extern "C" {
         out: *const ::std::os::raw::c_char,
         options: *const moxie_quantize_options,
         summary: *mut moxie_quantize_summary,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_plan_squares(
+        plan: *mut moxie_plan,
+        args: *const moxie_run_args,
+        squares13: *mut f64,
+        squares2: *mut f64,
+        tokens: *mut i64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_block_encode(
+        dtype: moxie_dtype,
+        weights: *const f32,
+        rows: i64,
+        cols: i64,
+        out: *mut ::std::os::raw::c_void,
+        bytes: u64,
+        grid: *mut moxie_grid,
         error: *mut moxie_error,
     ) -> moxie_status;
 }
