@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <moxie/moxie_store.h>
 
@@ -127,6 +128,13 @@ static moxie_status decode_all(const chain *c, bool lookahead, char *outputs, mo
     return status;
 }
 
+static double seconds(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static int fail(const char *what, const moxie_error *error)
 {
     fprintf(stderr, "%s: %s%s%s\n", what, error->file, error->file[0] ? ": " : "", error->text);
@@ -143,8 +151,10 @@ int main(int argc, char **argv)
     for (int ahead = 0; ahead < 2; ahead++) { /* each with a store that knows nothing yet */
         chain c;
         moxie_store_counters n = MOXIE_STORE_COUNTERS_INIT;
+        const double start = seconds();
         if (open_chain(argv[1], argv[2], &c, &error) != MOXIE_OK)
             return close_chain(&c), fail(argv[1], &error);
+        printf("opened in %.1f ms\n", 1e3 * (seconds() - start));
         bytes = STEPS * (size_t)(c.hidden * moxie_dtype_bits(c.dtype) / 8);
         outputs[ahead] = malloc(bytes);
         if (outputs[ahead] == NULL || decode_all(&c, ahead == 1, outputs[ahead], &error) != MOXIE_OK)
