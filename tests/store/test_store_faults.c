@@ -454,6 +454,7 @@ static void test_refused_plans(void **state)
     /* A check reads through the mapped file. */
     test_report report;
     assert_ok(test_plan_check(o.plan, &t.weights, &t.args, &report, &error), &error);
+    test_report_print_beyond(&report);
     assert_true(report.worst_ratio <= 1);
     test_layer_plan(&t, &plain);
     assert_int_equal(moxie_store_lookahead(t.plan, &t.args, &error), MOXIE_ERR_ARGUMENT);

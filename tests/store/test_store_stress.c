@@ -173,18 +173,6 @@ static void *work(void *user)
     return NULL;
 }
 
-static void show(const worker *w)
-{
-    for (int32_t i = 0; i < w->report.n_stages; i++) {
-        const moxie_stage_report *r = &w->report.stages[i];
-        if (!(r->worst_ratio <= 1))
-            print_error(
-                "%s: %lld of %lld beyond, ratio %g: %g for %g, bound %g; token %lld, expert %lld, column %lld\n",
-                r->stage, (long long)r->beyond, (long long)r->elements, r->worst_ratio, r->got, r->want, r->bound,
-                (long long)r->token, (long long)r->expert, (long long)r->column);
-    }
-}
-
 static void stress(int64_t slots, int64_t reads, const moxie_store_options *with)
 {
     static const mox_reader_options moody = { .fault = be_moody, .chunk_bytes = 4096 };
@@ -206,7 +194,7 @@ static void stress(int64_t slots, int64_t reads, const moxie_store_options *with
     for (int i = 0; i < THREADS; i++)
         pthread_join(workers[i].thread, NULL);
     for (int i = 0; i < THREADS; i++) {
-        show(&workers[i]);
+        test_report_print_beyond(&workers[i].report);
         assert_int_equal(workers[i].failed, 0);
         assert_int_equal(workers[i].differ, 0);
         assert_int_equal(workers[i].beyond, 0);

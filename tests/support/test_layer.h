@@ -109,6 +109,9 @@ typedef struct test_report {
 moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                              test_report *out, moxie_error *error);
 
+/* Prints the stages that are beyond their bounds, each with its worst element. */
+void test_report_print_beyond(const test_report *report);
+
 /* Creates, prepares, plans and verifies the layer, and checks its run. */
 moxie_status test_layer_check(test_layer *layer, const moxie_options *options, test_report *report, moxie_error *error);
 

@@ -102,6 +102,18 @@ moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, con
     return MOXIE_OK;
 }
 
+void test_report_print_beyond(const test_report *report)
+{
+    for (int32_t i = 0; i < report->n_stages; i++) {
+        const moxie_stage_report *r = &report->stages[i];
+        if (!(r->worst_ratio <= 1))
+            print_error(
+                "%s: %lld of %lld beyond, ratio %g: %g for %g, bound %g; token %lld, expert %lld, column %lld\n",
+                r->stage, (long long)r->beyond, (long long)r->elements, r->worst_ratio, r->got, r->want, r->bound,
+                (long long)r->token, (long long)r->expert, (long long)r->column);
+    }
+}
+
 moxie_status test_layer_check(test_layer *layer, const moxie_options *options, test_report *report, moxie_error *error)
 {
     MOX_TRY(test_layer_try(layer, options, error));
