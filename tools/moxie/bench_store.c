@@ -17,6 +17,7 @@
 #include <moxie/moxie_cuda.h>
 #include <moxie/moxie_trace.h>
 
+#include "bench_resident.h"
 #include "cli_store.h"
 
 enum { BATCH = 128 };
@@ -29,6 +30,7 @@ typedef struct gpu_times {
 typedef struct gpu_batch {
     gpu_times *times; /* [n_times] of the batches so far */
     int32_t n_times;
+    int32_t n_last; /* runs of the last batch, which `runs` still has */
     int32_t n;
     moxie_cuda_timed_run runs[BATCH];
     moxie_run_args args[BATCH];
@@ -59,6 +61,7 @@ typedef struct replay {
     double seconds;
     gpu_batch *gpu;   /* NULL: the runs are on the CPU */
     double copy_gb_s; /* of the GPU, from pinned memory */
+    double resident;  /* seconds of a run of the first layer with all experts on the GPU; 0: they do not fit */
 } replay;
 
 static int32_t place_of(const moxie_trace_info *info, int64_t number)
@@ -88,18 +91,24 @@ static moxie_status find_config(replay *r, int64_t number, moxie_layer_config *o
     return status;
 }
 
-static moxie_status open_layer(replay *r, int64_t number, int32_t place, moxie_error *error)
+static moxie_options options_of(const replay *r)
 {
-    moxie_layer_config c;
     moxie_options options = MOXIE_OPTIONS_INIT;
-    one_layer *l = &r->layers[r->n++];
-    *l = (one_layer) { .number = number, .place = place };
     options.backend = r->args->layer.backend;
     options.mode = r->args->layer.mode;
     options.isa = r->args->layer.isa;
     options.max_tokens = r->max_tokens;
     options.executor = r->executor;
     options.device = r->gpu ? r->args->layer.device : NULL;
+    return options;
+}
+
+static moxie_status open_layer(replay *r, int64_t number, int32_t place, moxie_error *error)
+{
+    moxie_layer_config c;
+    const moxie_options options = options_of(r);
+    one_layer *l = &r->layers[r->n++];
+    *l = (one_layer) { .number = number, .place = place };
     moxie_status status = find_config(r, number, &c, error);
     if (status == MOXIE_OK)
         status = moxie_store_layer(r->store, number, &c, &options, &l->layer, error);
@@ -242,6 +251,7 @@ static moxie_status flush(replay *r, moxie_error *error)
     if (status == MOXIE_OK)
         status = note_times(r->gpu, seconds, (double)(copied_so_far(r) - before), error);
     r->seconds += seconds;
+    r->gpu->n_last = r->gpu->n;
     r->gpu->n = 0;
     return status;
 }
@@ -284,6 +294,25 @@ static moxie_status run_steps(replay *r, moxie_error *error)
     return status == MOXIE_OK ? flush(r, error) : status;
 }
 
+/* The last batch's runs of the first layer, on a GPU that has all its experts. */
+static moxie_status time_resident(replay *r, moxie_error *error)
+{
+    moxie_cuda_timed_run runs[BATCH];
+    moxie_layer_config c;
+    const moxie_options options = options_of(r);
+    int32_t n = 0;
+    for (int32_t i = 0; r->gpu && i < r->gpu->n_last; i++)
+        if (r->gpu->runs[i].plan == r->layers[0].plan)
+            runs[n++] = r->gpu->runs[i];
+    if (n == 0)
+        return MOXIE_OK;
+    moxie_status status = find_config(r, r->layers[0].number, &c, error);
+    if (status == MOXIE_OK)
+        status =
+            bench_resident(moxie_store_file(r->store, r->layers[0].number), &c, &options, runs, n, &r->resident, error);
+    return status == MOXIE_ERR_MEMORY ? MOXIE_OK : status;
+}
+
 static int by_seconds(const void *a, const void *b)
 {
     const double x = ((const gpu_times *)a)->seconds, y = ((const gpu_times *)b)->seconds;
@@ -304,12 +333,22 @@ static double copy_ms(const replay *r, const gpu_times *t)
     return r->copy_gb_s > 0 ? 1e-6 * t->copied / r->copy_gb_s : 0;
 }
 
+/* A run's time / what its copies take, and then a run with all experts there: 1 would be perfect. */
+static double ratio_of(const replay *r, const gpu_times *t)
+{
+    const double floor = 1e-3 * copy_ms(r, t) + r->resident;
+    return r->resident > 0 && floor > 0 ? t->seconds / floor : 0;
+}
+
 static void print_gpu(const replay *r, const gpu_times *median)
 {
     printf(
         "GPU: a run takes %.4f ms, its copies alone %.4f ms at %.1f GB/s from pinned memory (measured); the median of "
         "%d times %d runs\n",
         1e3 * median->seconds, copy_ms(r, median), r->copy_gb_s, (int)r->gpu->n_times, (int)BATCH);
+    if (r->resident > 0)
+        printf("GPU: with all experts there a run takes %.4f ms; a run / (copies + that) is %.3f\n", 1e3 * r->resident,
+               ratio_of(r, median));
 }
 
 static void print(const replay *r)
@@ -323,12 +362,13 @@ static void print(const replay *r)
     if (r->args->layer.json) {
         json_t *object = cli_json_begin("bench");
         cli_json_merge(object,
-                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f}", "trace",
+                       cli_pack("{s:s, s:i, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f}", "trace",
                                 cli_utf8(r->args->trace), "layers", (int)r->n, "steps", (json_int_t)r->info.steps,
                                 "tokens", (json_int_t)r->info.tokens, "lookahead", r->args->lookahead, "seconds",
                                 r->seconds, "tokens_per_s", tokens_per_s, "wait_s", c.wait_seconds, "read_gb_s",
                                 read_gb_s, "store", cli_store_json(r->store), "copy_gb_s", r->copy_gb_s, "run_ms",
-                                1e3 * median.seconds, "copy_ms", copy_ms(r, &median)));
+                                1e3 * median.seconds, "copy_ms", copy_ms(r, &median), "resident_ms", 1e3 * r->resident,
+                                "ratio", ratio_of(r, &median)));
         cli_json_end(object);
         return;
     }
@@ -372,6 +412,8 @@ int bench_store(const bench_arguments *args)
     moxie_status status = open_all(&r, &error);
     if (status == MOXIE_OK)
         status = run_steps(&r, &error);
+    if (status == MOXIE_OK)
+        status = time_resident(&r, &error);
     if (status == MOXIE_OK)
         print(&r);
     const int code = status == MOXIE_OK ? CLI_OK : cli_fail("bench", args->layer.json, status, &error);

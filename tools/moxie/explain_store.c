@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include <moxie/moxie_cuda.h>
 #include <moxie/moxie_trace.h>
 
 #include "cli_disk.h"
@@ -14,12 +15,14 @@
 
 /* ---- options --------------------------------------------------------------------------------------- */
 
-enum { OPT_TRACE = 1500, OPT_DISK_GB_S, OPT_MEMORY_GB_S };
+enum { OPT_TRACE = 1500, OPT_DISK_GB_S, OPT_MEMORY_GB_S, OPT_COPY_GB_S };
 
 static const struct argp_option store_options[] = {
     { "trace", OPT_TRACE, "FILE", 0, "hits by replaying this routing trace (default: two stated distributions)", 0 },
     { "disk-gb-s", OPT_DISK_GB_S, "B", 0, "GB/s of the disk (default: measured on DIR)", 0 },
-    { "memory-gb-s", OPT_MEMORY_GB_S, "B", 0, "GB/s of memory (default: of --limits FILE, or measured)", 0 },
+    { "memory-gb-s", OPT_MEMORY_GB_S, "B", 0,
+      "GB/s of memory, with --budget-gpu of the GPU's (default: of --limits FILE, or measured)", 0 },
+    { "copy-gb-s", OPT_COPY_GB_S, "B", 0, "with --budget-gpu: GB/s from pinned RAM to the GPU (default: measured)", 0 },
     { 0 },
 };
 
@@ -30,6 +33,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_TRACE: options->trace = arg; return 0;
     case OPT_DISK_GB_S: options->disk_gb_s = cli_parse_real(state, "--disk-gb-s", arg, false); return 0;
     case OPT_MEMORY_GB_S: options->memory_gb_s = cli_parse_real(state, "--memory-gb-s", arg, false); return 0;
+    case OPT_COPY_GB_S: options->copy_gb_s = cli_parse_real(state, "--copy-gb-s", arg, false); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -41,6 +45,7 @@ const char *explain_store_lone(const explain_store_options *options)
     return options->trace             ? "--trace"
            : options->disk_gb_s > 0   ? "--disk-gb-s"
            : options->memory_gb_s > 0 ? "--memory-gb-s"
+           : options->copy_gb_s > 0   ? "--copy-gb-s"
                                       : NULL;
 }
 
@@ -71,7 +76,8 @@ static moxie_status measure_memory(explain_store *s, moxie_error *error)
     cli_limits limits;
     moxie_status status = cli_executor_create("explain", s->options->threads, &executor, error);
     if (status == MOXIE_OK)
-        status = cli_limits_of_cpu(executor, NULL, &of, error);
+        status = s->options->budget_gpu ? cli_limits_of_gpu(s->options->device, &of, error)
+                                        : cli_limits_of_cpu(executor, NULL, &of, error);
     if (status == MOXIE_OK)
         status = cli_limits_get(NULL, &of, &limits, error);
     moxie_executor_destroy(executor);
@@ -95,18 +101,42 @@ static moxie_status find_memory(explain_store *s, moxie_error *error)
     return status;
 }
 
+static moxie_status find_copies(explain_store *s, moxie_error *error)
+{
+    if (!s->options->budget_gpu)
+        return MOXIE_OK;
+    snprintf(s->copy_how, sizeof s->copy_how, "%s", s->own->copy_gb_s > 0 ? "given" : "measured");
+    s->copy_gb_s = s->own->copy_gb_s;
+    return s->copy_gb_s > 0 ? MOXIE_OK : moxie_cuda_measure_copy(s->options->device, &s->copy_gb_s, error);
+}
+
 /* ---- hits ------------------------------------------------------------------------------------------- */
 
-static void add_row(explain_store *s, const char *choices, const char *policy, double uses, double misses)
+/* Slots of a layer for what a token finds without a copy or a read; and in both tiers, where there are two. */
+static int64_t first_slots(const explain_store *s)
+{
+    return s->options->budget_gpu ? s->info.device_slots : s->info.slots;
+}
+
+static int64_t all_slots(const explain_store *s)
+{
+    const int64_t slots = s->options->budget_gpu ? (int64_t)s->info.device_slots + s->info.slots : s->info.slots;
+    return slots < s->experts ? slots : s->experts;
+}
+
+static void add_row(explain_store *s, const char *choices, const char *policy, double uses, double misses, double reads)
 {
     const double record = (double)s->info.record_bytes;
+    const double shared = (double)(s->info.shared_bytes + s->info.device_shared_bytes);
     s->rows[s->n_rows++] =
         (explain_store_row) { .choices = choices,
                               .policy = policy,
                               .uses = uses,
                               .misses = misses,
-                              .disk_s = misses * record / (s->disk_gb_s * 1e9),
-                              .memory_s = (uses * record + (double)s->info.shared_bytes) / (s->memory_gb_s * 1e9) };
+                              .reads = reads,
+                              .disk_s = reads * record / (s->disk_gb_s * 1e9),
+                              .copy_s = s->copy_gb_s > 0 ? misses * record / (s->copy_gb_s * 1e9) : 0,
+                              .memory_s = (uses * record + shared) / (s->memory_gb_s * 1e9) };
 }
 
 /* The probability that a token uses the expert of rank i in a Zipf distribution: 1 - (1 - p)^m, where m makes the sum
@@ -141,18 +171,31 @@ static double zipf_misses(int64_t experts, int64_t top_k, int64_t slots)
 /* Without a trace: a token whose choices are even, and one whose choices are Zipf's with the most popular in memory. */
 static void assume(explain_store *s)
 {
-    const double uses = (double)s->info.layers * (double)s->top_k;
-    const int64_t slots = s->info.slots < s->experts ? s->info.slots : s->experts;
-    add_row(s, "uniform", "-", uses, uses * (double)(s->experts - slots) / (double)s->experts);
-    add_row(s, "zipf 1", "-", uses, (double)s->info.layers * zipf_misses(s->experts, s->top_k, slots));
+    const double layers = (double)s->info.layers, uses = layers * (double)s->top_k, experts = (double)s->experts;
+    const int64_t all = all_slots(s), first = first_slots(s) < all ? first_slots(s) : all;
+    add_row(s, "uniform", "-", uses, uses * (experts - (double)first) / experts,
+            uses * (experts - (double)all) / experts);
+    add_row(s, "zipf 1", "-", uses, layers * zipf_misses(s->experts, s->top_k, first),
+            layers * zipf_misses(s->experts, s->top_k, all));
+}
+
+/* Misses with so many slots; those of two tiers together stand for what is in neither. */
+static moxie_status simulate(explain_store *s, moxie_trace *trace, int64_t slots, moxie_cache_hits *hits,
+                             moxie_error *error)
+{
+    moxie_cache_config config = MOXIE_CACHE_CONFIG_INIT;
+    const int32_t inserts = s->options->max_inserts;
+    config.warm_steps = s->options->warm;
+    config.slots = (int32_t)slots;
+    config.policy = s->info.policy;
+    config.max_inserts = inserts == 0 ? (int32_t)s->top_k : inserts < 0 ? 0 : inserts;
+    return moxie_trace_simulate(trace, &config, hits, NULL, error);
 }
 
 static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *error)
 {
     moxie_trace_info info = MOXIE_TRACE_INFO_INIT;
-    moxie_cache_config config = MOXIE_CACHE_CONFIG_INIT;
-    moxie_cache_hits hits = MOXIE_CACHE_HITS_INIT;
-    const int32_t inserts = s->options->max_inserts;
+    moxie_cache_hits hits = MOXIE_CACHE_HITS_INIT, all = MOXIE_CACHE_HITS_INIT;
     moxie_status status = moxie_trace_get_info(trace, &info, error);
     if (status == MOXIE_OK && (info.experts != s->experts || info.top_k != s->top_k || info.tokens == 0))
         status = cli_error(MOXIE_ERR_MISMATCH, error, s->own->trace,
@@ -163,17 +206,16 @@ static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *er
         status = cli_error(MOXIE_ERR_ARGUMENT, error, s->own->trace,
                            "it has %lld steps, and with --warm %d none is left to count: give a smaller number",
                            (long long)info.steps, (int)s->options->warm);
-    config.warm_steps = s->options->warm;
-    config.slots = s->info.slots;
-    config.policy = s->info.policy;
-    config.max_inserts = inserts == 0 ? (int32_t)s->top_k : inserts < 0 ? 0 : inserts;
     if (status == MOXIE_OK)
-        status = moxie_trace_simulate(trace, &config, &hits, NULL, error);
+        status = simulate(s, trace, first_slots(s), &hits, error);
+    if (status == MOXIE_OK)
+        status = simulate(s, trace, all_slots(s), &all, error);
     if (status != MOXIE_OK)
         return status;
     s->trace_layers = info.layers;
     const double share = (double)s->info.layers / (double)info.layers / (double)hits.tokens;
-    add_row(s, "trace", s->info.policy, (double)hits.uses * share, (double)(hits.uses - hits.hits) * share);
+    add_row(s, "trace", s->info.policy, (double)hits.uses * share, (double)(hits.uses - hits.hits) * share,
+            (double)(all.uses - all.hits) * share);
     return MOXIE_OK;
 }
 
@@ -204,6 +246,8 @@ moxie_status explain_store_find(const cli_layer_options *options, const explain_
         status = find_disk(out, error);
     if (status == MOXIE_OK)
         status = find_memory(out, error);
+    if (status == MOXIE_OK)
+        status = find_copies(out, error);
     return status == MOXIE_OK ? find_hits(out, error) : status;
 }
 
@@ -212,22 +256,22 @@ moxie_status explain_store_find(const cli_layer_options *options, const explain_
 /* Tokens/s when reads and products take turns; when they overlap. */
 static double in_turns(const explain_store_row *r)
 {
-    return 1 / (r->disk_s + r->memory_s);
+    return 1 / (r->disk_s + r->copy_s + r->memory_s);
 }
 
 static double overlapped(const explain_store_row *r)
 {
-    return 1 / fmax(r->disk_s, r->memory_s);
+    return 1 / fmax(fmax(r->disk_s, r->copy_s), r->memory_s);
 }
 
 static void print_rows(const explain_store *s)
 {
-    static const char *const headings[] = { "choices",           "policy",      ">hits",    ">uses/token",
-                                            ">misses/token",     ">read/token", ">disk ms", ">memory ms",
-                                            ">tokens/s at most", ">overlapped" };
+    static const char *const headings[] = { "choices",     "policy",   ">hits",    ">uses/token", ">misses/token",
+                                            ">read/token", ">disk ms", ">copy ms", ">memory ms",  ">tokens/s at most",
+                                            ">overlapped" };
     cli_table table;
     char bytes[16];
-    cli_table_begin(&table, 10, headings);
+    cli_table_begin(&table, 11, headings);
     for (int i = 0; i < s->n_rows; i++) {
         const explain_store_row *r = &s->rows[i];
         cli_table_add(&table, "%s", r->choices);
@@ -235,8 +279,9 @@ static void print_rows(const explain_store *s)
         cli_table_add(&table, "%.1f%%", 100 * (1 - r->misses / r->uses));
         cli_table_add(&table, "%.2f", r->uses);
         cli_table_add(&table, "%.2f", r->misses);
-        cli_table_add(&table, "%s", cli_bytes(bytes, (uint64_t)(r->misses * (double)s->info.record_bytes)));
+        cli_table_add(&table, "%s", cli_bytes(bytes, (uint64_t)(r->reads * (double)s->info.record_bytes)));
         cli_table_add(&table, "%.2f", 1e3 * r->disk_s);
+        cli_table_add(&table, "%.2f", 1e3 * r->copy_s);
         cli_table_add(&table, "%.2f", 1e3 * r->memory_s);
         cli_table_add(&table, "%.2f", in_turns(r));
         cli_table_add(&table, "%.2f", overlapped(r));
@@ -255,6 +300,11 @@ void explain_store_print(const explain_store *s)
            cli_bytes(record, s->info.record_bytes), (int)s->info.read_buffers);
     printf("disk   %.2f GB/s, %s\nmemory %.1f GB/s, %s\n", s->disk_gb_s, cli_printable(s->disk_how), s->memory_gb_s,
            s->memory_how);
+    if (s->options->budget_gpu)
+        printf("GPU    %d of %lld experts of a layer have a slot there, %d buffers; copies %.1f GB/s, %s; hits are the "
+               "GPU's, reads are of experts\n       in neither, as if RAM and GPU were one cache\n",
+               (int)s->info.device_slots, (long long)s->experts, (int)s->info.device_buffers, s->copy_gb_s,
+               s->copy_how);
     print_rows(s);
     if (s->trace_layers && s->trace_layers != s->info.layers)
         printf("the trace has %d layers: its mean layer stands for each of %d\n", (int)s->trace_layers,
@@ -273,18 +323,19 @@ json_t *explain_store_json(const explain_store *s)
     json_t *rows = json_array();
     for (int i = 0; i < s->n_rows; i++) {
         const explain_store_row *r = &s->rows[i];
-        cli_json_append(rows, cli_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "choices", r->choices,
+        cli_json_append(rows, cli_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "choices", r->choices,
                                        "policy", r->policy, "hit_rate", 1 - r->misses / r->uses, "uses_per_token",
                                        r->uses, "misses_per_token", r->misses, "read_bytes_per_token",
-                                       r->misses * (double)s->info.record_bytes, "disk_ms", 1e3 * r->disk_s,
-                                       "memory_ms", 1e3 * r->memory_s, "max_tokens_per_s", in_turns(r),
+                                       r->reads * (double)s->info.record_bytes, "disk_ms", 1e3 * r->disk_s, "copy_ms",
+                                       1e3 * r->copy_s, "memory_ms", 1e3 * r->memory_s, "max_tokens_per_s", in_turns(r),
                                        "max_tokens_per_s_overlapped", overlapped(r)));
     }
-    return cli_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:s, s:f, s:s, s:s, s:b, s:o}", "budget_bytes",
-                    (json_int_t)s->options->budget_ram, "layers", (int)s->info.layers, "slots", (int)s->info.slots,
-                    "read_buffers", (int)s->info.read_buffers, "record_bytes", (json_int_t)s->info.record_bytes,
-                    "shared_bytes", (json_int_t)s->info.shared_bytes, "file_bytes", (json_int_t)s->info.file_bytes,
-                    "disk_gb_s", s->disk_gb_s, "disk_how", cli_utf8(s->disk_how), "memory_gb_s", s->memory_gb_s,
-                    "memory_how", s->memory_how, "policy", s->info.policy, "assumed", s->trace_layers == 0, "rows",
-                    rows);
+    return cli_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:s, s:f, s:s, s:s, s:b, s:o, s:I, s:i, s:f}",
+                    "budget_bytes", (json_int_t)s->options->budget_ram, "layers", (int)s->info.layers, "slots",
+                    (int)s->info.slots, "read_buffers", (int)s->info.read_buffers, "record_bytes",
+                    (json_int_t)s->info.record_bytes, "shared_bytes", (json_int_t)s->info.shared_bytes, "file_bytes",
+                    (json_int_t)s->info.file_bytes, "disk_gb_s", s->disk_gb_s, "disk_how", cli_utf8(s->disk_how),
+                    "memory_gb_s", s->memory_gb_s, "memory_how", s->memory_how, "policy", s->info.policy, "assumed",
+                    s->trace_layers == 0, "rows", rows, "budget_gpu_bytes", (json_int_t)s->options->budget_gpu,
+                    "gpu_slots", (int)s->info.device_slots, "copy_gb_s", s->copy_gb_s);
 }

@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Stores on a GPU through the tool, on a launch table in plain C: with --budget-gpu run and diff give the bytes of the layer
+# that is all on the GPU, bench replays a trace with the hits that explain said, and what does not go is refused.
+. tests/cli/cli_lib.sh
+plain=$1/tests/libmoxie_cuda_plain.so
+[ -e "$plain" ] || { echo "skipped: $plain was not built"; exit 77; }
+export MOXIE_CUDA_LIBRARY="$plain"
+ck=$tmp/ck ex=$tmp/ex trace=$tmp/made.trace
+
+synth qwen3-30b-a3b mxfp4-ct "$ck" --layers 2
+expect 0 . "$moxie" prepare "$ck" --layout moxie-sm80 -o "$ex"
+expect 0 . "$moxie" trace record "$ck" --tokens 24 --prefill 10 -o "$trace"
+
+expect 0 . "$moxie" run "$ex" --backend cuda --tokens 9 -o "$tmp/a.safetensors"
+expect 0 "GPU: .* a layer, .* buffers for copies" "$moxie" run "$ex" --budget-ram 900K --budget-gpu 900K --tokens 9 \
+    -o "$tmp/b.safetensors"
+cmp -s "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "a run from a store on a GPU differs"
+expect 0 "the bytes are equal" "$moxie" diff "$ex" --budget-ram 500K --budget-gpu 500K --tokens 9
+expect 0 '"copied_bytes"' "$moxie" diff "$ex" --budget-ram 500K --budget-gpu 900K --tokens 1 --json
+expect 0 "a run takes .* ms, its copies alone" "$moxie" bench "$ex" --budget-ram 2M --budget-gpu 900K --trace "$trace"
+
+rates="--disk-gb-s 2 --memory-gb-s 1000 --copy-gb-s 50"
+if command -v python3 >/dev/null; then
+    # shellcheck disable=SC2086 # several options
+    "$moxie" explain "$ex" --budget-ram 2M --budget-gpu 900K --trace "$trace" $rates --json >"$tmp/explain.json" ||
+        fail "explain"
+    "$moxie" bench "$ex" --budget-ram 2M --budget-gpu 900K --trace "$trace" --json >"$tmp/bench.json" || fail "bench"
+    python3 - "$tmp/explain.json" "$tmp/bench.json" <<'END' || fail "explain expects another store"
+import json, sys
+
+explained, bench = (json.load(open(name)) for name in sys.argv[1:])
+e, row, b = explained["store"], explained["store"]["rows"][0], bench["store"]
+gpu = b["all"]["gpu"]
+assert e["gpu_slots"] == b["gpu_slots"] > 0 and e["slots"] == b["slots"]
+assert abs(row["hit_rate"] - gpu["hits"] / gpu["uses"]) < 1e-8
+assert gpu["copies"] == gpu["uses"] - gpu["hits"] == b["all"]["uses"] and gpu["id_waits"] == b["all"]["runs"]
+misses = gpu["copies"] / bench["tokens"]
+assert abs(row["copy_ms"] - 1e3 * misses * b["record_bytes"] / 50e9) < 1e-7
+total = row["disk_ms"] + row["copy_ms"] + row["memory_ms"]
+assert abs(row["max_tokens_per_s"] * total / 1e3 - 1) < 1e-7
+END
+fi
+# shellcheck disable=SC2086
+expect 0 "of a layer have a slot there" "$moxie" explain "$ex" --budget-ram 2M --budget-gpu 900K --device sm_90 $rates
+expect 2 "goes with --budget-ram" "$moxie" run "$ex" --budget-gpu 1M
+expect 2 "back end is ref" "$moxie" run "$ex" --budget-ram 1M --budget-gpu 1M --backend ref
+expect 2 "does not go with --budget-gpu" "$moxie" bench "$ex" --budget-ram 1M --budget-gpu 1M --trace "$trace" --lookahead
+expect 5 "on the GPU: 1 layers need at least" "$moxie" run "$ex" --budget-ram 1M --budget-gpu 10K
+expect 0 . "$moxie" prepare "$ck" --layout moxie-cpu -o "$tmp/cpu"
+expect 4 "moxie prepare DIR --layout moxie-sm90" "$moxie" run "$tmp/cpu" --budget-ram 1M --budget-gpu 1M
+finish
