@@ -207,7 +207,6 @@ static mox_sm90_block_format block_format_of(const mox_cuda_block *block)
     mox_sm90_block_format format = { 0 };
     format.row_bytes = block->row_bytes;
     format.chunk_shift = block->row_bytes > 12 ? 2 : 1;
-    format.looked_up = block->levels;
     format.offset = bits >> 16 | (bits & 0xffff0000);
     format.unit = places * unit;
     format.minimum_unit = (float)block->minimum_sign * places * 0x1p13f;
