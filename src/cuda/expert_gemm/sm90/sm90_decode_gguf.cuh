@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_decode_gguf.cuh - block types of GGUF in layout hopper_codes (pack/hopper/hopper_blocks.h), w = d s (level -
- * offset) -+ m t. Codes become bf16: exactly their levels less the offset, over a power of two. d and s multiply the sum
- * of each run; the minimums are a second product, of t as bf16 by the tokens, whose sum m multiplies.
+ * offset) -+ m t. Codes become bf16: exactly their levels less the offset, over a power of two. d and s multiply the
+ * sum of each run; the minimums are a second product, of t as bf16 by the tokens, whose sum m multiplies.
  *
  *     4 bits     q4_k      a code is its level: one mask and one fused multiply-add for two (sm90_decode_ints.cuh)
  *                iq4_xs    a code numbers a level: bytes of two tables of eight, by byte permutation, four at a time
@@ -134,34 +134,26 @@ struct mox_sm90_decode_gguf4_levels : mox_sm90_decode_gguf<2, false> {
     }
 };
 
-struct mox_sm90_decode_gguf5 : mox_sm90_decode_gguf<2, true> {
-    using codes = mox_sm90_codes_of_5;
+/* Codes of BITS bits: four of them in one plane, the others in a second, where PARTS times 16 columns share a word. */
+template <int BITS, class CODES, int RUNS, bool HAS_MINIMUMS, int PARTS>
+struct mox_sm90_decode_gguf_planes : mox_sm90_decode_gguf<RUNS, HAS_MINIMUMS> {
+    using codes = CODES;
 
-    /* Codes in bits 7 .. 3 are bf16 of 2^-130 times their numbers. */
+    /* Codes in bits 7 .. 8 - BITS are bf16 of 2^(-125 - BITS) times their numbers. */
     static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, uint32_t offset, int j)
     {
+        constexpr uint32_t FOUR = 0x00f000f0, SECOND = BITS == 5 ? 0x00080008 : 0x000c000c;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & 0x00f000f0;
-            const uint32_t ones = __funnelshift_l(words.y, words.y, i + 4 * j) & 0x00080008;
-            a[i] = mox_bf16x2_fma(fours | ones, TO_2_120, offset);
+            const int turns = (BITS - 4) * (i + 4 * (j % PARTS));
+            const uint32_t code =
+                (__funnelshift_l(words.x, words.x, 4 * i) & FOUR) | (__funnelshift_l(words.y, words.y, turns) & SECOND);
+            a[i] = mox_bf16x2_fma(code, mox_sm90_decode_gguf<RUNS, HAS_MINIMUMS>::TO_2_120, offset);
         }
     }
 };
 
-struct mox_sm90_decode_gguf6 : mox_sm90_decode_gguf<4, false> {
-    using codes = mox_sm90_codes_of_6;
-
-    /* Codes in bits 7 .. 2 are bf16 of 2^-131 times their numbers. */
-    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, uint32_t offset, int j)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & 0x00f000f0;
-            const uint32_t twos = __funnelshift_l(words.y, words.y, 2 * i + 8 * (j % 2)) & 0x000c000c;
-            a[i] = mox_bf16x2_fma(fours | twos, TO_2_120, offset);
-        }
-    }
-};
+using mox_sm90_decode_gguf5 = mox_sm90_decode_gguf_planes<5, mox_sm90_codes_of_5, 2, true, 4>;
+using mox_sm90_decode_gguf6 = mox_sm90_decode_gguf_planes<6, mox_sm90_codes_of_6, 4, false, 2>;
 
 #endif

@@ -196,8 +196,8 @@ static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits
     return weight->scale != MOXIE_F16 ? bf16 : bits == 4 ? four : eight;
 }
 
-/* Decoded codes of 4, 5 and 6 bits are 2^-9, 2^-10 and 2^-11 times their numbers, levels that are looked up and minimums
- * 2^-13. */
+/* Decoded codes of 4, 5 and 6 bits are 2^-9, 2^-10 and 2^-11 times their numbers; levels that are looked up, and
+ * minimums, 2^-13. */
 static mox_sm90_block_format block_format_of(const mox_cuda_block *block)
 {
     const float places = 0x1p112f, unit = block->levels ? 0x1p13f : (float)(1 << (5 + block->bits));
