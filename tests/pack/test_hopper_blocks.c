@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_hopper_blocks.c - block types in layout hopper_codes: every weight is read from a record by formulas of this
- * file, from the text of hopper.h and hopper_blocks.h, and must be the f32 that the type's decoder gives. unpack(pack(w))
- * == w; records keep the file's bytes within 5 %; what the layout rejects.
+ * file, from the text of hopper.h and hopper_blocks.h, and must be the f32 that the type's decoder gives.
+ * unpack(pack(w)) == w; records keep the file's bytes within 5 %; what the layout rejects.
  */
 #include <math.h>
 

@@ -370,7 +370,7 @@ static double decoded_block(const gemm_problem *p, const uint8_t *base, int64_t 
                        low = turned(two, 2 * (int32_t)i + 8 * (j % 2)) >> (2 + 16 * (k % 2)) & 3;
         return scale * ((double)(high << 2 | low) - 32);
     }
-    if (a->block.looked_up)
+    if (p->kind == MOX_SM90_GGUF4_LEVELS)
         return scale * levels[four >> (4 * (i % 2 + 2 * (k % 2)) + 16 * (i / 2)) & 15];
     assert_true(a->block.minimum_unit < 0);
     uint32_t code = four >> (4 * i + 16 * (k % 2)) & 15;

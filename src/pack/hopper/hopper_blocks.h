@@ -32,8 +32,8 @@ typedef struct mox_hopper_block {
 
 mox_hopper_block mox_hopper_block_of(moxie_dtype element);
 
-/* Rows row .. row + rows - 1 of a grid of blocks as dense codes of the 256 columns of block `block`, 32 bits bytes a row.
- * Rows past the last are zero. */
+/* Rows row .. row + rows - 1 of a grid of blocks as dense codes of the 256 columns of block `block`, 32 * bits bytes a
+ * row. Rows past the last are zero. */
 void mox_hopper_block_codes(const mox_hopper_block *b, const moxie_grid *grid, int64_t row, int64_t rows, int64_t block,
                             uint8_t *to);
 /* Writes one block of row `row` from its codes, a byte each, and its scales. */

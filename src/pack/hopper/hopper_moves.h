@@ -54,8 +54,8 @@ enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_FIVE_BITS = -3
 #define MOX_ROTATED(word, bits_left)      ((word) << (bits_left) | (word) >> (-(bits_left)&31))
 #define MOX_ROTATED_BACK(word, bits_left) MOX_ROTATED(word, -(bits_left)&31)
 
-/* Codes that are looked up four at a time: nibbles 0 to 3 of each half are those of two registers, both halves of each in
- * turn. The middle bytes change places. */
+/* Codes that are looked up four at a time: nibbles 0 to 3 of each half are those of two registers, both halves of each
+ * in turn. The middle bytes change places. */
 #define MOX_HOPPER_LEVELS_MOVES(MOVE)                                                                                  \
     MOVE(0, 0xff0000ff)                                                                                                \
     MOVE(8, 0x00ff0000)                                                                                                \
@@ -98,10 +98,10 @@ MOX_SHARED uint32_t mox_hopper_moved_back(uint32_t word, int element)
 #undef MOVE
 }
 
-/* Where the bits of a code of 6 bits, or of 5, lie. Decoded, its highest bit is in bit 5 + `top` of the register's half (the sign of a
- * float in bit 15) and the others start at bit `up`. Mask `four`: bits kept in the plane of four words, rotated right by
- * 4 per register. Mask `two`: bits kept in the second plane, rotated by `each` per register and by `odd` for every 16
- * columns of the `parts` that share a word. */
+/* Where the bits of a code of 6 bits, or of 5, lie. Decoded, bit 5 is in bit 5 + `top` of the register's half (the sign
+ * of a float in bit 15) and the others start at bit `up`. Mask `four`: bits kept in the plane of four words, rotated
+ * right by 4 per register. Mask `two`: bits kept in the second plane, rotated by `each` per register and by `odd` for
+ * every 16 columns of the `parts` that share a word. */
 typedef struct mox_hopper_sixes {
     uint32_t four, two;
     int up, each, odd, top, parts;

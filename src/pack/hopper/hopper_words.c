@@ -68,7 +68,7 @@ MOX_PACK_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
         mox_store_words(to + q * (int)sizeof v[q], v[q]);
 }
 
-/* ---- 5 and 6 bits ---------------------------------------------------------------------------------------------------- */
+/* ---- 5 and 6 bits ---------------------------------------------------------------------------------------------- */
 
 MOX_PACK_INLINE const mox_hopper_sixes *sixes_of(int order)
 {

@@ -44,7 +44,7 @@ static void measure(const product *p, mox_hopper_matrix *m)
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------- */
 
-/* Dense rows from `row` on of a matrix, for some chunks; of block types the four of a block. NULL behind the last row. */
+/* Dense rows from `row` on of a matrix, for some chunks; of block types all of a block. NULL behind the last row. */
 static const uint8_t *read_rows(const mox_hopper_matrix *m, const product *p, const moxie_matrix *from, int64_t row,
                                 int64_t chunk, int chunks, mox_tile *store, int64_t *stride)
 {

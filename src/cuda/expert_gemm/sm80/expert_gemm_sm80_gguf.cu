@@ -9,6 +9,11 @@ mox_sm90_kernel mox_sm80_kernel_gguf4(int32_t max_columns)
     return mox_sm80_kernel_of<MOX_SM90_GGUF4>(max_columns);
 }
 
+mox_sm90_kernel mox_sm80_kernel_gguf4_levels(int32_t max_columns)
+{
+    return mox_sm80_kernel_of<MOX_SM90_GGUF4_LEVELS>(max_columns);
+}
+
 mox_sm90_kernel mox_sm80_kernel_gguf5(int32_t max_columns)
 {
     return mox_sm80_kernel_of<MOX_SM90_GGUF5>(max_columns);

@@ -195,10 +195,8 @@ mox_sm80_multiply_groups(float (&acc)[GROUPS][SUMS], int first, const uint32_t (
             }
         }
     }
-    if constexpr (decoder::MINIMUMS) {
-        if (args.block.minimum_unit != 0)
-            mox_sm80_multiply_minimums<ELEMENT, EIGHTS, SUMS, GROUPS, WEIGHTS>(acc, first, b, words, args);
-    }
+    if constexpr (decoder::MINIMUMS)
+        mox_sm80_multiply_minimums<ELEMENT, EIGHTS, SUMS, GROUPS, WEIGHTS>(acc, first, b, words, args);
 }
 
 template <int ELEMENT, int EIGHTS, int SUMS, int GROUPS>

@@ -190,10 +190,9 @@ typedef struct mox_sm90_int_format {
 typedef struct mox_sm90_block_format {
     int32_t row_bytes;   /* of a row in a block of scales: d, m, integers */
     int32_t chunk_shift; /* the integers of a chunk are 1 << chunk_shift bytes of them */
-    int32_t looked_up;   /* codes number the levels of iq4_nl */
     uint32_t offset;     /* a pair of bf16 that is added to decoded codes */
     float unit;          /* d as an f32 in the places of an f16, times s and this, multiplies sums of codes */
-    float minimum_unit;  /* m likewise, times this, multiplies sums of minimums; 0: there are none */
+    float minimum_unit;  /* m likewise, times this, multiplies sums of minimums */
 } mox_sm90_block_format;
 
 /* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_decode_gguf.cuh - block types of GGUF in layout hopper_codes (pack/hopper/hopper_blocks.h), w = d s (level -
- * offset) -+ m t. Codes become bf16: exactly their levels less the offset, over a power of two. d and s multiply the sum
- * of each run; the minimums are a second product, of t as bf16 by the tokens, whose sum m multiplies.
+ * offset) -+ m t. Codes become bf16: exactly their levels less the offset, over a power of two. d and s multiply the
+ * sum of each run; the minimums are a second product, of t as bf16 by the tokens, whose sum m multiplies.
  *
  *     4 bits     q4_k      a code is its level: one mask and one fused multiply-add for two (sm90_decode_ints.cuh)
  *                iq4_xs    a code numbers a level: bytes of two tables of eight, by byte permutation, four at a time
@@ -10,7 +10,8 @@
  *     6 bits     q6_k      four bits and two bits, as in sm90_decode_mxfp6.cuh
  *     scales     of a row and 256 columns: d, m (f16), then bytes for each chunk: s of its runs, t of its runs
  *
- * A run-time format (mox_sm90_block_format) tells types of as many bits apart.
+ * Which of a type's numbers follow from its bits is here; the others are in mox_sm90_block_format. Minimums are no
+ * run-time choice: a branch between two groups of wgmma makes the compiler wait for each MMA.
  */
 #ifndef MOX_CUDA_SM90_DECODE_GGUF_CUH
 #define MOX_CUDA_SM90_DECODE_GGUF_CUH
@@ -26,9 +27,9 @@ struct mox_sm90_pair_scales {
     mox_sm90_row_scales low, high; /* rows r and r + 8 */
 };
 
-/* RUNS: of a chunk, with an s each. */
-template <int RUNS> struct mox_sm90_decode_gguf {
-    static constexpr bool F16 = false, BY_CHUNK = false, MINIMUMS = RUNS == 2;
+/* RUNS: of a chunk, with an s each, and a t where there are minimums. */
+template <int RUNS, bool HAS_MINIMUMS> struct mox_sm90_decode_gguf {
+    static constexpr bool F16 = false, BY_CHUNK = false, MINIMUMS = HAS_MINIMUMS;
     static constexpr int GROUPS = RUNS;
     static constexpr uint32_t TO_2_120 = 0x7b807b80;
     using scales = mox_sm90_pair_scales;
@@ -42,6 +43,12 @@ template <int RUNS> struct mox_sm90_decode_gguf {
     {
         const int from = (k & 3) << args.block.chunk_shift;
         return { load_row(at, from), load_row(at + args.block.row_bytes, from) };
+    }
+
+    using multipliers = uint32_t; /* the offset */
+    static __device__ __forceinline__ multipliers prepare(const scales &, const mox_sm90_args &args)
+    {
+        return args.block.offset;
     }
 
     static __device__ __forceinline__ float2 sum_scales(const scales &s, int g, const mox_sm90_args &args)
@@ -88,26 +95,11 @@ template <int RUNS> struct mox_sm90_decode_gguf {
     }
 };
 
-struct mox_sm90_decode_gguf4 : mox_sm90_decode_gguf<2> {
+struct mox_sm90_decode_gguf4 : mox_sm90_decode_gguf<2, true> {
     using codes = mox_sm90_codes_of_4;
-    using multipliers = const mox_sm90_block_format &;
 
-    static __device__ __forceinline__ multipliers prepare(const scales &, const mox_sm90_args &args)
-    {
-        return args.block;
-    }
-
-    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, multipliers format, int)
-    {
-        if (format.looked_up)
-            look_up(a, word, format.offset);
-        else
-            widen(a, word, format.offset);
-    }
-
-  private:
     /* Codes in bits 7 .. 4 are bf16 of 2^-129 times their numbers. */
-    static __device__ __forceinline__ void widen(uint32_t (&a)[4], uint32_t word, uint32_t offset)
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, uint32_t offset, int)
     {
         constexpr uint32_t CODE = 0x00f000f0;
         a[0] = mox_bf16x2_fma(word << 4 & CODE, TO_2_120, offset);
@@ -115,9 +107,13 @@ struct mox_sm90_decode_gguf4 : mox_sm90_decode_gguf<2> {
         a[2] = mox_bf16x2_fma(word >> 4 & CODE, TO_2_120, offset);
         a[3] = mox_bf16x2_fma(word >> 8 & CODE, TO_2_120, offset);
     }
+};
+
+struct mox_sm90_decode_gguf4_levels : mox_sm90_decode_gguf<2, false> {
+    using codes = mox_sm90_codes_of_4;
 
     /* Levels plus 128 in bits 7 .. 0 are bf16 of 2^-133 times them. */
-    static __device__ __forceinline__ void look_up(uint32_t (&a)[4], uint32_t word, uint32_t offset)
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint32_t word, uint32_t offset, int)
     {
         constexpr uint32_t LEVEL = 0x00ff00ff;
         const uint32_t first = levels(word), second = levels(word >> 16);
@@ -127,6 +123,7 @@ struct mox_sm90_decode_gguf4 : mox_sm90_decode_gguf<2> {
         a[3] = mox_bf16x2_fma(second >> 8 & LEVEL, TO_2_120, offset);
     }
 
+  private:
     /* The levels of iq4_nl plus 128 (format/block_at.h) of the four codes in the low half of a word. */
     static __device__ __forceinline__ uint32_t levels(uint32_t codes)
     {
@@ -137,46 +134,26 @@ struct mox_sm90_decode_gguf4 : mox_sm90_decode_gguf<2> {
     }
 };
 
-struct mox_sm90_decode_gguf5 : mox_sm90_decode_gguf<2> {
-    using codes = mox_sm90_codes_of_5;
-    using multipliers = uint32_t; /* the offset */
+/* Codes of BITS bits: four of them in one plane, the others in a second, where PARTS times 16 columns share a word. */
+template <int BITS, class CODES, int RUNS, bool HAS_MINIMUMS, int PARTS>
+struct mox_sm90_decode_gguf_planes : mox_sm90_decode_gguf<RUNS, HAS_MINIMUMS> {
+    using codes = CODES;
 
-    static __device__ __forceinline__ multipliers prepare(const scales &, const mox_sm90_args &args)
+    /* Codes in bits 7 .. 8 - BITS are bf16 of 2^(-125 - BITS) times their numbers. */
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, uint32_t offset, int j)
     {
-        return args.block.offset;
-    }
-
-    /* Codes in bits 7 .. 3 are bf16 of 2^-130 times their numbers. */
-    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, multipliers offset, int j)
-    {
+        constexpr uint32_t FOUR = 0x00f000f0, SECOND = BITS == 5 ? 0x00080008 : 0x000c000c;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & 0x00f000f0;
-            const uint32_t ones = __funnelshift_l(words.y, words.y, i + 4 * j) & 0x00080008;
-            a[i] = mox_bf16x2_fma(fours | ones, TO_2_120, offset);
+            const int turns = (BITS - 4) * (i + 4 * (j % PARTS));
+            const uint32_t code =
+                (__funnelshift_l(words.x, words.x, 4 * i) & FOUR) | (__funnelshift_l(words.y, words.y, turns) & SECOND);
+            a[i] = mox_bf16x2_fma(code, mox_sm90_decode_gguf<RUNS, HAS_MINIMUMS>::TO_2_120, offset);
         }
     }
 };
 
-struct mox_sm90_decode_gguf6 : mox_sm90_decode_gguf<4> {
-    using codes = mox_sm90_codes_of_6;
-    using multipliers = uint32_t; /* the offset */
-
-    static __device__ __forceinline__ multipliers prepare(const scales &, const mox_sm90_args &args)
-    {
-        return args.block.offset;
-    }
-
-    /* Codes in bits 7 .. 2 are bf16 of 2^-131 times their numbers. */
-    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 words, multipliers offset, int j)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t fours = __funnelshift_l(words.x, words.x, 4 * i) & 0x00f000f0;
-            const uint32_t twos = __funnelshift_l(words.y, words.y, 2 * i + 8 * (j % 2)) & 0x000c000c;
-            a[i] = mox_bf16x2_fma(fours | twos, TO_2_120, offset);
-        }
-    }
-};
+using mox_sm90_decode_gguf5 = mox_sm90_decode_gguf_planes<5, mox_sm90_codes_of_5, 2, true, 4>;
+using mox_sm90_decode_gguf6 = mox_sm90_decode_gguf_planes<6, mox_sm90_codes_of_6, 4, false, 2>;
 
 #endif

@@ -168,10 +168,8 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
             multiply(part, a[t], t, t % EACH > 0, 0, offset);
         }
         end_group(acc, part, a, words, args, DECODER::GROUPS - 1, offset);
-        if constexpr (DECODER::MINIMUMS) {
-            if (args.block.minimum_unit != 0)
-                add_minimums(acc, part, words, args, offset);
-        }
+        if constexpr (DECODER::MINIMUMS)
+            add_minimums(acc, part, words, args, offset);
     }
 
     static __device__ __forceinline__ void end()

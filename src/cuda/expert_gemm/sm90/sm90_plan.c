@@ -196,8 +196,8 @@ static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits
     return weight->scale != MOXIE_F16 ? bf16 : bits == 4 ? four : eight;
 }
 
-/* Decoded codes of 4, 5 and 6 bits are 2^-9, 2^-10 and 2^-11 times their numbers, levels that are looked up and minimums
- * 2^-13. */
+/* Decoded codes of 4, 5 and 6 bits are 2^-9, 2^-10 and 2^-11 times their numbers; levels that are looked up, and
+ * minimums, 2^-13. */
 static mox_sm90_block_format block_format_of(const mox_cuda_block *block)
 {
     const float places = 0x1p112f, unit = block->levels ? 0x1p13f : (float)(1 << (5 + block->bits));
@@ -207,7 +207,6 @@ static mox_sm90_block_format block_format_of(const mox_cuda_block *block)
     mox_sm90_block_format format = { 0 };
     format.row_bytes = block->row_bytes;
     format.chunk_shift = block->row_bytes > 12 ? 2 : 1;
-    format.looked_up = block->levels;
     format.offset = bits >> 16 | (bits & 0xffff0000);
     format.unit = places * unit;
     format.minimum_unit = (float)block->minimum_sign * places * 0x1p13f;

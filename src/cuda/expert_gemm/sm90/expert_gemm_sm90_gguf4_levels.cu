@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * expert_gemm_sm90_gguf4_levels.cu - instantiates sm90_kernel.cuh for block types whose codes of 4 bits number levels
+ * (sm90_decode_gguf.cuh). Each element has a file: files compile in parallel.
+ */
+#include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
+
+mox_sm90_kernel mox_sm90_kernel_gguf4_levels(int32_t max_columns)
+{
+    return mox_sm90_kernel_of<MOX_SM90_GGUF4_LEVELS>(max_columns);
+}
