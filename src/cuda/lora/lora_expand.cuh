@@ -10,10 +10,20 @@
 
 enum { MOX_EXPAND_THREADS = 128, MOX_EXPAND_ROWS = 2 * MOX_EXPAND_THREADS, MOX_EXPAND_BATCH = 16 };
 
-/* | tile | u [rank, 8] | */
+/* Numbers i of a row of B that are on their way at a time. */
+template <moxie_dtype DTYPE>
+constexpr int mox_expand_batch = DTYPE == MOXIE_F32 ? MOX_EXPAND_BATCH / 2 : MOX_EXPAND_BATCH;
+
+/* The rank with room for a whole batch: behind the last number there are zeros, whose products change no sum. */
+static __host__ __device__ inline int mox_expand_padded(int64_t rank)
+{
+    return static_cast<int>((rank + MOX_EXPAND_BATCH - 1) / MOX_EXPAND_BATCH * MOX_EXPAND_BATCH);
+}
+
+/* | tile | u [padded rank, 8] | */
 static inline int mox_expand_shared_bytes(int64_t max_rank)
 {
-    return MOX_LORA_TILE_BYTES + static_cast<int>(max_rank) * MOX_CUDA_LORA_ROWS * 4;
+    return MOX_LORA_TILE_BYTES + mox_expand_padded(max_rank) * MOX_CUDA_LORA_ROWS * 4;
 }
 
 /* What a thread computes: rows `row` and `row` + 1 of a matrix, columns `n` and `n` + 1 of the result. */
@@ -39,22 +49,23 @@ static __device__ __forceinline__ void mox_expand_load_u(const mox_lora_args &ar
                                                          const mox_lora_adapter *adapter, int matrix, float *u)
 {
     const int rank = adapter->matrix[matrix].rank;
-    for (int at = static_cast<int>(threadIdx.x); at < rank * MOX_CUDA_LORA_ROWS; at += MOX_EXPAND_THREADS) {
-        const int j = at / rank, i = at % rank;
-        u[i * MOX_CUDA_LORA_ROWS + j] = j < tile.rows ? mox_lora_u(&args, adapter, tile.pair[j], matrix)[i] : 0.0f;
+    for (int at = static_cast<int>(threadIdx.x); at < mox_expand_padded(rank) * MOX_CUDA_LORA_ROWS;
+         at += MOX_EXPAND_THREADS) {
+        const int j = at % MOX_CUDA_LORA_ROWS, i = at / MOX_CUDA_LORA_ROWS;
+        u[at] = j < tile.rows && i < rank ? mox_lora_u(&args, adapter, tile.pair[j], matrix)[i] : 0.0f;
     }
 }
 
 /* Numbers i, i + 1, ... of this thread's two rows of B. */
 template <moxie_dtype DTYPE>
-static __device__ __forceinline__ void mox_expand_load_b(mox_lora_two<DTYPE> (&b)[MOX_EXPAND_BATCH],
+static __device__ __forceinline__ void mox_expand_load_b(mox_lora_two<DTYPE> (&b)[mox_expand_batch<DTYPE>],
                                                          const mox_lora_matrix &m, int64_t slot, int64_t row, int i)
 {
     const mox_lora_two<DTYPE> *from =
         reinterpret_cast<const mox_lora_two<DTYPE> *>(static_cast<const char *>(m.b) + slot * m.b_expert_bytes) +
         ((row / MOX_LORA_LANES * m.rank + i) * MOX_LORA_LANES + row % MOX_LORA_LANES) / 2;
 #pragma unroll
-    for (int k = 0; k < MOX_EXPAND_BATCH; k++)
+    for (int k = 0; k < mox_expand_batch<DTYPE>; k++)
         b[k] = i + k < m.rank ? from[k * (MOX_LORA_LANES / 2)] : mox_lora_two<DTYPE> {};
 }
 
@@ -63,14 +74,23 @@ template <int N>
 static __device__ __forceinline__ void mox_expand_store(const mox_lora_args &args, const mox_cuda_lora_tile &tile,
                                                         const mox_expand_place &at, const float (&sums)[N][2])
 {
+    float *to[N];
+    float old[N][2];
+    const int rows = tile.rows;
+    const bool adds = !args.writes, exists[2] = { at.row < at.rows, at.row + 1 < at.rows };
+#pragma unroll
+    for (int j = 0; j < N; j++) { /* all are on their way before the first is used */
+        to[j] = args.out + static_cast<int64_t>(tile.pair[j < rows ? j : 0]) * args.n_out + at.n;
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            old[j][e] = adds && j < rows && exists[e] ? __ldcg(to[j] + e) : -0.0f;
+    }
 #pragma unroll
     for (int j = 0; j < N; j++)
 #pragma unroll
         for (int e = 0; e < 2; e++)
-            if (j < tile.rows && at.row + e < at.rows) {
-                float *to = args.out + static_cast<int64_t>(tile.pair[j]) * args.n_out + at.n + e;
-                *to = args.writes ? sums[j][e] : __fadd_rn(*to, sums[j][e]);
-            }
+            if (j < rows && exists[e])
+                __stcg(to[j] + e, __fadd_rn(old[j][e], sums[j][e]));
 }
 
 template <int N, moxie_dtype DTYPE, class WAIT>
@@ -81,20 +101,20 @@ static __device__ __forceinline__ void mox_expand_tile(const mox_lora_args &args
     const mox_lora_matrix &m = adapter->matrix[at.matrix];
     float *u = reinterpret_cast<float *>(shared + MOX_LORA_TILE_BYTES);
     const int rank = m.rank;
-    mox_lora_two<DTYPE> b[MOX_EXPAND_BATCH] = {};
+    mox_lora_two<DTYPE> b[mox_expand_batch<DTYPE>] = {};
     float sums[N][2] = {};
     if (at.row < at.rows)
         mox_expand_load_b<DTYPE>(b, m, tile.slot, at.row, 0);
     wait();
     mox_expand_load_u(args, tile, adapter, at.matrix, u);
     __syncthreads();
-    for (int i = 0; i < rank && at.row < at.rows; i += MOX_EXPAND_BATCH) {
+    for (int i = 0; i < rank && at.row < at.rows; i += mox_expand_batch<DTYPE>) {
         if (i > 0)
             mox_expand_load_b<DTYPE>(b, m, tile.slot, at.row, i);
 #pragma unroll
-        for (int k = 0; k < MOX_EXPAND_BATCH; k++)
+        for (int k = 0; k < mox_expand_batch<DTYPE>; k++)
 #pragma unroll
-            for (int j = 0; j < N && i + k < rank; j++) {
+            for (int j = 0; j < N; j++) {
                 const float v = u[(i + k) * MOX_CUDA_LORA_ROWS + j];
                 sums[j][0] = __fadd_rn(sums[j][0], __fmul_rn(b[k].first(), v));
                 sums[j][1] = __fadd_rn(sums[j][1], __fmul_rn(b[k].second(), v));
@@ -116,7 +136,8 @@ static __device__ __forceinline__ void mox_expand_any(const mox_lora_args &args,
         mox_expand_tile<2, DTYPE>(args, tile, adapter, at, wait);
 }
 
-static __global__ void __launch_bounds__(MOX_EXPAND_THREADS) mox_lora_expand(const __grid_constant__ mox_lora_args args)
+static __global__ void __launch_bounds__(MOX_EXPAND_THREADS, 8)
+    mox_lora_expand(const __grid_constant__ mox_lora_args args)
 {
     const mox_expand_place at = mox_expand_place_of(args);
     bool waited = false;

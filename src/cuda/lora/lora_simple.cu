@@ -3,7 +3,7 @@
  * lora_simple.cu - the change that adapters make to a product's result, with the bits of cpu/lora, on every GPU.
  *
  *     group    pairs of a chunk -> tiles of up to 8 pairs of one slot and one adapter (lora_tiles.cuh); for W13 only
- *     shrink   u of a tile, a matrix and 16 rows of A (lora_shrink.cuh)
+ *     shrink   u of a tile, a matrix and 8 rows of A (lora_shrink.cuh)
  *     expand   a tile and 256 rows of B, added to the result or stored for a product that adds it (lora_expand.cuh)
  *
  * A block has one of so many likely tiles of a chunk, and takes further ones if there are more.
@@ -14,7 +14,7 @@
 #include "cuda/lora/lora_shrink.cuh"
 
 enum {
-    FEW_PAIRS = 4096,                                      /* so many have a block for each likely tile */
+    FEW_PAIRS = 1024,                                      /* so many have a block for each likely tile */
     FEW_TILES = MOX_CUDA_LORA_CHUNK / 2,                   /* of a chunk */
     MANY_TILES = MOX_CUDA_LORA_CHUNK / MOX_CUDA_LORA_ROWS, /* of a chunk of more pairs */
     GROUP_SHARED = MOX_CUDA_LORA_CHUNK * 4 + MOX_CUDA_LORA_CHUNK / 32 * 4 + MOX_LORA_CACHED_OFFSETS * 8
@@ -43,8 +43,9 @@ moxie_status mox_cuda_lora_simple_launch(const mox_lora_args *args, mox_cuda_str
     if (!args->second)
         status = launch(mox_lora_group, chunks, MOX_CUDA_LORA_CHUNK, GROUP_SHARED, args, stream);
     if (status == cudaSuccess)
-        status = launch(mox_lora_shrink, dim3(tiles, matrices * ranks), MOX_SHRINK_THREADS,
-                        mox_shrink_shared_bytes(args->x_dtype), args, stream);
+        status =
+            launch(args->x_dtype == MOXIE_F32 ? mox_lora_shrink<4> : mox_lora_shrink<2>, dim3(tiles, matrices * ranks),
+                   MOX_SHRINK_THREADS, mox_shrink_shared_bytes(args->x_dtype), args, stream);
     if (status == cudaSuccess)
         status = launch(mox_lora_expand, dim3(tiles, blocks), MOX_EXPAND_THREADS,
                         mox_expand_shared_bytes(args->max_rank), args, stream);
