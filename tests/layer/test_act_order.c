@@ -8,7 +8,7 @@
 
 #include "layer/weights/layer.h"
 
-static const char *const whole[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+static const char *const whole[] = { "gptq act order", "gptq 8 bit whole groups" };
 static const char *const acts[] = { "none", "int8 token", "fp8 token", "fp8 tensor" };
 
 static const char *layout_of(const test_layer *t)
@@ -102,7 +102,7 @@ static void replaced_experts(void **state)
 {
     (void)state;
     test_rng rng = { test_seed(8821) };
-    const small_spec spec = { .weight = test_weight_quant_named("gptq whole groups"),
+    const small_spec spec = { .weight = test_weight_quant_named("gptq act order"),
                               .act = test_act_quant_named("none"),
                               .dtype = MOXIE_BF16,
                               .experts = 4,
@@ -135,7 +135,7 @@ static void row_major(void **state)
     (void)state;
     static const struct {
         const char *weight, *act;
-    } cases[] = { { "gptq whole groups", "mxfp8" }, { "gptq 8 bit act order", "none" } };
+    } cases[] = { { "gptq act order", "mxfp8" }, { "gptq 8 bit act order", "none" } };
     for (size_t i = 0; i < 2; i++) {
         test_rng rng = { test_seed(8822) + i };
         moxie_options options = MOXIE_OPTIONS_INIT;
