@@ -360,7 +360,7 @@ static void fast_kernels_are_within_bounds(void **state)
 static void act_order_is_within_bounds(void **state)
 {
     (void)state;
-    static const char *const weights[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+    static const char *const weights[] = { "gptq act order", "gptq 8 bit whole groups" };
     static const int64_t tokens[] = { 1, 13, 90, 350 };
     mode = MOXIE_MODE_EXACT;
     for (uint64_t i = 0; i < 24; i++) {

@@ -252,7 +252,7 @@ static void every_decoded_format(void **state)
  * inline and with one of its own, in groups and in rows that end inside a chunk. */
 static void act_order(void **state)
 {
-    static const char *const weights[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+    static const char *const weights[] = { "gptq act order", "gptq 8 bit whole groups" };
     static const int64_t tokens[] = { 13, 90 };
     uint64_t seed = test_seed(49500);
     const char *device = set_device(state);

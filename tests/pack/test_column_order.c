@@ -7,7 +7,7 @@
 #include "pack/order/column_order.h"
 #include "packed_record.h"
 
-static const char *const weights[] = { "gptq whole groups", "gptq 8 bit whole groups" };
+static const char *const weights[] = { "gptq act order", "gptq 8 bit whole groups" };
 
 static int32_t layouts(const mox_layout *out[8])
 {
@@ -157,7 +157,7 @@ static void turned_down(void **state)
 {
     (void)state;
     test_rng rng = { test_seed(8812) };
-    const test_weight_quant *which = test_weight_quant_named("gptq whole groups");
+    const test_weight_quant *which = test_weight_quant_named("gptq act order");
     const test_expert_spec spec = { .hidden = 96, .intermediate = 64, .gated = true, .w13 = which, .w2 = which };
     const mox_record_shape shape = test_record_shape(&spec);
     const mox_layout *layout = mox_layout_by_name("panel16_order");
@@ -190,11 +190,11 @@ static void damaged(void **state)
 {
     (void)state;
     test_rng rng = { test_seed(8813) };
-    const test_weight_quant *which = test_weight_quant_named("gptq whole groups");
+    const test_weight_quant *which = test_weight_quant_named("gptq act order");
     const test_expert_spec spec = { .hidden = 96, .intermediate = 64, .gated = true, .w13 = which, .w2 = which };
     const mox_record_shape shape = test_record_shape(&spec);
     const mox_layout *layout = mox_layout_by_name("panel16_order");
-    test_expert expert;
+    test_expert expert, back;
     moxie_error error;
     uint64_t bytes;
     test_expert_make(&expert, &rng, &spec);
@@ -203,6 +203,7 @@ static void damaged(void **state)
     assert_ok(mox_record_pack(layout, &shape, 3, &expert.view, record, &error), &error);
     assert_true(mox_column_order_is_valid(layout, &shape, record));
     assert_false(mox_column_order_is_valid(layout->base, &shape, record)); /* flags where there is no order */
+    test_expert_twin(&back, &expert);
     static const int32_t bad[] = { -1, 96, INT32_MAX, 5 };
     for (int second = 0; second < 2; second++)
         for (int i = 0; i < 4; i++) {
@@ -210,9 +211,11 @@ static void damaged(void **state)
             const int32_t kept = order[2];
             order[2] = bad[i] != kept ? bad[i] : kept + 1;
             assert_false(mox_column_order_is_valid(layout, &shape, record));
+            assert_int_equal(layout->unpack(&shape, record, &back.view, &error), MOXIE_ERR_FORMAT);
             order[2] = kept;
         }
     test_guarded_free(record, bytes);
+    test_expert_free(&back);
     test_expert_free(&expert);
 }
 

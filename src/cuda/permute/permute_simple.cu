@@ -244,7 +244,8 @@ __device__ void write_pair(const mox_permute_args &args, const thread_pairs<ROUN
 {
     const int64_t pair = own.first + r * LANES;
     args.pair_at[p] = pair;
-    args.token_of[p] = static_cast<uint32_t>(pair) / static_cast<uint32_t>(args.top_k);
+    if (args.token_of != nullptr)
+        args.token_of[p] = static_cast<uint32_t>(pair) / static_cast<uint32_t>(args.top_k);
     if (args.row_weight != nullptr)
         args.row_weight[p] = own.weight[r];
     if (args.pair_scale13 != nullptr)

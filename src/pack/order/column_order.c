@@ -257,6 +257,8 @@ static moxie_status unpack_sorted(const mox_layout *base, const mox_record_shape
     const mox_column_order first = mox_column_order_of(shape, record, false);
     const mox_column_order second = mox_column_order_of(shape, record, true);
     moxie_expert sorted = *out;
+    MOX_FAIL_IF(!is_permutation(&first, shape->hidden) || !is_permutation(&second, shape->intermediate),
+                MOXIE_ERR_FORMAT, error, "the record has an order of columns that is no permutation: prepare it anew");
     if (first.order != NULL && shape->gated)
         MOX_TRY(hold_sorted(&out->gate, arena, &sorted.gate));
     if (first.order != NULL)
