@@ -269,6 +269,8 @@ static moxie_status end(void *user, moxie_status status, moxie_error *error)
     mox_store_layer *layer = user;
     mox_store_device *d = layer->store->device;
     const moxie_status ended = table_of(d)->event_record(d->ended, d->stream, status == MOXIE_OK ? error : NULL);
+    if (ended != MOXIE_OK)
+        (void)table_of(d)->stream_wait(d->stream, NULL); /* no event may tell the next run when to begin its copies */
     status = status == MOXIE_OK ? ended : status;
     if (status == MOXIE_OK)
         status = wait_for_copy(d, error);

@@ -144,6 +144,30 @@ static void compare_permuted(const mox_permute_args *a, const char *text)
     same(a->shared_offsets, shared, sizeof shared, "shared offsets", text);
 }
 
+/* Without the arrays that it may leave out, as for the positions of all pairs of a store's run. */
+static void check_plain_permute(int32_t row, const mox_permute_args *all, const char *text)
+{
+    const size_t positions = (size_t)permuted.pairs * sizeof(int64_t);
+    moxie_error error = { 0 };
+    mox_permute_args a = *all;
+    a.shared_offsets = a.token_of = NULL;
+    a.row_weight = a.pair_scale13 = a.pair_scale2 = NULL;
+    a.weights = a.static_scale13 = a.static_scale2 = NULL;
+    assert_ok(table->fill(a.position, 0xff, positions, NULL, &error), &error);
+    assert_ok(table->permute[row](&a, NULL, &error), &error);
+    same(a.position, permuted.position, positions, "positions alone", text);
+    memset(permuted.position, 0xff, positions); /* no slot: every position is -1 */
+    a.slots = 0;
+    for (int64_t e = 0; e < permuted.experts; e++)
+        permuted.slot_of[e] = -1;
+    assert_ok(table->copy((void *)(uintptr_t)a.slot_of, permuted.slot_of, (size_t)permuted.experts * sizeof(int32_t),
+                          NULL, &error),
+              &error);
+    assert_ok(table->fill(a.position, 0, positions, NULL, &error), &error);
+    assert_ok(table->permute[row](&a, NULL, &error), &error);
+    same(a.position, permuted.position, positions, "positions without slots", text);
+}
+
 static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
 {
     char text[128];
@@ -175,6 +199,7 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     };
     assert_ok(table->permute[row](&a, NULL, &error), &error);
     compare_permuted(&a, text);
+    check_plain_permute(row, &a, text);
     clear(&d);
 }
 

@@ -12,7 +12,10 @@
 #include "test_ranks.h"
 #include "test_store.h"
 
+#include <fcntl.h>
 #include <unistd.h>
+
+#include "store/expert_file.h"
 
 enum { MAX_RANKS = 4 };
 
@@ -237,8 +240,66 @@ static void test_ranks(void **state)
     assert_true(waits > 0 && hits > 0);
 }
 
+/* Changes a byte in each routed record of a rank's file. */
+static void damage_records(int32_t rank)
+{
+    char path[512];
+    moxie_expert_file *file = NULL;
+    moxie_error error;
+    snprintf(path, sizeof path, "%s/layer-3.moxie", folders[rank]);
+    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
+    const int fd = open(path, O_RDWR);
+    for (int64_t e = 0; e < file->header.experts; e++) {
+        const mox_expert_range *range = &mox_expert_entry_of(file, e)->range;
+        const int64_t at = (int64_t)(range->offset + range->bytes / 2);
+        uint8_t byte;
+        if (range->bytes == 0)
+            continue;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 0x40;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    }
+    close(fd);
+    moxie_expert_file_close(file);
+}
+
+/* A rank that reads a damaged record fails and names it; the others say that a rank gave up. */
+static void test_damage(void **state)
+{
+    (void)state;
+    enum { RANKS = 3, DAMAGED = 1 };
+    const test_layer_limits limits = {
+        .tokens = 40, .experts = 12, .top_k = 4, .largest = 64, .no_parallel = true, .plain_routing = true
+    };
+    test_rank_result results[TEST_MAX_RANKS];
+    test_layer layer;
+    test_ranks_spec spec = {
+        .ranks = RANKS, .layout = MOXIE_TOKENS_REPLICATED, .options = MOXIE_OPTIONS_INIT, .open = open_rank
+    };
+    spec.options.backend = MOXIE_BACKEND_CPU;
+    test_store_make(&layer, 30900, &limits);
+    char *output = calloc(test_layer_output_bytes(&layer) + 1, 1);
+    shared_files = false;
+    write_files(&layer, &spec);
+    damage_records(DAMAGED);
+    assert_int_not_equal(test_ranks_run(&layer, &spec, output, results), MOXIE_OK);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_not_equal(results[r].status, MOXIE_OK);
+        if (strstr(results[r].error.text, r == DAMAGED ? "the record of layer 3, expert " : " gave up") == NULL)
+            fail_msg("rank %d: %s", r, results[r].error.text);
+    }
+    for (int r = 0; r < MAX_RANKS; r++) {
+        moxie_store_close(stores[r]);
+        stores[r] = NULL;
+    }
+    free(output);
+    test_layer_free(&layer);
+    remove_files();
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_adapters), cmocka_unit_test(test_ranks) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_adapters), cmocka_unit_test(test_ranks),
+                                        cmocka_unit_test(test_damage) };
     return cmocka_run_group_tests(tests, begin_folders, end_folders);
 }
