@@ -75,7 +75,6 @@ typedef struct mox_expert_gemm_problem {
     /* Tensor parallel ranks have a part of the rows each, and gather what lies between the products: device kernels of
      * W13 that go on behind the product reject. */
     bool gathered;
-    int64_t rows; /* of an expert, on average, in the plan's largest run; 0: not known */
 } mox_expert_gemm_problem;
 
 /* K of the product. */

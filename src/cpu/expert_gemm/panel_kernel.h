@@ -31,11 +31,6 @@
  * f4_e2m1 in groups of 16) are multiplied into the codes first, and end no segment. Products with E4M3 are kept at
  * 2^-16 of their value, and the sum ends times 2^16.
  *
- * BF16_PIECES is for block types (pack/panel/block_panel.h), whose weights are f32 of 24 bits. A weight is the sum of
- * three numbers of 8 bits: its upper 8 bits, those of the rest, and what remains. (An infinite weight has no rest.)
- * Each step adds t = even + odd of FMA_STEPS three times, for the pieces in this order. C is the sum over 4 steps from
- * zero, c = 0 + C + C ...
- *
  * BYTE_ACTIVATIONS, of class TOL, differs from FMA_STEPS in that a step's activations a[k] are rounded to bytes. Let m
  * be the greatest |a[k]| of the step, and d[k] the integer nearest to a[k] * (127 / m). Then t = (sum of d[k] w[k],
  * which is exact) * (m * (1/127)). The t of a step of zeros is +0. Steps with m below 2^-60 or above 2^60, and steps

@@ -13,8 +13,6 @@
  */
 #include "layer/plan/select.h"
 
-#include "base/sizes.h"
-
 /* What all choices of one plan share. */
 typedef struct selector {
     const moxie_layer_config *config;
@@ -23,7 +21,6 @@ typedef struct selector {
     bool has_comm; /* ranks exchange rows: each has the shared expert */
     bool has_adapters;
     mox_tp_cut cut, shared_cut; /* of routed experts, of the shared one */
-    int64_t tokens;             /* of the largest run, all ranks together; 0: not known */
     mox_steps *steps;
     moxie_error *error;
 } selector;
@@ -226,11 +223,9 @@ typedef struct expert_request {
 static moxie_status choose_experts(selector *s, mox_expert_kind kind, const expert_request *r, const mox_layout *fixed,
                                    mox_expert_kernels *out)
 {
-    const int64_t pairs = s->tokens * (kind == MOX_ROUTED ? s->config->top_k : 1);
-    const int64_t rows = mox_ceil_div(pairs, kind == MOX_ROUTED ? s->config->experts : 1);
     gemm_choice gemm = { .problem = { { &r->shape, MOX_W13, &r->shape.w13, &r->a13, s->config->dtype, &r->a2,
-                                        r->gathered, rows },
-                                      { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype, .rows = rows } },
+                                        r->gathered },
+                                      { &r->shape, MOX_W2, &r->shape.w2, &r->a2, s->config->dtype } },
                          .role = { r->role[0], r->role[1] },
                          .expert_kind = kind,
                          .fixed = fixed };
@@ -313,14 +308,6 @@ static moxie_status choose_all(selector *s, const mox_layout *const layouts[MOX_
     return choose(s, MOX_FAMILY_combine, "", NULL, combine_remark(c, s->has_comm), &out->combine);
 }
 
-/* Plans of the same layer on any number of ranks choose alike. */
-static int64_t tokens_of(const moxie_layer_config *config, const moxie_options *options)
-{
-    const bool sharded = options->comm != NULL && options->token_layout == MOXIE_TOKENS_SHARDED;
-    const int64_t ranks = (int64_t)mox_max_i64(config->ep_size, 1) * mox_max_i64(config->tp_size, 1);
-    return options->max_tokens * (sharded ? ranks : 1);
-}
-
 moxie_status mox_select(const moxie_layer_config *config, const moxie_options *options, const mox_device *device,
                         mox_tp_cut cut, mox_tp_cut shared_cut, const mox_layout *const layouts[MOX_EXPERT_KINDS],
                         mox_kernels *out, mox_steps *steps, moxie_error *error)
@@ -333,7 +320,6 @@ moxie_status mox_select(const moxie_layer_config *config, const moxie_options *o
                    .has_adapters = options->max_adapter_rank > 0,
                    .cut = cut,
                    .shared_cut = shared_cut,
-                   .tokens = tokens_of(config, options),
                    .steps = steps,
                    .error = error };
     mox_kernels all = { 0 };

@@ -140,7 +140,9 @@ const mox_layout *mox_layer_fallback(const moxie_layer_config *config, mox_exper
     const mox_layout *next = layout->fallback;
     while (next != NULL && next->base != NULL && !permutes_both(next, config, kind))
         next = next->fallback;
-    return next != NULL ? next : &mox_layout_rowmajor;
+    next = next != NULL ? next : &mox_layout_rowmajor;
+    mox_log(MOXIE_LOG_WARN, "layout %s is next: it is used if it holds all experts", next->name);
+    return next;
 }
 
 /* Malformed views are accepted here: the packer rejects them with a better message. */
@@ -152,10 +154,10 @@ static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int
            layout->accepts(shape, weights, reason, size);
 }
 
+/* What is used instead, mox_layer_fallback() says: it knows how activations are quantized. */
 static void report_refusal(const mox_layout *layout, int64_t expert, const char *reason)
 {
-    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s", layout->name,
-            (long long)expert, reason, layout->fallback != NULL ? layout->fallback->name : "rowmajor");
+    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s", layout->name, (long long)expert, reason);
 }
 
 bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,

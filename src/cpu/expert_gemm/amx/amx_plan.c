@@ -93,46 +93,6 @@ uint64_t mox_expert_gemm_amx_bf16_scratch_bytes(const mox_expert_gemm_problem *p
     return carver.used;
 }
 
-/* ---- amx_blocks ---------------------------------------------------------------------------------- */
-
-mox_panel_multiply_fn mox_expert_gemm_amx_blocks_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    if (mox_amx_blocks_variants.count == 0)
-        return mox_panel_absent(why, "x86-64 with AMX");
-    if (!mox_panel_admit_blocks(problem, why) || !mox_panel_admit_bf16(problem, why))
-        return NULL;
-    if (mox_panel_act_scaling(problem->act, cols) == MOX_ACT_GROUPED) {
-        mox_reject(why, "leave the activations in bf16",
-                   "sums 128 columns in tiles, the activations have scales of %lld",
-                   (long long)mox_act_group_cols(problem->act, cols));
-        return NULL;
-    }
-    if (problem->rows > 0 && problem->rows < MOX_AMX_PIECES_ROWS) {
-        mox_reject(why, "raise max_tokens, if runs are that large",
-                   "pays from %d rows an expert on, max_tokens makes %lld of them", MOX_AMX_PIECES_ROWS,
-                   (long long)problem->rows);
-        return NULL;
-    }
-    return mox_panel_variant_of(&mox_amx_blocks_variants, problem->weight, cols);
-}
-
-void mox_amx_blocks_lay_out(mox_carver *carver, int64_t groups, mox_amx_blocks_scratch *out)
-{
-    mox_fma_lay_out(carver, groups, &out->fma);
-    out->lines = mox_carve(carver, 2 * MOX_AMX_PIECES_STEPS, 2 * MOX_AMX_PIECES * MOX_AMX_STEP_LINES_BYTES);
-    out->tiles = mox_carve(carver, 4 * MOX_AMX_TILE_FLOATS, sizeof *out->tiles);
-}
-
-uint64_t mox_expert_gemm_amx_blocks_scratch_bytes(const mox_expert_gemm_problem *problem)
-{
-    const int64_t cols = mox_expert_gemm_cols(problem);
-    mox_carver carver = mox_carver_of(NULL);
-    mox_amx_blocks_scratch unused;
-    mox_amx_blocks_lay_out(&carver, mox_scale_cols(problem->weight, cols), &unused);
-    return carver.used;
-}
-
 /* ---- amx_int8 ------------------------------------------------------------------------------------ */
 
 enum { MAX_COLS = 131071 }; /* whose sum fits int32 */

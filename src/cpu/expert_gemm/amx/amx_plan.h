@@ -10,7 +10,6 @@
 #define MOX_CPU_AMX_PLAN_H
 
 #include "base/carver.h"
-#include "cpu/expert_gemm/avx512/avx512_plan.h"
 #include "cpu/expert_gemm/panel_kernel.h"
 
 /* ---- amx_bf16 ------------------------------------------------------------------------------------ */
@@ -104,24 +103,6 @@ typedef struct mox_amx_scratch {
 /* For a matrix with `steps` steps of 32 columns and `groups` groups of columns. */
 void mox_amx_lay_out(mox_carver *carver, mox_amx_scaling scaling, uint64_t steps, uint64_t groups,
                      mox_amx_scratch *out);
-
-/* ---- amx_blocks ---------------------------------------------------------------------------------- */
-
-enum {
-    MOX_AMX_PIECES = 3,       /* bf16 that a weight is the sum of */
-    MOX_AMX_PIECES_STEPS = 4, /* steps whose products are summed in tiles */
-    MOX_AMX_PIECES_ROWS = 16  /* rows an expert from which on the kernel is worth it */
-};
-
-/* Empty: not in this build. */
-extern const mox_panel_variants mox_amx_blocks_variants;
-
-typedef struct mox_amx_blocks_scratch {
-    mox_fma_scratch fma;
-    uint8_t *lines;
-    float *tiles; /* [4][16][16] */
-} mox_amx_blocks_scratch;
-void mox_amx_blocks_lay_out(mox_carver *carver, int64_t groups, mox_amx_blocks_scratch *out);
 
 /* ---- amx_int8 ------------------------------------------------------------------------------------ */
 

@@ -7,6 +7,7 @@
 
 #ifdef __AVX512VNNI__
 
+#include "cpu/expert_gemm/avx2/avx2_plan.h"
 #include "cpu/expert_gemm/avx512/block_bytes_avx512.h"
 
 enum {
@@ -50,6 +51,13 @@ static const mox_block_bytes_rows_fn rows_of[2][2][2][MOX_BLOCK_BYTES_ROWS] = {
 
 /* ---- the path of a call ------------------------------------------------------------------------------------ */
 
+/* Infinite weights of the step in `slab` become NaN, as those of d and m do where the step is multiplied as bytes. */
+static void mark_infinities(float *slab)
+{
+    for (int i = 0; i < MOX_PANEL_STEP * 2 * MOX_PANEL_ROWS; i += MOX_PANEL_ROWS)
+        _mm512_store_ps(slab + i, mox_zmm_mark_infinities(_mm512_load_ps(slab + i)));
+}
+
 /* One row, some of whose steps are multiplied as floats. */
 static void mixed_row(mox_block_bytes_job *j, mox_block_bytes_rows_fn times, int64_t s, int64_t steps, int64_t row)
 {
@@ -60,6 +68,7 @@ static void mixed_row(mox_block_bytes_job *j, mox_block_bytes_rows_fn times, int
         if (j->lines[(s + i) * fma->iter.a->rows + row].floats) {
             for (int p = 0; p < fma->iter.panels; p++)
                 j->block.type->expand(&one.block, p, s + i, fma->slab);
+            mark_infinities(fma->slab);
             mox_fma_block_of(1, fma->iter.panels, 4)(fma, s + i, 1, row);
         } else {
             one.slab = j->slab + i * MOX_BLOCK_BYTES_STEP;
@@ -101,11 +110,24 @@ static void multiply_steps(mox_block_bytes_job *j, const mox_block_fields *f, bo
     }
 }
 
+/* True where one row is multiplied by the AVX2 kernel, which gives the same bits: it multiplies short codes as it
+ * decodes them, many in 16 bits before it widens them, and needs no slab. */
+static bool takes_avx2(const mox_block_type *type, const mox_panel_rows *a)
+{
+    const mox_block_fields *f = type->fields;
+    return mox_avx2_block_bytes_multiply != NULL && a->rows == 1 && f != NULL && !f->levels &&
+           mox_zmm_code_bits(f) <= 4;
+}
+
 /* `codes`: activations are int8 codes. */
 static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_block_bytes_expand_fn expand,
                      bool codes, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *scratch)
 {
+    if (takes_avx2(type, a)) {
+        (codes ? mox_avx2_block_int8_multiply : mox_avx2_block_bytes_multiply)(m, weight, panel, panels, a, c, scratch);
+        return;
+    }
     mox_carver carver = mox_carver_of(scratch);
     mox_block_bytes_scratch sc;
     mox_block_bytes_lay_out(&carver, m->cols, m->groups, &sc);
