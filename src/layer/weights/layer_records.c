@@ -140,7 +140,10 @@ const mox_layout *mox_layer_fallback(const moxie_layer_config *config, mox_exper
     const mox_layout *next = layout->fallback;
     while (next != NULL && next->base != NULL && !permutes_both(next, config, kind))
         next = next->fallback;
-    return next != NULL ? next : &mox_layout_rowmajor;
+    if (next == NULL)
+        next = &mox_layout_rowmajor;
+    mox_log(MOXIE_LOG_WARN, "layout %s is used instead of layout %s", next->name, layout->name);
+    return next;
 }
 
 /* Malformed views are accepted here: the packer rejects them with a better message. */
@@ -154,8 +157,7 @@ static bool accepts(const mox_layout *layout, const mox_record_shape *shape, int
 
 static void report_refusal(const mox_layout *layout, int64_t expert, const char *reason)
 {
-    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s; the layer uses layout %s", layout->name,
-            (long long)expert, reason, layout->fallback != NULL ? layout->fallback->name : "rowmajor");
+    mox_log(MOXIE_LOG_WARN, "layout %s cannot hold expert %lld: %s", layout->name, (long long)expert, reason);
 }
 
 bool mox_layer_accepts(const mox_layout *layout, const mox_record_shape *shape, int64_t expert,
