@@ -23,6 +23,30 @@ enum { CONFIGS = 2, QUICK_CONFIGS = 1, LARGEST = 70 };
 enum { CONFIGS = 16, QUICK_CONFIGS = 8, LARGEST = 130 };
 #endif
 
+#ifndef MOX_TEST_EMULATED
+/* Adapters beside sorted columns, where no product fuses the activation, and beside block types, where W13's does. */
+static void other_layouts(void **state)
+{
+    (void)state;
+    static const char *const devices[] = { "sm_90", "sm_80" };
+    int fused[2] = { 0 };
+    for (uint64_t i = 0; i < 8; i++) {
+        const bool sorted = i % 4 < 2;
+        const test_layer_limits limits = { .tokens = i < 4 ? 7 : 70,
+                                           .largest = sorted ? 200 : 300,
+                                           .plain_routing = true,
+                                           .plain_acts = true,
+                                           .blocks = true,
+                                           .weight = sorted ? test_weight_quant_named("gptq act order")
+                                                            : test_weight_quant_named(i < 4 ? "q4_k" : "q6_k"),
+                                           .act = test_act_quant_named("none") };
+        test_cuda_set_device(devices[i % 2]);
+        fused[sorted] += adapted_check_layer(&limits, test_seed(29651) + i, MOXIE_MODE_EXACT);
+    }
+    assert_true(fused[false] > 0 && fused[true] < 4);
+}
+#endif
+
 static void layers(void **state)
 {
     (void)state;
@@ -177,6 +201,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(table, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(failures, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(layers, test_cuda_begin, test_cuda_end),
+#ifndef MOX_TEST_EMULATED
+        cmocka_unit_test_setup_teardown(other_layouts, test_cuda_begin, test_cuda_end),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,15 +272,6 @@ static void act_order(void **state)
     }
 }
 
-static const test_weight_quant *block_quant(const char *name)
-{
-    for (int i = 0; i < test_block_quant_count; i++)
-        if (!strcmp(test_block_quants[i].name, name))
-            return &test_block_quants[i];
-    fail_msg("no block type %s", name);
-    return NULL;
-}
-
 static test_layer_limits limits_of_blocks(int types, int64_t tokens)
 {
     static const char *const names[][2] = { { "q4_k", "q6_k" }, { "iq4_xs", "iq4_xs" }, { "q6_k", "q5_k" } };
@@ -291,22 +282,26 @@ static test_layer_limits limits_of_blocks(int types, int64_t tokens)
                                  .plain_acts = true,
                                  .no_parallel = true,
                                  .blocks = true,
-                                 .weight = block_quant(names[types][0]),
-                                 .down = block_quant(names[types][1]),
+                                 .weight = test_weight_quant_named(names[types][0]),
+                                 .down = test_weight_quant_named(names[types][1]),
                                  .act = &test_act_quants[0] };
 }
 
-/* Block types with decoders, mixed as files mix them; tiles of few columns, of up to 64, and wide ones. */
+/* Block types with decoders, mixed as files mix them, with and without a factor for each expert of W13; tiles of
+ * few columns, of up to 64, and wide ones. */
 static void block_types(void **state)
 {
     static const int64_t tokens[] = { 5, 40, 150 };
     uint64_t seed = test_seed(52000);
     const char *device = set_device(state);
     for (int i = 0; i < 9; i++) {
-        const test_layer_limits limits = limits_of_blocks(i % 3, tokens[i / 3]);
+        test_layer_limits limits = limits_of_blocks(i % 3, tokens[i / 3]);
+        test_weight_quant scaled = *limits.weight;
         test_layer layer;
         if (few_cases() && i / 3 != i % 3)
             continue;
+        scaled.quant.global = i / 3 == 1 ? MOXIE_GLOBAL_NONE : MOXIE_GLOBAL_MULTIPLY;
+        limits.weight = &scaled;
         test_layer_make_large(&layer, &limits, &seed);
         check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
         test_layer_free(&layer);

@@ -93,6 +93,12 @@ static float weight_of(const place *p, int64_t n, int64_t k)
     return d * s * (p->quant->element == Q6_K ? (float)code - 32.0f : levels[code]);
 }
 
+/* What all weights of row r are multiplied by. */
+static double global_of(const moxie_matrix *from, const moxie_quant *q, int64_t r)
+{
+    return q->global == MOXIE_GLOBAL_NONE ? 1 : mox_grid_value(&from->global, from->global.rows == 1 ? 0 : r, 0);
+}
+
 static void check_matrix(const place *p, const moxie_matrix *from, int half)
 {
     const uint8_t *factors = p->tiles + tiles_bytes(p);
@@ -100,9 +106,10 @@ static void check_matrix(const place *p, const moxie_matrix *from, int half)
         const int64_t n = p->gated ? r / 8 * 16 + half * 8 + r % 8 : r;
         float factor;
         memcpy(&factor, factors + n * 4, 4);
-        assert_true(factor == 1.0f);
+        assert_true((double)factor == global_of(from, p->quant, r));
         for (int64_t k = 0; k < p->cols; k++) {
-            const double want = mox_matrix_weight(from, p->quant, r, k), got = (double)weight_of(p, n, k);
+            const double want = mox_matrix_weight(from, p->quant, r, k),
+                         got = (double)weight_of(p, n, k) * (double)factor;
             if (got != want)
                 fail_msg("row %lld, column %lld: %g, not %g", (long long)r, (long long)k, got, want);
         }
@@ -144,13 +151,15 @@ static test_expert_spec spec_of(test_rng *rng, const test_weight_quant *w13, con
                                 .a13 = &test_act_quants[0] };
 }
 
-/* Both projections of every pair of types. */
+/* Both projections of every pair of types; every second W13 has a factor for each expert, as `.scale` of a file. */
 static void every_pair(void **state)
 {
     (void)state;
     test_rng rng = { test_seed(7300) };
     for (int i = 0; i < TYPES * TYPES; i++) {
-        const test_expert_spec spec = spec_of(&rng, &types[i / TYPES], &types[i % TYPES]);
+        test_weight_quant w13 = types[i / TYPES];
+        w13.quant.global = i % 2 == 0 ? MOXIE_GLOBAL_NONE : MOXIE_GLOBAL_MULTIPLY;
+        const test_expert_spec spec = spec_of(&rng, &w13, &types[i % TYPES]);
         const mox_record_shape shape = test_record_shape(&spec);
         test_expert expert;
         char reason[256];
@@ -181,6 +190,20 @@ static void records_are_small(void **state)
     }
 }
 
+/* A factor for each expert must be a number of moderate size, too. */
+static void refuses_factors(const mox_record_shape *plain, const moxie_expert *expert)
+{
+    static const float factors[] = { NAN, INFINITY, 0.0f, 0x1p-140f, 0.75f };
+    mox_record_shape shape = *plain;
+    char reason[256];
+    shape.w2.global = MOXIE_GLOBAL_MULTIPLY;
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        moxie_expert scaled = *expert;
+        scaled.down.global = mox_grid_dense(&factors[i], MOXIE_F32, 1, 1);
+        assert_int_equal(layout()->accepts(&shape, &scaled, reason, sizeof reason), factors[i] == 0.75f);
+    }
+}
+
 /* Scales that are no numbers are left to kernels that read whole blocks; other types are refused. */
 static void others_are_refused(void **state)
 {
@@ -201,6 +224,7 @@ static void others_are_refused(void **state)
         assert_non_null(strstr(reason, "down"));
         block[1] = 0x7b;
         assert_true(layout()->accepts(&shape, &expert.view, reason, sizeof reason));
+        refuses_factors(&shape, &expert.view);
         test_expert_free(&expert);
     }
     for (int i = 0; i < test_block_quant_count; i++) {

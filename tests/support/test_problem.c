@@ -110,6 +110,9 @@ const test_weight_quant *test_weight_quant_named(const char *name)
     for (int i = 0; i < test_weight_quant_count; i++)
         if (!strcmp(test_weight_quants[i].name, name))
             return &test_weight_quants[i];
+    for (int i = 0; i < test_block_quant_count; i++)
+        if (!strcmp(test_block_quants[i].name, name))
+            return &test_block_quants[i];
     fail_msg("no weight format %s", name);
     return NULL;
 }
@@ -428,8 +431,11 @@ static moxie_matrix make_matrix(test_expert *expert, test_rng *rng, const test_w
         fill_grid(&m.codes, element_code_at, &f, 0);
     if (bias)
         m.bias = vector(expert, rng, test_below(rng, 2) == 0 ? MOXIE_BF16 : MOXIE_F32, rows, 0.1, false);
-    if (q->scale == MOXIE_DTYPE_NONE)
+    if (q->scale == MOXIE_DTYPE_NONE) {
+        if (q->global != MOXIE_GLOBAL_NONE)
+            m.global = vector(expert, rng, MOXIE_F32, test_below(rng, 2) == 0 ? 1 : rows, 1, true);
         return m;
+    }
     const int64_t scale_rows = mox_scale_rows(q, rows), scale_cols = mox_scale_cols(q, cols);
     const double typical = f.size / typical_code(mox_format_of(q->element));
     m.scale = place_scale(expert, q->scale, scale_rows, scale_cols, which->packing);
