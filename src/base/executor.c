@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "base/cpu_features.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/pool_start.h"
 #include "base/status.h"
@@ -94,7 +95,7 @@ static void run_strand(void *argument, size_t strand)
 
 typedef struct pinning {
     const pool *pool;
-    _Atomic int32_t arrived;
+    _Atomic int32_t arrived, refused;
 } pinning;
 
 /* A strand waits for all others, so each runs on a thread of its own: strand i on thread i. */
@@ -113,7 +114,8 @@ static void pin_strand(void *argument, size_t strand)
     if (strand == 0 || processor < 0 || processor >= (int32_t)(8 * sizeof mask.processors.bits))
         return;
     mask.processors.bits[processor / 8] |= (unsigned char)(1u << processor % 8);
-    (void)sched_setaffinity(0, sizeof mask, &mask.set); /* without it threads only move about */
+    if (sched_setaffinity(0, sizeof mask, &mask.set) != 0)
+        atomic_fetch_add(&all->refused, 1);
 }
 
 static void pin(const pool *p)
@@ -121,6 +123,9 @@ static void pin(const pool *p)
     pinning all = { .pool = p };
     if (p->places != NULL && p->threads != NULL && mox_topology_here()->real)
         pthreadpool_parallelize_1d(p->threads, pin_strand, &all, (size_t)p->executor.workers, p->flags);
+    if (atomic_load(&all.refused) > 0) /* they only move about */
+        mox_log(MOXIE_LOG_WARN, "the system refused to pin %d of %d threads", (int)atomic_load(&all.refused),
+                (int)p->executor.workers);
 }
 
 /* ---- the pool --------------------------------------------------------------------------------------- */
@@ -240,6 +245,10 @@ static moxie_status start(pool *p, const numa_wish *wish, moxie_error *error)
 {
     if (is_pinned(p, wish))
         MOX_TRY(place_workers(p, wish, error));
+    else if (wish->pins && p->executor.workers > 1)
+        mox_log(MOXIE_LOG_INFO,
+                "numa \"auto\" leaves %d threads where the system puts them: this process may use %d processors",
+                (int)p->executor.workers, (int)mox_topology_here()->processors);
     if (p->executor.workers > 1)
         MOX_TRY(mox_pool_start(p->executor.workers, &p->threads, error));
     pin(p);

@@ -152,6 +152,10 @@ static void find_here(void)
     const bool made_up = getauxval(AT_SECURE) == 0 && (getenv("HWLOC_SYNTHETIC") || getenv("HWLOC_XMLFILE"));
     const bool masked = sched_getaffinity(0, sizeof mask, &mask.set) == 0;
     mox_topology_read(masked && !made_up ? &mask.processors : NULL, &here);
+    if (masked && made_up && here.real) { /* no libhwloc that made one up, or its file is of this machine */
+        mox_topology_free(&here);
+        mox_topology_read(&mask.processors, &here);
+    }
 }
 
 const mox_topology *mox_topology_here(void)

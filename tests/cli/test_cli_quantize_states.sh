@@ -104,5 +104,11 @@ expect 3 "must be .T,64." "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidd
 expect 2 "gguf formats alone" "$moxie" quantize "$tmp/src" --format int4-ct --hidden-states "$tmp/states.safetensors" -o "$tmp/x"
 expect 2 "leave one of the two out" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/states.safetensors" --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
 expect 2 "add that" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --save-imatrix "$tmp/x.imatrix" -o "$tmp/x.gguf"
+cp "$tmp/imatrix" "$tmp/kept"
+expect 3 "no tensor hidden_states.1" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/short.safetensors" -o "$tmp/x.gguf" --save-imatrix "$tmp/kept"
+cmp "$tmp/imatrix" "$tmp/kept" || fail "a refused run took an older importance matrix away"
+cp "$tmp/states.safetensors" "$tmp/kept"
+expect 2 "these are the hidden states" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/kept" -o "$tmp/x.gguf" --save-imatrix "$tmp/kept"
+cmp "$tmp/states.safetensors" "$tmp/kept" || fail "a refused run wrote over its input"
 [ ! -e "$tmp/x.gguf" ] && [ ! -e "$tmp/x" ] && [ ! -e "$tmp/x.imatrix" ] || fail "something is left of refused runs"
 finish

@@ -96,6 +96,29 @@ static moxie_status share_executor(cli_ranks *all, int32_t threads, moxie_error 
     return status;
 }
 
+/* --numa auto leaves the threads of ranks where the system puts them. */
+static moxie_status unpinned_executor(const cli_ranks *all, int32_t rank, int32_t threads, const char *why,
+                                      moxie_executor **out, moxie_error *error)
+{
+    if (rank == 0)
+        fprintf(stderr, "moxie %s: note: --numa auto leaves the threads of %d ranks where the system puts them: %s\n",
+                all->layer->command, all->ranks, why);
+    return cli_executor_create(all->layer->command, threads, out, error);
+}
+
+/* One of several processes, which may be on one machine: each would pin its threads to the same processors, unless the
+ * launcher gave each its own. */
+static moxie_status process_executor(const cli_ranks *all, int32_t threads, moxie_executor **out, moxie_error *error)
+{
+    const char *numa = cli_numa(all->layer);
+    if (all->ranks == 1 || strcmp(numa, "auto") != 0 || moxie_topology_node(1) < 0)
+        return cli_executor_create_on(all->layer->command, threads, numa, out, error);
+    return unpinned_executor(all, all->rank[0].rank, threads,
+                             "processes do not know of each other's; let the launcher bind each to a node "
+                             "(mpirun --bind-to numa), or give each its --numa node=N",
+                             out, error);
+}
+
 /* A rank's own threads. With --numa auto each rank has a node of memory, where there is one for each and its processors
  * are enough; otherwise the system places its threads. */
 static moxie_status own_executor(const cli_ranks *all, int32_t rank, int32_t threads, moxie_executor **out,
@@ -103,16 +126,22 @@ static moxie_status own_executor(const cli_ranks *all, int32_t rank, int32_t thr
 {
     const char *numa = cli_numa(all->layer);
     char node[32];
-    if (all->here > 1 && strcmp(numa, "auto") != 0 && strcmp(numa, "off") != 0)
+    if (all->here == 1)
+        return process_executor(all, threads, out, error);
+    if (strcmp(numa, "off") == 0 || (strcmp(numa, "auto") == 0 && moxie_topology_node(1) < 0)) /* one node */
+        return cli_executor_create(all->layer->command, threads, out, error);
+    if (strcmp(numa, "auto") != 0)
         return cli_error(MOXIE_ERR_UNSUPPORTED, error, "",
                          "--numa %s pins all threads by one rule, and each of %d ranks has threads of its own: use "
                          "auto, which gives each rank a node, or off",
                          numa, all->here);
+    if (moxie_topology_node(all->here - 1) < 0)
+        return unpinned_executor(all, rank, threads, "there is no node of memory for each", out, error);
     snprintf(node, sizeof node, "node=%d", moxie_topology_node(rank));
-    if (all->here == 1 || strcmp(numa, "off") == 0 || moxie_topology_node(all->here - 1) < 0)
-        return cli_executor_create_on(all->layer->command, threads, all->here == 1 ? numa : "off", out, error);
     const moxie_status status = cli_executor_create_on(all->layer->command, threads, node, out, error);
-    return status == MOXIE_ERR_ARGUMENT ? cli_executor_create(all->layer->command, threads, out, error) : status;
+    return status == MOXIE_ERR_ARGUMENT
+               ? unpinned_executor(all, rank, threads, "a node has too few processors", out, error)
+               : status;
 }
 
 /* The threads of local ranks: their share of all; one pool where there is not one for each. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 enum {
     OPT_FORMAT = 256,
@@ -217,21 +218,50 @@ static int show_bytes(void *user, uint64_t done, uint64_t total)
     return 0;
 }
 
-/* The importance matrix of --hidden-states: in memory, or in the file that --save-imatrix names. `*out` is its path,
+/* Saves the importance matrix in file `path`: the whole file or none. */
+static moxie_status save_imatrix(const arguments *args, const char *path, moxie_error *error)
+{
+    char *data = NULL;
+    uint64_t bytes = 0;
+    moxie_status status = moxie_file_read(path, (uint64_t)1 << 40, &data, &bytes, error);
+    if (status == MOXIE_OK)
+        status = moxie_file_write(args->save_imatrix, data, bytes, error);
+    moxie_file_free(data);
+    return status;
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+static moxie_status check_saved(const arguments *args, moxie_error *error)
+{
+    if (!args->save_imatrix)
+        return MOXIE_OK;
+    if (is_same_file(args->save_imatrix, args->hidden_states))
+        return cli_error(MOXIE_ERR_ARGUMENT, error, args->save_imatrix,
+                         "these are the hidden states: give --save-imatrix another file");
+    return moxie_file_check_output(args->save_imatrix, error);
+}
+
+/* The importance matrix of --hidden-states, in memory, and in the file that --save-imatrix names. `*out` is its path,
  * which lives as long as the stream. */
 static moxie_status make_imatrix(const arguments *args, const moxie_executor *executor, FILE **stream, char **out,
                                  moxie_error *error)
 {
-    const int fd = args->save_imatrix ? -1 : memfd_create("importance matrix", MFD_CLOEXEC);
-    *stream = args->save_imatrix ? fopen(args->save_imatrix, "wb") : fd >= 0 ? fdopen(fd, "wb") : NULL;
+    moxie_status status = check_saved(args, error);
+    if (status != MOXIE_OK)
+        return status;
+    const int fd = memfd_create("importance matrix", MFD_CLOEXEC);
+    *stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (!*stream)
-        return cli_error(MOXIE_ERR_IO, error, args->save_imatrix ? args->save_imatrix : "",
-                         "the importance matrix cannot be written: %m");
-    *out = args->save_imatrix ? cli_format("%s", args->save_imatrix) : cli_format("/proc/self/fd/%d", fd);
-    const moxie_status status = quantize_states_write(args->dir, args->hidden_states, executor, *stream, error);
-    if (status != MOXIE_OK && args->save_imatrix)
-        remove(args->save_imatrix);
-    return status;
+        return cli_error(MOXIE_ERR_IO, error, "", "no memory for the importance matrix: %m");
+    *out = cli_format("/proc/self/fd/%d", fd);
+    status = quantize_states_write(args->dir, args->hidden_states, args->quantize.allow_unread != 0, executor, *stream,
+                                   error);
+    return status == MOXIE_OK && args->save_imatrix ? save_imatrix(args, *out, error) : status;
 }
 
 static moxie_status quantize(arguments *args, const moxie_executor *executor, moxie_quantize_summary *summary,

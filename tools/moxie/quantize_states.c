@@ -211,13 +211,14 @@ static moxie_status do_layers(states *s, const moxie_model *model, const moxie_e
     return status;
 }
 
-moxie_status quantize_states_write(const char *dir, const char *path, const moxie_executor *executor, FILE *out,
-                                   moxie_error *error)
+moxie_status quantize_states_write(const char *dir, const char *path, bool allow_unread, const moxie_executor *executor,
+                                   FILE *out, moxie_error *error)
 {
     states s = { .path = path };
     moxie_model *model = NULL;
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
     options.activations = MOXIE_ACTIVATIONS_16BIT;
+    options.allow_unread = allow_unread;
     moxie_status status = moxie_tensor_file_open(path, 0, &s.file, error);
     if (status == MOXIE_OK)
         status = moxie_model_open(dir, &options, &model, error);

@@ -12,7 +12,7 @@
 
 /* Runs every MoE layer of checkpoint `dir` on its hidden states in safetensors file `states`, and writes the importance
  * matrix to `out`. */
-moxie_status quantize_states_write(const char *dir, const char *states, const moxie_executor *executor, FILE *out,
-                                   moxie_error *error);
+moxie_status quantize_states_write(const char *dir, const char *states, bool allow_unread,
+                                   const moxie_executor *executor, FILE *out, moxie_error *error);
 
 #endif
