@@ -82,7 +82,7 @@ static __device__ __forceinline__ mox_shrink_eight<DTYPE> mox_shrink_load(const 
 template <moxie_dtype DTYPE>
 static __device__ __forceinline__ mox_shrink_eight<DTYPE> mox_shrink_load_slowly(const uint8_t *row, int k, int cols)
 {
-    enum { IN_WORD = 4 / mox_shrink_size<DTYPE> };
+    constexpr int IN_WORD = 4 / mox_shrink_size<DTYPE>;
     uint32_t words[MOX_SHRINK_EIGHT / IN_WORD] = {};
     mox_shrink_eight<DTYPE> e;
 #pragma unroll
@@ -133,7 +133,7 @@ template <moxie_dtype DTYPE, bool PLAIN>
 static __device__ __forceinline__ mox_shrink_bf16<DTYPE> mox_shrink_convert(const mox_shrink_eight<DTYPE> &e,
                                                                             float weight)
 {
-    enum { PIECES = mox_shrink_pieces<DTYPE> };
+    constexpr int PIECES = mox_shrink_pieces<DTYPE>;
     mox_shrink_bf16<DTYPE> to;
     if (DTYPE == MOXIE_BF16 && PLAIN) {
         const uint4 u = e.units[0];
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void mox_shrink_multiply(float (&sums)[2][4], 
 template <moxie_dtype A, moxie_dtype X, bool PLAIN, class FIND>
 static __device__ __forceinline__ void mox_shrink_add(float (&sums)[2][4], mox_shrink_rows &rows, int cols, FIND find)
 {
-    enum { BATCH = mox_shrink_batch<A> };
+    constexpr int BATCH = mox_shrink_batch<A>;
     const int begin = static_cast<int>(threadIdx.x) / 32 * MOX_SHRINK_STEP,
               lane = static_cast<int>(threadIdx.x) % 4 * MOX_SHRINK_EIGHT;
     mox_shrink_eight<A> a[BATCH][2];
