@@ -14,9 +14,9 @@
 #include "cuda/lora/lora_shrink.cuh"
 
 enum {
-    FEW_PAIRS = 1024,                                      /* so many have a block for each likely tile */
-    FEW_TILES = MOX_CUDA_LORA_CHUNK / 2,                   /* of a chunk */
-    MANY_TILES = MOX_CUDA_LORA_CHUNK / MOX_CUDA_LORA_ROWS, /* of a chunk of more pairs */
+    FEW_PAIRS = 1024,                                              /* so many have a block for each likely tile */
+    FEW_TILES = MOX_CUDA_LORA_CHUNK / 2,                           /* of a chunk */
+    MANY_TILES = MOX_CUDA_LORA_CHUNK / MOX_CUDA_LORA_ROWS * 3 / 2, /* of a chunk of more pairs */
     GROUP_SHARED = MOX_CUDA_LORA_CHUNK * 4 + MOX_CUDA_LORA_CHUNK / 32 * 4 + MOX_LORA_CACHED_OFFSETS * 8
 };
 
