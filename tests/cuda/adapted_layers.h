@@ -78,6 +78,8 @@ static inline int adapted_walk(int64_t configs, uint64_t first, int64_t largest,
                   { "sm_90", { .tokens = -1, .largest = largest, .decoded_acts = true } },
                   { "sm_90", { .tokens = -1, .largest = largest, .blocks = true } },
                   { "sm_90", { .tokens = -1, .largest = largest, .to_fp8 = true } },
+                  { "sm_80", { .tokens = -1, .experts = 3, .largest = 40, .hidden = 1100 } }, /* long sums */
+                  { "sm_80", { .tokens = -1, .experts = 3, .largest = 40, .intermediate = 1304 } },
                   { "sm_80", { .tokens = -1, .largest = largest, .mma = true } },
                   { "sm_80", { .tokens = -1, .largest = largest, .decoded = true } } };
     const size_t count = sizeof kinds / sizeof kinds[0] - (set_device == NULL ? 2 : 0);

@@ -415,6 +415,9 @@ void test_layer_make(test_layer *out, test_rng *rng, const test_layer_limits *li
         c->hidden = block_of(limits);
         c->intermediate = block_of(limits) * test_range(rng, 3, 7);
     }
+    const int64_t block = block_of(limits);
+    c->hidden = limits->hidden > 0 ? mox_ceil_div(limits->hidden, block) * block : c->hidden;
+    c->intermediate = limits->intermediate > 0 ? mox_ceil_div(limits->intermediate, block) * block : c->intermediate;
     c->router_width = one_in(rng, 3) ? 0 : one_in(rng, 4) ? any_size(rng, limits) : c->hidden;
     c->router_has_bias = c->router_width > 0 && one_in(rng, 2);
     if (!limits->no_parallel && one_in(rng, 3)) {

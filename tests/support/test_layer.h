@@ -34,6 +34,7 @@ typedef struct test_layer_limits {
     bool rounds;       /* also layers that round their experts' results */
     bool short_groups; /* E2M1 weights, activations of 16 bits or quantized, sizes mostly multiples of 32 */
     bool wide;         /* at most 40 hidden, intermediate a multiple of 128 */
+    int64_t hidden, intermediate;    /* at least, up to a whole block; 0: random */
     const test_weight_quant *weight; /* of all experts; NULL: any */
     const test_weight_quant *down;   /* of W2, beside `weight`, in as large blocks; NULL: the same */
     const test_act_quant *act;       /* the same */

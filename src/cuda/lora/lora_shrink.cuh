@@ -1,255 +1,290 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lora_shrink.cuh - u[j][i] = s sum_k A[i,k] x[j][k]: a block has a tile, a matrix and 8 rows of A.
+ * lora_shrink.cuh - u[j][i] = s sum_k A[i,k] x[j][k] on tensor cores: a block has a tile, a matrix and 16 rows of A.
  *
- *     A  --cp.async--> | stage 0 | stage 1 | ... |  --------------------------------> sums in registers
- *     x  --cp.async--> | stage 0 | stage 1 | ... |  --> a chunk in f32, weighted --'
+ *     A   16 rows       --> bf16 pieces --> d[16 rows of A, 8 rows of x]  --> | sums of 8 warps | --> s (sum of them)
+ *     x   up to 8 rows  --> bf16 pieces ---'
  *
- * The order of a sum is fixed: sixteen partial sums of a row of A, each over every sixteenth column. So a thread has
- * two of these sums for some of the tile's rows, eight threads have a row of A, and no sum is cut any further:
+ * The order of a sum depends on the number of columns alone: steps of 32 columns go to the eight warps in turn, a warp
+ * adds its steps in order, and the warps' sums are added in order. A lane of a quad loads 8 neighbours of a row, so two
+ * MMAs have the 32 columns of a step in an order of their own, the same for A and x.
  *
- *     lane 8 i + q    columns 16 s + 2 q and 16 s + 2 q + 1 of rows i and i + 4, s = 0, 1, ...
+ * A number in bf16 is one piece. Others are cut into two (f16) or three (f32), each the upper half of what is left in
+ * f32, which is exact but for numbers below 2^-110. Every piece of A meets every piece of x. Products of first pieces
+ * have sums of their own, so that those of the others, which are 2^-6 of them or less, are not rounded to their size.
  *
- * Four such warps share the rows of a tile. Code is short on purpose: the instructions come from memory,
- * too.
- *
- * For W2 the factors are on their way before the kernel in front has ended (lora_tiles.cuh).
+ * Nothing is copied to shared memory: no number is read twice. For W2 the first factors are on their way before the
+ * kernel in front has ended (lora_tiles.cuh).
  */
 #ifndef MOX_CUDA_LORA_LORA_SHRINK_CUH
 #define MOX_CUDA_LORA_LORA_SHRINK_CUH
 
 #include "cuda/device/device_format.cuh"
 #include "cuda/lora/lora_tiles.cuh"
-#include "cuda/ptx/ptx_copy.cuh"
+#include "cuda/ptx/ptx_mma.cuh"
 
 enum {
-    MOX_SHRINK_RANKS = 8, /* rows of A of a block, */
-    MOX_SHRINK_OWN = 2,   /* of a thread */
-    MOX_SHRINK_EACH = 2,  /* partial sums of a row in a thread */
-    MOX_SHRINK_WARPS = 4,
+    MOX_SHRINK_RANKS = 16, /* rows of A of a block */
+    MOX_SHRINK_WARPS = 8,
     MOX_SHRINK_THREADS = 32 * MOX_SHRINK_WARPS,
-    MOX_SHRINK_STAGES = 4,
-    MOX_SHRINK_ROW_BYTES = 512,                       /* of a row of A in a stage */
-    MOX_SHRINK_ROW_PITCH = MOX_SHRINK_ROW_BYTES + 32, /* four rows in different banks */
-    MOX_SHRINK_A_BYTES = MOX_SHRINK_RANKS * MOX_SHRINK_ROW_PITCH,
-    MOX_SHRINK_COLUMNS = MOX_SHRINK_ROW_BYTES / 2, /* of bf16 factors; of f32 factors half of them */
-    MOX_SHRINK_CHUNK_BYTES = MOX_CUDA_LORA_ROWS * MOX_SHRINK_COLUMNS * 4,
-    MOX_SHRINK_HEAD_BYTES = MOX_LORA_TILE_BYTES + MOX_CUDA_LORA_ROWS * 8,
-    MOX_SHRINK_HALVES = MOX_SHRINK_RANKS / MOX_SHRINK_OWN
+    MOX_SHRINK_EIGHT = 8,                                  /* neighbours that a lane loads */
+    MOX_SHRINK_STEP = 4 * MOX_SHRINK_EIGHT,                /* columns of a warp's step */
+    MOX_SHRINK_ROUND = MOX_SHRINK_WARPS * MOX_SHRINK_STEP, /* of a step of every warp */
+    MOX_SHRINK_SUMS = MOX_SHRINK_RANKS * MOX_CUDA_LORA_ROWS,
+    /* | tile | sums [8 warps, 8 rows of x, 16 rows of A] | */
+    MOX_SHRINK_SHARED = MOX_LORA_TILE_BYTES + MOX_SHRINK_WARPS * MOX_SHRINK_SUMS * 4
 };
 
-/* Bytes of a number of x; of a stage; of all shared memory:
- * | tile | where its rows of x begin | chunk of x in f32 | stages |. */
-static __host__ __device__ inline int mox_shrink_x_bytes(moxie_dtype x_dtype)
+template <moxie_dtype DTYPE> constexpr int mox_shrink_size = DTYPE == MOXIE_F32 ? 4 : 2;
+template <moxie_dtype DTYPE> constexpr int mox_shrink_pieces = DTYPE == MOXIE_F32 ? 3 : DTYPE == MOXIE_F16 ? 2 : 1;
+
+/* Steps of a warp that are on their way at a time. */
+template <moxie_dtype A> constexpr int mox_shrink_batch = A == MOXIE_F32 ? 1 : 4;
+
+/* Eight neighbours in memory. */
+template <moxie_dtype DTYPE> struct mox_shrink_eight {
+    enum { UNITS = mox_shrink_size<DTYPE> / 2, IN_UNIT = MOX_SHRINK_EIGHT / UNITS };
+    uint4 units[UNITS];
+};
+
+/* Eight neighbours in bf16: their sum over the pieces is the number. */
+template <moxie_dtype DTYPE> struct mox_shrink_bf16 {
+    uint32_t pieces[mox_shrink_pieces<DTYPE>][MOX_SHRINK_EIGHT / 2];
+};
+
+/* What a lane reads: rows i and i + 8 of A, one row of x, which `weight` multiplies. A row that does not exist has 0
+ * columns. */
+struct mox_shrink_rows {
+    const uint8_t *a[2], *x;
+    int a_cols[2], x_cols;
+    float weight;
+};
+
+/* ---- loads ----------------------------------------------------------------------------------------------------- */
+
+/* Columns [k, k + 8) of a row; zero past the last. */
+template <moxie_dtype DTYPE>
+static __device__ __forceinline__ mox_shrink_eight<DTYPE> mox_shrink_load(const uint8_t *row, int k, int cols)
 {
-    return x_dtype == MOXIE_F32 ? 4 : 2;
+    typedef mox_shrink_eight<DTYPE> eight;
+    eight e;
+#pragma unroll
+    for (int i = 0; i < eight::UNITS; i++) {
+        const int first = k + i * eight::IN_UNIT;
+        e.units[i] = make_uint4(0, 0, 0, 0);
+        if (first < cols)
+            e.units[i] = *reinterpret_cast<const uint4 *>(row + first * mox_shrink_size<DTYPE>);
+    }
+    return e;
 }
 
-static __host__ __device__ inline int mox_shrink_stage_bytes(moxie_dtype x_dtype)
+/* The same where rows are not aligned. */
+template <moxie_dtype DTYPE>
+static __device__ __forceinline__ mox_shrink_eight<DTYPE> mox_shrink_load_slowly(const uint8_t *row, int k, int cols)
 {
-    return MOX_SHRINK_A_BYTES + MOX_CUDA_LORA_ROWS * MOX_SHRINK_COLUMNS * mox_shrink_x_bytes(x_dtype);
+    constexpr int IN_WORD = 4 / mox_shrink_size<DTYPE>;
+    uint32_t words[MOX_SHRINK_EIGHT / IN_WORD] = {};
+    mox_shrink_eight<DTYPE> e;
+#pragma unroll
+    for (int i = 0; i < MOX_SHRINK_EIGHT; i++) {
+        if (k + i >= cols)
+            continue;
+        words[i / IN_WORD] |= mox_shrink_size<DTYPE> == 4
+                                  ? reinterpret_cast<const uint32_t *>(row)[k + i]
+                                  : static_cast<uint32_t>(reinterpret_cast<const uint16_t *>(row)[k + i])
+                                        << 16 * (i % IN_WORD);
+    }
+#pragma unroll
+    for (int i = 0; i < mox_shrink_eight<DTYPE>::UNITS; i++)
+        e.units[i] = make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+    return e;
 }
 
-static inline int mox_shrink_shared_bytes(moxie_dtype x_dtype)
+/* ---- pieces ---------------------------------------------------------------------------------------------------- */
+
+/* Cuts a number: codes of its pieces. NaN stays NaN, an infinity has zeros behind it. */
+template <int PIECES> static __device__ __forceinline__ void mox_shrink_cut(float number, uint32_t (&codes)[PIECES])
 {
-    return MOX_SHRINK_HEAD_BYTES + MOX_SHRINK_CHUNK_BYTES + MOX_SHRINK_STAGES * mox_shrink_stage_bytes(x_dtype);
+    const bool finite = (__float_as_uint(number) & 0x7fffffffu) < MOX_F32_INF;
+    if (!finite)
+        codes[0] = mox_bf16_narrow(number);
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        const uint32_t upper = __float_as_uint(number) & 0xffff0000u;
+        if (finite || p > 0)
+            codes[p] = upper >> 16;
+        number = finite ? __fadd_rn(number, -__uint_as_float(upper)) : 0.0f;
+    }
 }
 
-/* What a block multiplies: the tile's rows by rows [first, first + 8) of A. */
+template <moxie_dtype DTYPE>
+static __device__ __forceinline__ float mox_shrink_number(const mox_shrink_eight<DTYPE> &e, int i)
+{
+    const uint4 u = e.units[i / mox_shrink_eight<DTYPE>::IN_UNIT];
+    const int word = i % mox_shrink_eight<DTYPE>::IN_UNIT * mox_shrink_size<DTYPE> / 4;
+    const uint32_t bits = word == 0 ? u.x : word == 1 ? u.y : word == 2 ? u.z : u.w;
+    if (DTYPE == MOXIE_F32)
+        return __uint_as_float(bits);
+    const uint32_t code = i % 2 == 0 ? bits & 0xffff : bits >> 16;
+    return DTYPE == MOXIE_BF16 ? __uint_as_float(code << 16) : mox_f16_decode(code);
+}
+
+template <moxie_dtype DTYPE, bool PLAIN>
+static __device__ __forceinline__ mox_shrink_bf16<DTYPE> mox_shrink_convert(const mox_shrink_eight<DTYPE> &e,
+                                                                            float weight)
+{
+    constexpr int PIECES = mox_shrink_pieces<DTYPE>;
+    mox_shrink_bf16<DTYPE> to;
+    if (DTYPE == MOXIE_BF16 && PLAIN) {
+        const uint4 u = e.units[0];
+        to.pieces[0][0] = u.x, to.pieces[0][1] = u.y, to.pieces[0][2] = u.z, to.pieces[0][3] = u.w;
+        return to;
+    }
+#pragma unroll
+    for (int w = 0; w < MOX_SHRINK_EIGHT / 2; w++) {
+        uint32_t codes[2][PIECES];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float x = mox_shrink_number<DTYPE>(e, 2 * w + h);
+            mox_shrink_cut<PIECES>(PLAIN ? x : mox_device_round_to(DTYPE, __fmul_rn(x, weight)), codes[h]);
+        }
+#pragma unroll
+        for (int p = 0; p < PIECES; p++)
+            to.pieces[p][w] = codes[0][p] | codes[1][p] << 16;
+    }
+    return to;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------------ */
+
+/* Products of 32 columns: sums[0] of the first pieces, sums[1] of all others. */
+template <moxie_dtype A, moxie_dtype X>
+static __device__ __forceinline__ void mox_shrink_multiply(float (&sums)[2][4], const mox_shrink_bf16<A> &first,
+                                                           const mox_shrink_bf16<A> &second,
+                                                           const mox_shrink_bf16<X> &x)
+{
+#pragma unroll
+    for (int p = 0; p < mox_shrink_pieces<A>; p++)
+#pragma unroll
+        for (int q = 0; q < mox_shrink_pieces<X>; q++)
+#pragma unroll
+            for (int half = 0; half < MOX_SHRINK_EIGHT / 2; half += 2) {
+                const uint32_t a[4] = { first.pieces[p][half], second.pieces[p][half], first.pieces[p][half + 1],
+                                        second.pieces[p][half + 1] };
+                const uint32_t b[2] = { x.pieces[q][half], x.pieces[q][half + 1] };
+                mox_mma_bf16(sums[p + q > 0], a, b);
+            }
+}
+
+/* A warp's steps. `find` returns this lane's row of x, which exists from then on. */
+template <moxie_dtype A, moxie_dtype X, bool PLAIN, class FIND>
+static __device__ __forceinline__ void mox_shrink_add(float (&sums)[2][4], mox_shrink_rows &rows, int cols, FIND find)
+{
+    constexpr int BATCH = mox_shrink_batch<A>;
+    const int begin = static_cast<int>(threadIdx.x) / 32 * MOX_SHRINK_STEP,
+              lane = static_cast<int>(threadIdx.x) % 4 * MOX_SHRINK_EIGHT;
+    mox_shrink_eight<A> a[BATCH][2];
+    mox_shrink_eight<X> x[BATCH];
+    bool found = false;
+    for (int step = begin; step < cols || !found; step += BATCH * MOX_SHRINK_ROUND) {
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                a[i][h] = mox_shrink_load<A>(rows.a[h], step + i * MOX_SHRINK_ROUND + lane, rows.a_cols[h]);
+        if (!found)
+            find(rows);
+        found = true;
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int k = step + i * MOX_SHRINK_ROUND + lane;
+            x[i] =
+                PLAIN ? mox_shrink_load<X>(rows.x, k, rows.x_cols) : mox_shrink_load_slowly<X>(rows.x, k, rows.x_cols);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            mox_shrink_multiply<A, X>(sums, mox_shrink_convert<A, true>(a[i][0], 1.0f),
+                                      mox_shrink_convert<A, true>(a[i][1], 1.0f),
+                                      mox_shrink_convert<X, PLAIN>(x[i], rows.weight));
+    }
+}
+
+/* ---- a tile ---------------------------------------------------------------------------------------------------- */
+
+/* What a block multiplies: the tile's rows by rows [first, first + 16) of A. */
 struct mox_shrink_work {
     const mox_cuda_lora_tile *tile;
-    const char *a; /* of the tile's slot; row `first` */
-    int64_t padded;
-    int ranks;    /* rows of A that there are, up to 8 */
-    bool aligned; /* rows of x can be copied 16 bytes at a time */
+    const mox_lora_adapter *adapter;
+    int matrix, first;
 };
 
-static __device__ __forceinline__ const uint8_t **mox_shrink_rows()
+/* Finds the row of x of this lane. */
+template <moxie_dtype X>
+static __device__ __forceinline__ void mox_shrink_find(const mox_lora_args &args, const mox_cuda_lora_tile &tile,
+                                                       mox_shrink_rows &rows)
 {
-    return reinterpret_cast<const uint8_t **>(shared + MOX_LORA_TILE_BYTES);
+    const int j = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int64_t row_bytes = args.cols * mox_shrink_size<X>;
+    if (j >= tile.rows)
+        return;
+    const int64_t pair = tile.pair[j], row = args.row_of != nullptr ? args.row_of[pair] : pair;
+    rows.x = static_cast<const uint8_t *>(args.x) + row * row_bytes;
+    rows.x_cols = static_cast<int>(args.cols);
+    rows.weight = args.row_weight != nullptr ? args.row_weight[pair] : 1.0f;
 }
 
-/* Notes where the tile's rows of x begin. */
-static __device__ __forceinline__ void mox_shrink_find_rows(const mox_lora_args &args, const mox_cuda_lora_tile &tile)
+/* Adds the warps' sums up in order, and stores them times the scale. */
+static __device__ __forceinline__ void mox_shrink_store(const mox_lora_args &args, const mox_shrink_work &work,
+                                                        const float (&sums)[2][4])
 {
-    const int j = threadIdx.x;
-    if (j < tile.rows) {
-        const int64_t pair = tile.pair[j], row = args.row_of != nullptr ? args.row_of[pair] : pair;
-        mox_shrink_rows()[j] =
-            static_cast<const uint8_t *>(args.x) + row * args.cols * mox_shrink_x_bytes(args.x_dtype);
-    }
+    float *all = reinterpret_cast<float *>(shared + MOX_LORA_TILE_BYTES);
+    const int t = static_cast<int>(threadIdx.x), row = t % 32 / 4, column = t % 4 * 2;
+    const mox_lora_matrix &m = work.adapter->matrix[work.matrix];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        all[t / 32 * MOX_SHRINK_SUMS + (column + e % 2) * MOX_SHRINK_RANKS + row + e / 2 * 8] =
+            __fadd_rn(sums[0][e], sums[1][e]);
     __syncthreads();
-}
-
-template <int SIZE> static __device__ __forceinline__ uint8_t *mox_shrink_stage(int stage)
-{
-    return shared + MOX_SHRINK_HEAD_BYTES + MOX_SHRINK_CHUNK_BYTES +
-           stage * (MOX_SHRINK_A_BYTES + MOX_CUDA_LORA_ROWS * MOX_SHRINK_COLUMNS * SIZE);
-}
-
-/* Columns [k, k + width) of the rows of A, as far as there are any. */
-template <int SIZE>
-static __device__ __forceinline__ void mox_shrink_copy_a(const mox_shrink_work &work, int64_t k, uint8_t *stage)
-{
-    enum { UNITS = MOX_SHRINK_ROW_BYTES / 16 };
-    for (int u = threadIdx.x; u < work.ranks * UNITS; u += MOX_SHRINK_THREADS) {
-        const int row = u / UNITS, unit = u % UNITS;
-        if (k + unit * (16 / SIZE) < work.padded)
-            mox_async_copy_16(stage + row * MOX_SHRINK_ROW_PITCH + unit * 16,
-                              work.a + (row * work.padded + k) * SIZE + unit * 16);
-    }
-}
-
-/* The same columns of x, where rows are aligned. */
-template <int WIDTH, int SIZE>
-static __device__ __forceinline__ void mox_shrink_copy_x(const mox_lora_args &args, const mox_shrink_work &work,
-                                                         int64_t k, uint8_t *stage)
-{
-    enum { UNITS = WIDTH * SIZE / 16 };
-    for (int u = threadIdx.x; work.aligned && u < work.tile->rows * UNITS; u += MOX_SHRINK_THREADS) {
-        const int j = u / UNITS, unit = u % UNITS;
-        if (k + unit * (16 / SIZE) < args.cols)
-            mox_async_copy_16(stage + MOX_SHRINK_A_BYTES + u * 16, mox_shrink_rows()[j] + k * SIZE + unit * 16);
-    }
-}
-
-static __device__ __forceinline__ float mox_shrink_number(const mox_lora_args &args, uint32_t code, float weight)
-{
-    const float x = args.x_dtype == MOXIE_F32    ? __uint_as_float(code)
-                    : args.x_dtype == MOXIE_BF16 ? __uint_as_float(code << 16)
-                                                 : mox_f16_decode(code);
-    return args.row_weight != nullptr ? mox_device_round_to(args.x_dtype, __fmul_rn(x, weight)) : x;
-}
-
-/* Two neighbours of a row, at a column that is even; zero past the last. Where rows are not aligned they come from
- * global memory. */
-template <int SIZE>
-static __device__ __forceinline__ uint2 mox_shrink_codes(const mox_shrink_work &work, const uint8_t *row, int64_t left)
-{
-    uint2 codes = { 0, 0 };
-    if (SIZE == 4) {
-        codes.x = left > 0 ? reinterpret_cast<const uint32_t *>(row)[0] : 0;
-        codes.y = left > 1 ? reinterpret_cast<const uint32_t *>(row)[1] : 0;
-    } else if (work.aligned) { /* both exist, or neither */
-        const uint32_t both = left > 0 ? *reinterpret_cast<const uint32_t *>(row) : 0;
-        codes = { both & 0xffff, both >> 16 };
-    } else {
-        codes.x = left > 0 ? reinterpret_cast<const uint16_t *>(row)[0] : 0;
-        codes.y = left > 1 ? reinterpret_cast<const uint16_t *>(row)[1] : 0;
-    }
-    return codes;
-}
-
-/* Columns [k, k + WIDTH) of the tile's rows -> x [8, WIDTH] in f32. */
-template <int WIDTH, int SIZE>
-static __device__ __forceinline__ void mox_shrink_widen(const mox_lora_args &args, const mox_shrink_work &work,
-                                                        int64_t k, const uint8_t *stage, float *x)
-{
-    const int c = 2 * (threadIdx.x % (WIDTH / 2)), rows = work.tile->rows;
-    for (int j = static_cast<int>(threadIdx.x) / (WIDTH / 2); j < rows; j += MOX_SHRINK_THREADS / (WIDTH / 2)) {
-        const float weight = args.row_weight != nullptr ? args.row_weight[work.tile->pair[j]] : 1.0f;
-        const uint8_t *row =
-            work.aligned ? stage + MOX_SHRINK_A_BYTES + j * WIDTH * SIZE : mox_shrink_rows()[j] + k * SIZE;
-        const uint2 codes = mox_shrink_codes<SIZE>(work, row + c * SIZE, args.cols - k - c);
-        *reinterpret_cast<float2 *>(x + j * WIDTH + c) =
-            make_float2(mox_shrink_number(args, codes.x, weight), mox_shrink_number(args, codes.y, weight));
-    }
-}
-
-/* The terms of one chunk of columns. */
-template <int N, moxie_dtype DTYPE, int WIDTH>
-static __device__ __forceinline__ void mox_shrink_add(float (&sums)[N][MOX_SHRINK_OWN][MOX_SHRINK_EACH],
-                                                      const uint8_t *stage, const float *x, int steps)
-{
-    typedef mox_lora_two<DTYPE> two;
-    const int warp = static_cast<int>(threadIdx.x) / 32, i = threadIdx.x % 32 / 8, lane = threadIdx.x % 8;
-    const two *a = reinterpret_cast<const two *>(stage + i * MOX_SHRINK_ROW_PITCH) + lane;
-    const two *b = reinterpret_cast<const two *>(stage + (i + MOX_SHRINK_HALVES) * MOX_SHRINK_ROW_PITCH) + lane;
-    const float *from = x + warp * WIDTH + MOX_SHRINK_EACH * lane;
-#pragma unroll 4
-    for (int s = 0; s < steps; s++) {
-        const two own[MOX_SHRINK_OWN] = { a[s * (MOX_LORA_LANES / 2)], b[s * (MOX_LORA_LANES / 2)] };
+    const int j = t / MOX_SHRINK_RANKS, i = work.first + t % MOX_SHRINK_RANKS;
+    if (t >= MOX_SHRINK_SUMS || j >= work.tile->rows || i >= m.rank)
+        return;
+    float sum = all[t];
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            const float2 v =
-                *reinterpret_cast<const float2 *>(from + n * MOX_SHRINK_WARPS * WIDTH + s * MOX_LORA_LANES);
-#pragma unroll
-            for (int o = 0; o < MOX_SHRINK_OWN; o++) {
-                sums[n][o][0] = __fadd_rn(sums[n][o][0], __fmul_rn(own[o].first(), v.x));
-                sums[n][o][1] = __fadd_rn(sums[n][o][1], __fmul_rn(own[o].second(), v.y));
-            }
-        }
-    }
+    for (int w = 1; w < MOX_SHRINK_WARPS; w++)
+        sum = __fadd_rn(sum, all[w * MOX_SHRINK_SUMS + t]);
+    mox_lora_u(&args, work.adapter, work.tile->pair[j], work.matrix)[i] = __fmul_rn(m.scale, sum);
 }
 
-/* Adds the sixteen sums of a row of A up, and stores them times the scale. */
-template <int N>
-static __device__ __forceinline__ void mox_shrink_store(float (&sums)[N][MOX_SHRINK_OWN][MOX_SHRINK_EACH],
-                                                        const mox_lora_args &args, const mox_shrink_work &work,
-                                                        const mox_lora_adapter *adapter, int matrix, int first)
-{
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int o = 0; o < MOX_SHRINK_OWN; o++) {
-            const int j = warp + n * MOX_SHRINK_WARPS, i = threadIdx.x % 32 / 8 + o * MOX_SHRINK_HALVES;
-            float *sum = sums[n][o];
-#pragma unroll
-            for (int width = MOX_LORA_LANES / MOX_SHRINK_EACH / 2; width > 0; width /= 2)
-#pragma unroll
-                for (int e = 0; e < MOX_SHRINK_EACH; e++)
-                    sum[e] = __fadd_rn(sum[e], __shfl_xor_sync(0xffffffffu, sum[e], width));
-            if (threadIdx.x % 8 == 0 && i < work.ranks && j < work.tile->rows)
-                mox_lora_u(&args, adapter, work.tile->pair[j], matrix)[first + i] =
-                    __fmul_rn(adapter->matrix[matrix].scale, __fadd_rn(sum[0], sum[1]));
-        }
-}
-
-/* A tile whose warps have up to N rows each. `wait`: what must have ended before x is read. */
-template <int N, moxie_dtype DTYPE, int XSIZE, class WAIT>
+/* `wait`: what must have ended before x is read. */
+template <moxie_dtype A, moxie_dtype X, bool PLAIN, class WAIT>
 static __device__ __forceinline__ void mox_shrink_tile(const mox_lora_args &args, const mox_shrink_work &work,
-                                                       const mox_lora_adapter *adapter, int matrix, int first,
                                                        WAIT wait)
 {
-    enum { SIZE = DTYPE == MOXIE_F32 ? 4 : 2, WIDTH = MOX_SHRINK_ROW_BYTES / SIZE };
-    float *x = reinterpret_cast<float *>(shared + MOX_SHRINK_HEAD_BYTES);
-    const int chunks = static_cast<int>((work.padded + WIDTH - 1) / WIDTH);
-    float sums[N][MOX_SHRINK_OWN][MOX_SHRINK_EACH] = {};
-    for (int c = 0; c < MOX_SHRINK_STAGES - 1 && c < chunks; c++)
-        mox_shrink_copy_a<SIZE>(work, static_cast<int64_t>(c) * WIDTH, mox_shrink_stage<XSIZE>(c));
-    wait();
-    mox_shrink_find_rows(args, *work.tile);
-    for (int c = 0; c < MOX_SHRINK_STAGES - 1; c++) {
-        if (c < chunks)
-            mox_shrink_copy_x<WIDTH, XSIZE>(args, work, static_cast<int64_t>(c) * WIDTH, mox_shrink_stage<XSIZE>(c));
-        mox_async_copy_commit();
+    const mox_lora_matrix &m = work.adapter->matrix[work.matrix];
+    const int64_t padded = mox_lora_padded(args.cols);
+    const uint8_t *a = static_cast<const uint8_t *>(m.a) + work.tile->slot * m.a_expert_bytes;
+    mox_shrink_rows rows = {};
+    float sums[2][4] = {};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int i = work.first + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * h;
+        rows.a[h] = a + i * padded * mox_shrink_size<A>;
+        rows.a_cols[h] = i < m.rank ? static_cast<int>(padded) : 0;
     }
-    for (int c = 0; c < chunks; c++) {
-        const int64_t k = static_cast<int64_t>(c) * WIDTH, ahead = k + (MOX_SHRINK_STAGES - 1) * WIDTH;
-        const uint8_t *stage = mox_shrink_stage<XSIZE>(c % MOX_SHRINK_STAGES);
-        mox_async_copy_wait_groups<MOX_SHRINK_STAGES - 2>();
-        __syncthreads(); /* everybody's copies are there, and nobody reads the chunk before */
-        uint8_t *next = mox_shrink_stage<XSIZE>((c + MOX_SHRINK_STAGES - 1) % MOX_SHRINK_STAGES);
-        mox_shrink_copy_a<SIZE>(work, ahead, next);
-        mox_shrink_copy_x<WIDTH, XSIZE>(args, work, ahead, next);
-        mox_async_copy_commit();
-        mox_shrink_widen<WIDTH, XSIZE>(args, work, k, stage, x);
-        __syncthreads();
-        mox_shrink_add<N, DTYPE, WIDTH>(
-            sums, stage, x, static_cast<int>(min(work.padded - k, static_cast<int64_t>(WIDTH))) / MOX_LORA_LANES);
-    }
-    mox_shrink_store<N>(sums, args, work, adapter, matrix, first);
+    mox_shrink_add<A, X, PLAIN>(sums, rows, static_cast<int>(padded), [&](mox_shrink_rows &to) {
+        wait();
+        mox_shrink_find<X>(args, *work.tile, to);
+    });
+    mox_shrink_store(args, work, sums);
 }
 
-template <moxie_dtype DTYPE, int XSIZE, class WAIT>
-static __device__ __forceinline__ void mox_shrink_any(const mox_lora_args &args, const mox_shrink_work &work,
-                                                      const mox_lora_adapter *adapter, int matrix, int first, WAIT wait)
+template <moxie_dtype X, bool PLAIN, class WAIT>
+static __device__ __forceinline__ void mox_shrink_any(const mox_lora_args &args, const mox_shrink_work &work, WAIT wait)
 {
-    if (work.tile->rows > MOX_SHRINK_WARPS)
-        mox_shrink_tile<MOX_CUDA_LORA_ROWS / MOX_SHRINK_WARPS, DTYPE, XSIZE>(args, work, adapter, matrix, first, wait);
+    if (work.adapter->matrix[work.matrix].a_dtype == MOXIE_BF16)
+        mox_shrink_tile<MOXIE_BF16, X, PLAIN>(args, work, wait);
     else
-        mox_shrink_tile<1, DTYPE, XSIZE>(args, work, adapter, matrix, first, wait);
+        mox_shrink_tile<MOXIE_F32, X, PLAIN>(args, work, wait);
 }
 
 /* Matrix y of a product: gate and up, or the one it has. */
@@ -258,9 +293,10 @@ static __device__ __forceinline__ int mox_lora_matrix_at(const mox_lora_args &ar
     return args.second ? MOX_LORA_DOWN : args.gated && y == 0 ? MOX_LORA_GATE : MOX_LORA_UP;
 }
 
-/* XSIZE: bytes of a number of x. */
-template <int XSIZE>
-static __global__ void __launch_bounds__(MOX_SHRINK_THREADS) mox_lora_shrink(const __grid_constant__ mox_lora_args args)
+/* X: dtype of x. PLAIN: its rows have no weight, and can be loaded 16 bytes at a time. */
+template <moxie_dtype X, bool PLAIN>
+static __global__ void __launch_bounds__(MOX_SHRINK_THREADS, 2)
+    mox_lora_shrink(const __grid_constant__ mox_lora_args args)
 {
     const int matrices = !args.second && args.gated ? 2 : 1;
     const int matrix = mox_lora_matrix_at(args, static_cast<int>(blockIdx.y) % matrices),
@@ -280,18 +316,7 @@ static __global__ void __launch_bounds__(MOX_SHRINK_THREADS) mox_lora_shrink(con
         if (adapter == nullptr || first >= adapter->matrix[matrix].rank ||
             (matrix == MOX_LORA_UP && args.gated && adapter->one_a))
             return;
-        const mox_lora_matrix &m = adapter->matrix[matrix];
-        const int64_t padded = mox_lora_padded(args.cols), size = m.a_dtype == MOXIE_F32 ? 4 : 2;
-        const int64_t row_bytes = args.cols * XSIZE;
-        const mox_shrink_work work = { &tile,
-                                       static_cast<const char *>(m.a) + tile.slot * m.a_expert_bytes +
-                                           first * padded * size,
-                                       padded, min(m.rank - first, static_cast<int>(MOX_SHRINK_RANKS)),
-                                       reinterpret_cast<uintptr_t>(args.x) % 16 == 0 && row_bytes % 16 == 0 };
-        if (m.a_dtype == MOXIE_BF16)
-            mox_shrink_any<MOXIE_BF16, XSIZE>(args, work, adapter, matrix, first, wait);
-        else
-            mox_shrink_any<MOXIE_F32, XSIZE>(args, work, adapter, matrix, first, wait);
+        mox_shrink_any<X, PLAIN>(args, { &tile, adapter, matrix, first }, wait);
     });
     wait();
 }

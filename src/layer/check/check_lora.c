@@ -3,9 +3,17 @@
  * check_lora.c - adapters in double precision (check_lora.h). Tokens and their adapters come from the permutation and
  * the caller's ids, not from the run's own arrays.
  *
- * The bound, with u = 2^-24 and gamma of ref_bounds.h: a row of A is summed in sixteen lanes, so no term passes through
- * more than K/16 + 5 additions; then come its product, the scale, the product with B, r additions and the one to the
- * result:  gamma(K/16 + r + 10) sum_i |B[n,i]| |s| sum_k |A[i,k]| |x[k]|  +  u |result + change|, and underflow.
+ * The bound, with u = 2^-24 and gamma of ref_bounds.h, for both orders of a row of A:
+ *
+ *     sixteen lanes    K/16 additions and 4 over the lanes, each of u, and one product
+ *     tensor cores     a warp has two instructions for every 256 columns, each rounding by 2 u (mox_bound_mma); then 7
+ *                      additions over the warps, and one of the sums of lower pieces. Those are 2^-6 of the others or
+ *                      less, and have 16 instructions for every 256 columns at most: half of u
+ *
+ * Then come the scale, the product with B, r additions and the one to the result. With d the larger depth:
+ * gamma(d + r + 5) sum_i |B[n,i]| |s| sum_k |A[i,k]| |x[k]|  +  u |result + change|, and underflow: in fp32; and of
+ * pieces in bf16 or what a tensor core flushes, numbers and products below 2^-126, as terms of magnitude 2^-100, of
+ * which the bound has more than 2^-24.
  */
 #include "layer/check/check_lora.h"
 
@@ -39,9 +47,9 @@ static void shrink(const mox_check_context *c, int64_t s, int64_t p, int matrix,
     for (int64_t i = 0; i < m->rank; i++) {
         u[i] = size[i] = 0;
         for (int64_t k = 0; k < lora->args.cols; k++) {
-            const double term = mox_lora_a(m, s, lora->args.cols, i, k) * input(c, p, k) * m->scale;
-            u[i] += term;
-            size[i] += fabs(term);
+            const double a = mox_lora_a(m, s, lora->args.cols, i, k), x = input(c, p, k);
+            u[i] += a * x * m->scale;
+            size[i] += (fabs(a * x) + 0x1p-100 * (1 + fabs(a) + fabs(x))) * fabs((double)m->scale);
         }
     }
 }
@@ -117,6 +125,14 @@ void mox_check_lora_end(mox_check_context *c, mox_check_lora *lora)
     mox_free(lora->adapter_of);
 }
 
+/* Roundings of a sum over so many columns, in u. */
+static double shrink_depth(int64_t cols)
+{
+    const double lanes = (double)mox_ceil_div(cols, MOX_LORA_LANES) + 5;
+    const double tensor_cores = 4.5 * (double)mox_ceil_div(cols, 256) + 8;
+    return lanes > tensor_cores ? lanes : tensor_cores;
+}
+
 double mox_check_lora_element(const mox_check_lora *lora, int64_t s, int64_t p, int64_t n, double result, double *bound)
 {
     const int64_t rank = lora->args.max_rank;
@@ -136,7 +152,7 @@ double mox_check_lora_element(const mox_check_lora *lora, int64_t s, int64_t p, 
     }
     if (m->rank == 0)
         return 0;
-    const double terms = (double)mox_ceil_div(lora->args.cols, MOX_LORA_LANES) + (double)m->rank + 10;
+    const double terms = shrink_depth(lora->args.cols) + (double)m->rank + 5;
     *bound = mox_gamma(terms) * size + 0x1p-24 * (result + size) +
              (factors * (fabs((double)m->scale) + 1) * (double)lora->args.cols + terms) * 0x1p-149;
     return sum;
