@@ -15,6 +15,11 @@
  *                  as "FMA_STEPS", but with m the greatest |a| of a step, for 2^-60 <= m <= 2^60 or m = 0:
  *                  t = (sum of rint(a * (127 / m)) * w, exact, rounded to f32) * (m * (1 / 127))
  *     "i32"        segment: C = the exact integer, rounded to f32
+ *     "BYTE_RUNS"  of block types: as "BYTE_ACTIVATIONS" in steps of 32, with w = S level - M, infinite S and M as NaN,
+ *                  and t from the runs of the step: t = I S of the first, then fma(I, S, t), and for each
+ *                  fma(-D, M, t) where the type has minimums (I = sum of d level, D = sum of d). Activations that are
+ *                  int8 codes are d, and t is not multiplied
+ *     "INT32_RUNS" that, of such activations alone
  *     all          sum = fma(C * sa, sw, sum) from 0; missing factors are left out; without any, sum = C
  *     "SCALE_IN_WEIGHT"
  *                  as "FMA_STEPS" in steps of 32, but sw is multiplied into the codes when that is exact in bf16. For
@@ -29,6 +34,8 @@
 #ifndef GEMM_REFEREE_H
 #define GEMM_REFEREE_H
 
+#include "format/block_levels.h"
+#include "format/block_parts.h"
 #include "gemm_problem.h"
 
 enum { REFEREE_COLS = 2048 }; /* the largest number, with padding */
@@ -41,6 +48,8 @@ typedef enum referee_sum {
     REFEREE_FOLD32,
     REFEREE_BYTES32,
     REFEREE_I32,
+    REFEREE_BYTE_RUNS,
+    REFEREE_INT32_RUNS,
     REFEREE_SUMS
 } referee_sum;
 
@@ -52,7 +61,9 @@ static inline referee_sum referee_sum_of(const mox_expert_gemm_kernel *row)
                                                 [REFEREE_ODD] = MOX_SUM_ODD_PAIRS,
                                                 [REFEREE_FOLD32] = MOX_SUM_SCALE_IN_WEIGHT,
                                                 [REFEREE_BYTES32] = MOX_SUM_BYTE_ACTIVATIONS,
-                                                [REFEREE_I32] = MOX_SUM_INT32_STEPS };
+                                                [REFEREE_I32] = MOX_SUM_INT32_STEPS,
+                                                [REFEREE_BYTE_RUNS] = MOX_SUM_BYTE_RUNS,
+                                                [REFEREE_INT32_RUNS] = MOX_SUM_INT32_RUNS };
     for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
         if (row->sum == sums[i])
             return (referee_sum)i;
@@ -90,7 +101,96 @@ typedef struct referee_row {
     float end;                           /* a factor of the sum, instead of sw */
     bool unclaimed;                      /* not defined by the order of summation */
     int64_t cols, weight_cols, act_cols; /* columns of a group */
+    /* Block types: integers; S and M of each 16 columns, equal within a run. */
+    int32_t level[REFEREE_COLS];
+    float s[REFEREE_COLS / 16], m[REFEREE_COLS / 16];
+    int64_t run_cols; /* at most a step */
+    bool has_m, act_codes;
 } referee_row;
+
+/* ---- block types ------------------------------------------------------------------------------------------ */
+
+/* An infinite d or m is NaN: with it some weight may be a zero times infinity. */
+static inline float referee_marked(float x)
+{
+    return isinf(x) ? NAN : x;
+}
+
+/* Integers, S and M of a block whose weights begin in column k. */
+static inline void referee_fields(const mox_block_fields *f, const uint8_t *block, int64_t weights, int64_t k,
+                                  referee_row *row)
+{
+    static const int levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+    mox_block_parts parts;
+    mox_block_split(f, block, &parts);
+    const float d = moxie_decode(MOXIE_F16, (uint32_t)parts.d[0] | (uint32_t)parts.d[1] << 8);
+    const float m = f->m_at < 0 ? 0.0f : moxie_decode(MOXIE_F16, (uint32_t)parts.m[0] | (uint32_t)parts.m[1] << 8);
+    row->run_cols = f->run < 32 ? f->run : 32;
+    row->has_m = f->m_at >= 0;
+    for (int64_t i = 0; i < weights; i++)
+        row->level[k + i] = f->levels ? levels[parts.code[i]] : parts.code[i] - f->offset;
+    for (int64_t i = 0; i < weights; i += 16) {
+        const uint8_t s = parts.s[i / f->run], t = parts.t[i / f->run];
+        const bool nibbles = f->integers == MOX_BLOCK_NIBBLES, none = f->integers == MOX_BLOCK_NONE;
+        row->s[(k + i) / 16] = none ? d : d * (float)(nibbles ? s & 15 : (int8_t)s);
+        row->m[(k + i) / 16] = -(float)f->m_sign * (none ? m : m * (float)(nibbles ? s >> 4 : t));
+    }
+}
+
+static inline void referee_levels(const mox_block_levels *l, const uint8_t *block, int64_t weights, int64_t k,
+                                  referee_row *row)
+{
+    const float d = moxie_decode(MOXIE_F16, mox_block_levels_d(block, l->d_at));
+    row->run_cols = l->run;
+    row->has_m = false;
+    for (int64_t s = 0; s < weights / 32; s++) {
+        int8_t level[32];
+        l->step(block, d, (int32_t)s, level, &row->s[k / 16 + 2 * s]);
+        for (int64_t i = 0; i < 32; i++)
+            row->level[k + 32 * s + i] = level[i];
+    }
+}
+
+/* Row n of a matrix of blocks. Its parts must give the weights that the type's own decoder gives. */
+static inline void referee_blocks(const moxie_matrix *m, int64_t n, referee_row *row)
+{
+    const mox_block *type = mox_block_of(m->codes.dtype);
+    const mox_block_fields *f = mox_block_fields_of(m->codes.dtype);
+    const uint8_t *block = (const uint8_t *)m->codes.data + n * m->codes.row_stride;
+    for (int64_t k = 0; k < row->cols; k += type->weights, block += type->bytes)
+        if (f != NULL)
+            referee_fields(f, block, type->weights, k, row);
+        else
+            referee_levels(mox_block_levels_of(m->codes.dtype), block, type->weights, k, row);
+    for (int64_t k = 0; k < row->cols; k++) {
+        const double w = (double)row->s[k / 16] * row->level[k] - (row->has_m ? (double)row->m[k / 16] : 0.0);
+        assert_true((float)w == row->w[k] || isnan(row->w[k]));
+    }
+    for (int64_t g = 0; g < row->cols / 16; g++) {
+        row->s[g] = referee_marked(row->s[g]);
+        row->m[g] = referee_marked(row->m[g]);
+    }
+    for (int64_t k = 0; k < row->cols; k++)
+        if (isnan(row->s[k / 16]) || (row->has_m && isnan(row->m[k / 16])))
+            row->w[k] = NAN;
+}
+
+/* d of BYTE_RUNS: the step's activations as bytes, times `per_unit`. */
+static inline float referee_step_runs(const referee_row *row, int64_t first, float per_unit, float unit)
+{
+    float t = 0.0f;
+    for (int64_t k = first; k < first + 32; k += row->run_cols) {
+        double sum = 0.0, bytes = 0.0;
+        for (int64_t i = k; i < k + row->run_cols; i++) {
+            const double d = (double)rintf(referee_flushed(row->a[i]) * per_unit);
+            sum += d * row->level[i];
+            bytes += d;
+        }
+        t = k == first ? (float)sum * row->s[k / 16] : fmaf((float)sum, row->s[k / 16], t);
+        t = row->has_m ? fmaf(-(float)bytes, row->m[k / 16], t) : t;
+    }
+    return t * unit;
+}
 
 /* Decodes row n of the matrix. Columns that fill the last step are code 0. */
 static inline void referee_codes(const gemm_problem *p, const moxie_matrix *m, int64_t n, referee_row *row)
@@ -134,6 +234,8 @@ static inline void referee_weights(referee_sum kind, const gemm_problem *p, cons
                                    referee_row *row)
 {
     referee_codes(p, m, n, row);
+    if (kind == REFEREE_BYTE_RUNS || kind == REFEREE_INT32_RUNS)
+        referee_blocks(m, n, row);
     if (kind == REFEREE_FOLD32)
         referee_fold(p->asked.weight, row);
 }
@@ -144,6 +246,7 @@ static inline void referee_acts(const gemm_problem *p, int64_t r, referee_row *r
     const bool fold = referee_folds(p);
     row->has_sa = a->scales != NULL && !fold && a->scale_cols > 1;
     row->act_cols = row->has_sa ? a->group_cols : p->cols;
+    row->act_codes = p->asked.act->element == MOXIE_I8;
     for (int64_t k = 0; k < mox_ceil_div(p->cols, 32) * 32; k++) {
         row->a[k] = k < p->cols ? a->values[r * a->stride + k] : 0.0f;
         if (fold && k < p->cols)
@@ -212,10 +315,13 @@ static inline float referee_run_odd(const referee_row *row, int64_t first, int64
     return t;
 }
 
-static inline float referee_step_bytes32(const referee_row *row, int64_t first, int64_t last)
+static inline float referee_step_bytes32(referee_sum kind, const referee_row *row, int64_t first, int64_t last)
 {
+    const bool runs = kind != REFEREE_BYTES32;
     float most = 0.0f;
     double sum = 0.0;
+    if (runs && row->act_codes)
+        return referee_step_runs(row, first, 1.0f, 1.0f);
     for (int64_t k = first; k < last; k++) {
         if (isnan(row->a[k]))
             return referee_step_fma32(row, first, last);
@@ -223,6 +329,8 @@ static inline float referee_step_bytes32(const referee_row *row, int64_t first, 
     }
     if (most != 0.0f && !(most >= 0x1p-60f && most <= 0x1p60f))
         return referee_step_fma32(row, first, last);
+    if (runs)
+        return referee_step_runs(row, first, most == 0.0f ? 0.0f : 127.0f / most, most * (1.0f / 127.0f));
     for (int64_t k = first; k < last && most != 0.0f; k++)
         sum += (double)rintf(referee_flushed(row->a[k]) * (127.0f / most)) * (double)row->w[k];
     return (float)sum * (most * (1.0f / 127.0f));
@@ -232,7 +340,9 @@ static inline float referee_step(referee_sum kind, const referee_row *row, int64
 {
     switch (kind) {
     case REFEREE_DOT32: return referee_step_dot32(row, first, last);
-    case REFEREE_BYTES32: return referee_step_bytes32(row, first, last);
+    case REFEREE_BYTES32:
+    case REFEREE_BYTE_RUNS:
+    case REFEREE_INT32_RUNS: return referee_step_bytes32(kind, row, first, last);
     default: return referee_step_fma32(row, first, last);
     }
 }

@@ -40,7 +40,8 @@
  * and M of a run of 16 columns or more. d[k], m and the exceptions are those of BYTE_ACTIVATIONS. In each run of the
  * step I = sum of d[k] (level - offset) and D = sum of d[k] are exact. From t = S I of the first run, each adds:
  * t = fma(I, S, t), then t = fma(-D, M, t) where there are minimums. Then t is multiplied by m * (1/127). Activations
- * that are int8 codes already are d[k], and t is not multiplied. INT32_RUNS is that, without minimums.
+ * that are int8 codes already are d[k], and t is not multiplied. An infinite S or M counts as NaN. INT32_RUNS is that,
+ * without minimums.
  *
  * In the flow: [activations] x [panel] -> c -> global scales, bias -> glu or y, by the caller (panel_run.c, fused.c).
  */
