@@ -5,7 +5,7 @@
  *     node 0: cores 0 1        workers 0 2        experts 0 2 4 ...
  *     node 1: cores 2 3        workers 1 3        experts 1 3 5 ...
  *
- * libhwloc tells them, if the process finds it (libhwloc.so.15, Debian's libhwloc15); otherwise the files in /sys do.
+ * The files in /sys tell them; where those cannot be read, libhwloc, if the process finds it (libhwloc.so.15).
  * The rules of moxie.h about calls, threads and structs hold here too.
  */
 #ifndef MOXIE_TOPOLOGY_H

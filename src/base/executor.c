@@ -229,7 +229,7 @@ static int32_t default_workers(const numa_wish *wish)
     const mox_topology *t = mox_topology_here();
     const int32_t all = mox_processor_count();
     int32_t count = 0;
-    for (int32_t i = 0; wish->pins && t->places != NULL && i < t->processors; i++)
+    for (int32_t i = 0; wish->pins && t->known && i < t->processors; i++)
         count += wish->node < 0 || t->places[i].node == wish->node;
     return count > 0 && count < all ? count : all;
 }

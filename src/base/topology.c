@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/cpu_features.h"
-#include "base/memory.h"
 
 /* ---- places -------------------------------------------------------------------------------------- */
 
@@ -45,31 +44,17 @@ static int32_t index_of_node(mox_topology *t, int32_t number)
 
 bool mox_topology_add(mox_topology *t, int32_t processor, int32_t core, int32_t node_number)
 {
-    const int32_t count = t->processors;
-    if ((count & (count - 1)) == 0) { /* full at each power of two */
-        mox_place *larger = mox_calloc(count > 0 ? 2 * (uint64_t)count : 1, sizeof *larger);
-        if (larger == NULL)
-            return false;
-        if (count > 0)
-            memcpy(larger, t->places, (size_t)count * sizeof *larger);
-        mox_free(t->places);
-        t->places = larger;
-    }
+    if (t->processors == MOX_MAX_PLACES)
+        return false;
     t->places[t->processors++] =
         (mox_place) { .processor = processor, .core = core, .node = index_of_node(t, node_number) };
     return true;
 }
 
-void mox_topology_free(mox_topology *topology)
-{
-    mox_free(topology->places);
-    topology->places = NULL;
-}
-
 int32_t mox_topology_places(const mox_topology *t, int32_t node, mox_place *places)
 {
     int32_t count = 0;
-    for (int32_t i = 0; t->places != NULL && i < t->processors; i++)
+    for (int32_t i = 0; t->known && i < t->processors; i++)
         if (node < 0 || t->places[i].node == node)
             places[count++] = t->places[i];
     return count;
@@ -102,12 +87,10 @@ static int by_rank(const void *a, const void *b)
     return (x->place.node > y->place.node) - (x->place.node < y->place.node);
 }
 
-/* Counts cores, and puts the places, which come in the system's order, into that of workers. False: no memory. */
-static bool order_places(mox_topology *t)
+/* Counts cores, and puts the places, which come in the system's order, into that of workers. */
+static void order_places(mox_topology *t)
 {
-    ranked *all = mox_calloc((uint64_t)t->processors, sizeof *all);
-    if (all == NULL)
-        return false;
+    ranked all[MOX_MAX_PLACES];
     for (int32_t i = 0; i < t->processors; i++) {
         t->places[i].sibling = count_before(t, i, true);
         t->cores += t->places[i].sibling == 0;
@@ -118,23 +101,29 @@ static bool order_places(mox_topology *t)
     qsort(all, (size_t)t->processors, sizeof *all, by_rank);
     for (int32_t i = 0; i < t->processors; i++)
         t->places[i] = all[i].place;
-    mox_free(all);
-    return true;
 }
 
 /* ---- this process -------------------------------------------------------------------------------- */
 
+/* Another machine than this one, for tests. */
+static bool made_up(void)
+{
+    return getauxval(AT_SECURE) == 0 && (getenv("HWLOC_SYNTHETIC") || getenv("HWLOC_XMLFILE"));
+}
+
 void mox_topology_read(const mox_processor_set *allowed, mox_topology *out)
 {
-    mox_topology_read_hwloc(allowed, out);
-    if (!out->known) {
-        mox_topology_free(out);
+    if (made_up())
+        mox_topology_read_hwloc(allowed, out);
+    if (!made_up() || !out->known)
         mox_topology_read_sys("/sys/devices/system", allowed, out);
-    }
-    if (out->known && order_places(out))
+    if (!made_up() && !out->known)
+        mox_topology_read_hwloc(allowed, out);
+    if (out->known) {
+        order_places(out);
         return;
-    mox_topology_free(out);
-    *out = (mox_topology) { .found_by = out->known ? "no memory" : out->found_by, .nodes = 1 };
+    }
+    *out = (mox_topology) { .found_by = out->found_by, .nodes = 1 };
     out->processors = out->cores = mox_processor_count();
 }
 
@@ -149,13 +138,10 @@ static void find_here(void)
     } mask;
     memset(&mask, 0, sizeof mask);
     /* A made-up machine has other processors than those of the mask. */
-    const bool made_up = getauxval(AT_SECURE) == 0 && (getenv("HWLOC_SYNTHETIC") || getenv("HWLOC_XMLFILE"));
     const bool masked = sched_getaffinity(0, sizeof mask, &mask.set) == 0;
-    mox_topology_read(masked && !made_up ? &mask.processors : NULL, &here);
-    if (masked && made_up && here.real) { /* no libhwloc that made one up, or its file is of this machine */
-        mox_topology_free(&here);
+    mox_topology_read(masked && !made_up() ? &mask.processors : NULL, &here);
+    if (masked && made_up() && here.real) /* the file is of this machine */
         mox_topology_read(&mask.processors, &here);
-    }
 }
 
 const mox_topology *mox_topology_here(void)

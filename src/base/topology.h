@@ -6,10 +6,11 @@
  *     core 0     core 1     core 2     core 3     first one processor of each core, the nodes in turn:   0 4 2 6
  *     cpu 0 1    cpu 2 3    cpu 4 5    cpu 6 7    then the cores' other processors, likewise:            1 5 3 7
  *
- * libhwloc says it, opened at run time. Without it the files under /sys do; without those too, every processor counts
- * as a core, all on one node. Only processors that this process may use are listed (its affinity mask, which cpusets of
- * a container narrow). HWLOC_SYNTHETIC ("numa:2 core:2 pu:2") and HWLOC_XMLFILE give another machine, for tests: then
- * nothing is pinned or bound.
+ * The files under /sys say it, without an allocation. Without them libhwloc does, opened at run time; without that too,
+ * every processor counts as a core, all on one node. Only processors that this process may use are listed (its affinity
+ * mask, which cpusets of a container narrow). HWLOC_SYNTHETIC ("numa:2 core:2 pu:2") and HWLOC_XMLFILE give another
+ * machine, for tests: then libhwloc is asked, and nothing is pinned or bound. It is not asked otherwise, since it ends
+ * the process where memory runs out.
  *
  * In the flow: cpu_features (how many) -> topology (where) -> executor (workers on places), layer (records on nodes).
  */
@@ -19,7 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MOX_MAX_NODES 64
+#define MOX_MAX_NODES  64
+#define MOX_MAX_PLACES 1024
 
 typedef struct mox_place {
     int32_t processor; /* the system's number */
@@ -34,7 +36,7 @@ typedef struct mox_topology {
     int32_t processors, cores, nodes;
     int32_t shared_cores;               /* cores of which this process may use several processors */
     int32_t node_number[MOX_MAX_NODES]; /* the system's */
-    mox_place *places;                  /* [processors] in the order of workers; NULL: not known, or no memory */
+    mox_place places[MOX_MAX_PLACES];   /* [processors] in the order of workers, where it is known */
 } mox_topology;
 
 /* Which processors count: bit i of bits[i / 8]. */
@@ -57,13 +59,12 @@ bool mox_topology_bind(void *data, uint64_t bytes, int32_t node);
 
 /* ---- readers, and what they share; for topology*.c and tests ---- */
 
-/* Reads anew; `allowed` NULL: all. Release with mox_topology_free(). */
+/* Reads anew; `allowed` NULL: all. */
 void mox_topology_read(const mox_processor_set *allowed, mox_topology *out);
 void mox_topology_read_sys(const char *root, const mox_processor_set *allowed, mox_topology *out);
 void mox_topology_read_hwloc(const mox_processor_set *allowed, mox_topology *out);
-void mox_topology_free(mox_topology *topology);
 bool mox_topology_allows(const mox_processor_set *allowed, int64_t processor);
-/* Adds a processor of the node that the system calls `node_number`. False: no memory. */
+/* Adds a processor of the node that the system calls `node_number`. False: there are MOX_MAX_PLACES. */
 bool mox_topology_add(mox_topology *topology, int32_t processor, int32_t core, int32_t node_number);
 
 #endif

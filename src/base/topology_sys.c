@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topology_sys.c - cores and nodes from the kernel's files (topology.h), where libhwloc is not found.
+ * topology_sys.c - cores and nodes from the kernel's files (topology.h).
  *
  *     cpu/online                              0-7            processors
  *     cpu/cpuN/topology/thread_siblings_list  0,4            those of N's core: the first names the core
@@ -9,10 +9,13 @@
  */
 #include "base/topology.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool read_line(char *line, int size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -24,15 +27,19 @@ static bool read_line(char *line, int size, const char *format, ...)
     va_start(arguments, format);
     const int length = vsnprintf(path, sizeof path, format, arguments);
     va_end(arguments);
-    FILE *file = length > 0 && length < (int)sizeof path ? fopen(path, "re") : NULL;
-    bool whole = false;
-    if (file != NULL && fgets(line, size, file) != NULL) {
-        whole = strchr(line, '\n') != NULL || feof(file);
-        line[strcspn(line, "\n")] = '\0';
+    const int file = length > 0 && length < (int)sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t bytes = -1;
+    if (file >= 0) {
+        do
+            bytes = read(file, line, (size_t)size);
+        while (bytes < 0 && errno == EINTR);
+        close(file);
     }
-    if (file != NULL)
-        fclose(file);
-    return whole;
+    if (bytes <= 0 || bytes == size)
+        return false;
+    line[bytes] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return true;
 }
 
 /* Sets the bits of a list such as "0-3,8". False: it is none. */
@@ -76,7 +83,7 @@ void mox_topology_read_sys(const char *root, const mox_processor_set *allowed, m
     char line[4096];
     mox_processor_set online;
     unsigned char node_of[LIMIT] = { 0 };
-    *out = (mox_topology) { .found_by = "neither libhwloc.so.15 nor /sys/devices/system/cpu was found" };
+    *out = (mox_topology) { .found_by = "/sys/devices/system/cpu was not found" };
     if (!read_line(line, sizeof line, "%s/cpu/online", root) || !parse_list(line, &online))
         return;
     out->found_by = "/sys";

@@ -49,7 +49,7 @@ for as in "--ranks 2" "--ranks 2 --tokens-as replicated" "--ranks 2 --tp 2"; do
     cmp "$tmp/all.safetensors" "$tmp/ranks.safetensors" || fail "other bytes with $as"
 done
 expect 0 "after the bias, before the activation" "$moxie" explain --preset qwen3-30b-a3b --adapter-rank 16
-expect 0 "before which adapters change the result" "$moxie" explain --preset qwen3-30b-a3b --device sm_90 --adapter-rank 16
-expect 0 "before which adapters change the result" "$moxie" explain --preset qwen3-30b-a3b --device sm_80 --adapter-rank 16
+expect 0 "before W13, which adds the change after the bias" "$moxie" explain --preset qwen3-30b-a3b --device sm_90 --adapter-rank 16
+expect 0 "before W13, which adds the change after the bias" "$moxie" explain --preset qwen3-30b-a3b --device sm_80 --adapter-rank 16
 expect 2 "adapter-rank" "$moxie" explain --preset qwen3-30b-a3b --adapter-rank 513
 finish

@@ -60,13 +60,15 @@ beyond() {
 }
 
 # The instructions of an object, or of its functions that match $2, each once. Left out: jumps and addresses, which name
-# places that are not there, and padding.
+# places that are not there, and padding. gcc writes __builtin_ctz of what is not 0 as `rep bsf`: tzcnt where there is BMI1,
+# bsf elsewhere, with the same result.
 instructions() {
     "$objdump" -d --no-show-raw-insn "$1" | awk -v only="${2:-.}" -v remark="[ \t]*$remark.*" '
         /^[0-9a-f]+ <.*>:$/ { wanted = $2 ~ only }
         wanted && sub(/^ *[0-9a-f]+:\t/, "") {
             sub(remark, "")
             sub(/<.*>/, "")
+            sub(/^tzcnt/, "bsf")
             if ($0 !~ /^(j[a-z]+|call|loop|b|bl|b\.[a-z]+|cbn?z|tbn?z|adrp?)[ \t]|^(notrack|bnd|cs|data16|nop|udf)/)
                 print
         }' | sort -u

@@ -418,9 +418,6 @@ static void test_refusals(void **state)
     snprintf(bytes, sizeof bytes, "at least %llu", (unsigned long long)least);
     refused(&options, MOXIE_ERR_MEMORY, bytes);
     options.ram_bytes = least;
-    options.device_bytes = 1;
-    refused(&options, MOXIE_ERR_UNSUPPORTED, "device_bytes");
-    options.device_bytes = 0;
     options.policy = "best";
     refused(&options, MOXIE_ERR_ARGUMENT, "lfru");
     options.policy = "frozen";

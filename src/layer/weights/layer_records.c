@@ -121,18 +121,18 @@ void *mox_layer_own_record(moxie_layer *layer, int32_t slot, void *record)
 /* ---- weights that a layout cannot hold ------------------------------------------------------------- */
 
 /* Groups of activations lie in the checkpoint's order of columns. GPUs permute activations of 16 bits alone. */
-static bool permutes(const mox_layout *layout, const moxie_quant *act, int64_t cols)
+static bool permutes(const mox_layout *layout, const moxie_quant *act)
 {
     if (mox_quant_is_none(act))
         return true;
-    return layout == &mox_layout_panel16_order && mox_act_group_cols(act, cols) >= cols;
+    return layout == &mox_layout_panel16_order && act->group_cols < 0;
 }
 
 static bool permutes_both(const mox_layout *layout, const moxie_layer_config *c, mox_expert_kind kind)
 {
     if (kind == MOX_ROUTED)
-        return permutes(layout, &c->a13, c->hidden) && permutes(layout, &c->a2, c->intermediate);
-    return permutes(layout, &c->shared.a13, c->hidden) && permutes(layout, &c->shared.a2, c->shared.intermediate);
+        return permutes(layout, &c->a13) && permutes(layout, &c->a2);
+    return permutes(layout, &c->shared.a13) && permutes(layout, &c->shared.a2);
 }
 
 const mox_layout *mox_layer_fallback(const moxie_layer_config *config, mox_expert_kind kind, const mox_layout *layout)
