@@ -199,7 +199,8 @@ static void check_permute(int32_t row, int64_t pairs, int64_t slots, int way)
     };
     assert_ok(table->permute[row](&a, NULL, &error), &error);
     compare_permuted(&a, text);
-    check_plain_permute(row, &a, text);
+    if (way == 0) /* of ids at random */
+        check_plain_permute(row, &a, text);
     clear(&d);
 }
 
