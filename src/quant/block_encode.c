@@ -173,8 +173,8 @@ static void improve_run(const encoder *e, const mox_fit_run *run, const float by
     const int32_t top = (int32_t)e->s_highest;
     for (int32_t i = 0; i < MOX_FIT_TRIES; i++) {
         const int32_t to_s = *s + steps[i][0], to_t = *t + steps[i][1];
-        new_s[i] = (to_s < 0) | (to_s > top) ? *s : to_s;
-        new_t[i] = (to_t < 0) | (to_t > top) ? *t : to_t;
+        new_s[i] = ((to_s < 0) | (to_s > top)) ? *s : to_s;
+        new_t[i] = ((to_t < 0) | (to_t > top)) ? *t : to_t;
         d[i] = by[0] * (float)new_s[i];
         m[i] = -(by[1] * (float)new_t[i]);
     }
