@@ -101,7 +101,7 @@ static moxie_status allocate_lists(moxie_store *store, mox_store_device *d, moxi
     d->missing = mox_calloc(experts, sizeof *d->missing);
     d->records = mox_calloc(experts, sizeof *d->records);
     const bool windows =
-        make_window(&d->held, experts) & make_window(&d->windows[0], experts) & make_window(&d->windows[1], experts);
+        make_window(&d->held, experts) && make_window(&d->windows[0], experts) && make_window(&d->windows[1], experts);
     MOX_FAIL_IF(d->ram == NULL || d->places == NULL || d->slot_of == NULL || d->missing == NULL || d->records == NULL ||
                     !windows,
                 MOXIE_ERR_MEMORY, error, "no memory for the tables of a store");

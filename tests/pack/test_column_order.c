@@ -135,7 +135,7 @@ static void natural_order(void **state)
         const mox_record_shape shape = test_record_shape(&spec);
         test_expert expert;
         moxie_error error;
-        uint64_t bytes, base;
+        uint64_t bytes = 0, base = 0;
         test_expert_make(&expert, &rng, &spec);
         assert_true(all[i]->record_bytes(&shape, &bytes) && all[i]->base->record_bytes(&shape, &base));
         uint8_t *record = test_guarded(bytes), *plain = test_guarded(base);
