@@ -4,8 +4,10 @@
 . "$(dirname "$0")/../cli/cli_lib.sh"
 fault_run=$1/tests/fault_run fault_preload=$1/tests/libfault_preload.so
 [ -x "$fault_run" ] || { echo "skipped: $fault_run was not built"; exit 77; }
-seed=${MOXIE_TEST_SEED:-$(date +%s)}
+# The short form is the same in each run; the long one is new each time.
 long=${MOXIE_TEST_LONG:-}
+seed=${MOXIE_TEST_SEED:-${long:+$(date +%s)}}
+seed=${seed:-1}
 echo "MOXIE_TEST_SEED=$seed"
 
 # limited SECONDS COMMAND...: sets $outcome to exit, signal or hang, $code, and $took seconds. Output to $tmp/out, $tmp/err.

@@ -293,8 +293,13 @@ static moxie_status match_fused(expert_pass *pass, fused_pair *pair, bool in_out
 static moxie_status find_fused(expert_pass *pass, fused_pair *pair)
 {
     const bool usual = pass->reader->model->family->fused == MOX_FUSED_IN_OUT;
-    if (match_fused(pass, pair, false, NULL) == MOXIE_OK || match_fused(pass, pair, true, NULL) == MOXIE_OK)
-        return MOXIE_OK;
+    for (int in_out = 0; in_out <= 1; in_out++) {
+        const moxie_status status = match_fused(pass, pair, in_out, NULL);
+        if (status == MOXIE_OK)
+            return MOXIE_OK;
+        if (status == MOXIE_ERR_MEMORY)
+            return mox_fail(status, pass->reader->error, "no memory to detect formats");
+    }
     return match_fused(pass, pair, usual, pass->reader->error);
 }
 

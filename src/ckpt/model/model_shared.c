@@ -35,9 +35,12 @@ static const mox_file_tensor *codes_of(const mox_matcher *matcher, const char *n
 }
 
 /* S of the matrix `name`, which is [S, H] (up) or [H, S], and the tensor that says so; 0 when no format fits. */
-static int64_t stored_width(const mox_matcher *matcher, const char *name, bool up, int64_t hidden,
-                            const mox_file_tensor **tensor)
+static moxie_status stored_width(const mox_layer_reader *reader, const char *name, bool up, int64_t *out,
+                                 const mox_file_tensor **tensor)
 {
+    const mox_matcher *matcher = &reader->matcher;
+    const int64_t hidden = reader->dims.hidden;
+    *out = 0;
     for (int32_t f = 0; f < matcher->n_formats; f++) {
         const mox_file_tensor *codes = codes_of(matcher, name, f);
         if (!codes)
@@ -48,11 +51,16 @@ static int64_t stored_width(const mox_matcher *matcher, const char *name, bool u
                 mox_match match;
                 const int64_t width = codes->view.shape[axis] * in_word;
                 const mox_wanted wanted = { .name = name, .n = up ? width : hidden, .k = up ? hidden : width };
-                if (width > 0 && mox_match_matrix(matcher, &wanted, &match, NULL) == MOXIE_OK)
-                    return width;
+                const moxie_status status =
+                    width > 0 ? mox_match_matrix(matcher, &wanted, &match, NULL) : MOXIE_ERR_MISMATCH;
+                MOX_FAIL_IF(status == MOXIE_ERR_MEMORY, status, reader->error, "no memory to detect formats");
+                if (status == MOXIE_OK) {
+                    *out = width;
+                    return MOXIE_OK;
+                }
             }
     }
-    return 0;
+    return MOXIE_OK;
 }
 
 /* The key of config.json that gives the width, and its value: "n_shared_experts 2 (a width of 2816)". */
@@ -135,8 +143,10 @@ moxie_status mox_find_shared_width(mox_layer_reader *reader)
         *width = 0;
         return MOXIE_OK;
     }
-    const int64_t each = stored_width(&reader->matcher, name, up, reader->dims.hidden, &tensor);
-    const int64_t stored = numbered > 0 ? each * numbered : each;
+    int64_t stored = 0;
+    MOX_TRY(stored_width(reader, name, up, &stored, &tensor));
+    if (numbered > 0)
+        stored *= numbered;
     if (stored > 0 && *width >= 0 && *width != stored)
         return contradiction(reader, name, tensor);
     /* No format fits: mox_read_shared() says why, for the width that config.json gives or that an expert has. */
