@@ -4,7 +4,7 @@
     import moxie, numpy as np
 
     model = moxie.Model("gpt-oss-20b")          # a checkpoint directory
-    layer = model.layer(0)                      # its experts, packed for this machine
+    layer = model.layer(0)                      # its experts, packed for this machine; Layer.from_file: packed before
     plan = layer.plan(max_tokens=64)            # which kernels run, and memory for them
     y = plan.run(x)                             # [T, H] in, [T, H] out; NumPy, torch, anything with DLPack
     print(plan.explain())
@@ -17,8 +17,8 @@ Errors are moxie.Error, with a class for each status of the C library.
 """
 
 from ._moxie import (
-    Adapters, Array, Comm, Executor, Mover, Workspace, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, families,
-    formats, kernels, lint, lint_rules, machine, measure_limits, presets, quantize,
+    Adapters, Array, Comm, Executor, Mover, Workspace, activations, cuda_devices, cuda_info, cuda_kernels, decode, dtype_bits, dtypes, encode, expert_targets, families,
+    formats, kernels, lint, lint_rules, machine, measure_disk, measure_limits, presets, quantize, read_engines,
     quantize_activations, routing_names,
     scheme_constructors, synth, transports, version,
 )
@@ -27,7 +27,8 @@ from ._tool import bench
 from .errors import ArgumentError, Error, FileError, FormatError, Mismatch, OutOfMemory, TimedOut, Unsupported
 from .config import Activation, LayerConfig, Quant, Routing, RowNorm, SharedExpert
 
-_later = ("CheckpointFormat", "CudaDevice", "CudaInfo", "Family", "Finding", "Kernel", "LayerInfo", "Limits", "LintReport",
+_later = ("CheckpointFormat", "CudaDevice", "CudaInfo", "DiskRate", "ExpertFile", "ExpertFileInfo", "ExpertRecord", "ExpertTarget",
+          "ReadEngine", "Store", "StoreCounters", "StoreInfo", "Family", "Finding", "Kernel", "LayerInfo", "Limits", "LintReport",
           "LintRule", "Losses", "Machine", "ModelInfo", "MoverReport", "PlanPhase", "Preset", "QuantizeError", "QuantizeReport", "Scheme", "SchemeArgs", "SchemeTensor", "StageReport", "Step",
           "TransportInfo", "WeightsDifference")
 _more = {"scheme": "make_scheme"} | {name: name for name in _later} | {"SlotMap": "SlotMap"}
@@ -36,6 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import comm, parallel, trace
     from .parallel import SlotMap
+    from .store import DiskRate, ExpertFile, ExpertFileInfo, ExpertRecord, ExpertTarget, ReadEngine, Store, StoreCounters, StoreInfo
     from .records import (
         CheckpointFormat, CudaDevice, CudaInfo, Family, Finding, Kernel, LayerInfo, Limits, LintReport, LintRule, Losses,
         Machine, ModelInfo, MoverReport, PlanPhase, Preset, QuantizeError, QuantizeReport, Scheme, SchemeArgs, SchemeTensor, StageReport, Step,

@@ -126,6 +126,18 @@ class Layer(_moxie.Layer):
         return (model if isinstance(model, _moxie.Model) else Model(model)).layer(number, **options)
 
     @classmethod
+    def from_file(cls, file, config: LayerConfig | None = None, **options) -> Layer:
+        """A layer of an expert file, an ExpertFile or its path: its experts are the file's records, which nobody packs
+        or copies. config: None for the file's, or a copy of it with another dtype, routing, or share of the experts."""
+        if not isinstance(file, _moxie.ExpertFile):
+            from .store import ExpertFile
+
+            file = ExpertFile(file)
+        layer = cls._stored(file, 0, config, **options)
+        layer._options = options
+        return layer
+
+    @classmethod
     def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
         names = ("backend", "mode", "isa", "max_tokens", "threads", "device", "comm", "token_layout", "max_adapter_rank",
@@ -149,7 +161,7 @@ class Plan(_moxie.Plan):
     The kernels chosen for a layer, and what their runs need. layer.plan() makes one with the layer's options.
 
     Given a LayerConfig instead of a Layer it only explains: it needs no weights and cannot run, and `device` may name a
-    machine that is not here ("sm_90", "avx2").
+    machine that is not here ("sm_90", "avx2"). An ExpertFile is explained likewise.
 
     A plan runs one run at a time; threads that shall run at the same time have a plan each.
     """

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from . import _moxie
 from .config import Activation, LayerConfig, Quant, Routing, RowNorm, SharedExpert
 from .parallel import All2AllBackend, FusedMoE, FusedMoEArgs, Parallel, ParallelArgs, ParallelLayer, SlotMap
+from .store import DiskRate, ExpertFile, ExpertFileInfo, ExpertRecord, ExpertTarget, ReadEngine, Store, StoreCounters, StoreInfo
 
 # ---- vLLM's schemes --------------------------------------------------------------------------------
 

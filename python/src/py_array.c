@@ -72,6 +72,20 @@ PyObject *mpy_array_new(moxie_dtype dtype, int32_t axes, const int64_t *shape)
     return (PyObject *)self;
 }
 
+/* Element i of an array of f32, f64, i32 or i64. */
+static int put_number(const array *a, int64_t i, PyObject *number)
+{
+    if (a->dtype == MOXIE_F32)
+        ((float *)a->data)[i] = (float)PyFloat_AsDouble(number);
+    else if (a->dtype == MOXIE_F64)
+        ((double *)a->data)[i] = PyFloat_AsDouble(number);
+    else if (a->dtype == MOXIE_I32)
+        ((int32_t *)a->data)[i] = (int32_t)PyLong_AsLong(number);
+    else
+        ((int64_t *)a->data)[i] = PyLong_AsLongLong(number);
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
 PyObject *mpy_array_of_numbers(PyObject *object, const char *name, moxie_dtype dtype, int64_t count)
 {
     PyObject *list = PySequence_List(object), *out = NULL;
@@ -79,16 +93,9 @@ PyObject *mpy_array_of_numbers(PyObject *object, const char *name, moxie_dtype d
         mpy_fail(MOXIE_ERR_ARGUMENT, "%s: %lld numbers are wanted, not %zd", name, (long long)count, PyList_Size(list));
     else if (list != NULL)
         out = mpy_array_new(dtype, 1, &count);
-    for (int64_t i = 0; out != NULL && i < count; i++) {
-        PyObject *number = PyList_GetItem(list, (Py_ssize_t)i);
-        void *data = ((array *)out)->data;
-        if (dtype == MOXIE_F64)
-            ((double *)data)[i] = PyFloat_AsDouble(number);
-        else
-            ((int64_t *)data)[i] = PyLong_AsLongLong(number);
-        if (PyErr_Occurred())
+    for (int64_t i = 0; out != NULL && i < count; i++)
+        if (put_number((array *)out, i, PyList_GetItem(list, (Py_ssize_t)i)) < 0)
             Py_CLEAR(out);
-    }
     Py_XDECREF(list);
     return out;
 }
@@ -157,12 +164,9 @@ static PyObject *from_sequence(PyObject *object, const char *name, moxie_dtype d
     PyObject *out = length < 0 ? NULL : mpy_array_new(dtype, 1, &length);
     for (int64_t i = 0; out != NULL && i < length; i++) {
         PyObject *item = PySequence_GetItem(object, (Py_ssize_t)i);
-        if (item != NULL && dtype == MOXIE_F32)
-            ((float *)mpy_array_data(out))[i] = (float)PyFloat_AsDouble(item);
-        else if (item != NULL)
-            ((int32_t *)mpy_array_data(out))[i] = (int32_t)PyLong_AsLong(item);
+        const int failed = item == NULL || put_number((array *)out, i, item) < 0;
         Py_XDECREF(item);
-        if (PyErr_Occurred())
+        if (failed)
             Py_CLEAR(out);
     }
     if (out == NULL && PyErr_ExceptionMatches(PyExc_TypeError))

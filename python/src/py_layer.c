@@ -5,7 +5,7 @@
  * Runs of its plans share it; prepare and update_expert wait until no run is under way. Who waits does not hold the
  * GIL.
  */
-#include "py_moxie.h"
+#include "py_store.h"
 
 #include <pthread.h>
 
@@ -15,6 +15,7 @@ struct mpy_layer {
     PyObject_HEAD moxie_layer *layer;
     PyObject *config; /* a LayerConfig */
     PyObject *keep;   /* a list: what the C config points to, for routing by a callable */
+    PyObject *source; /* the ExpertFile or Store that has its experts; NULL: the layer has them */
     mpy_sizes sizes;
     pthread_rwlock_t lock;
     bool has_lock, on_gpu;
@@ -91,6 +92,21 @@ static int create(mpy_layer *self, PyObject *config, const mpy_options *options)
     return failed || status != MOXIE_OK ? -1 : 0;
 }
 
+/* A layer without experts and configuration yet. */
+static mpy_layer *begin(PyTypeObject *type, const mpy_options *options)
+{
+    mpy_layer *self = (mpy_layer *)PyType_GenericAlloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->on_gpu = options->c.backend == MOXIE_BACKEND_CUDA;
+    self->has_lock = make_lock(&self->lock);
+    if (!self->has_lock) {
+        PyErr_NoMemory();
+        Py_CLEAR(self);
+    }
+    return self;
+}
+
 static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
 {
     static char *names[] = { "config", MPY_OPTION_KEYWORDS, NULL };
@@ -99,20 +115,53 @@ static PyObject *layer_new(PyTypeObject *type, PyObject *args, PyObject *named)
     PyObject *config;
     if (!PyArg_ParseTupleAndKeywords(args, named, "O|$" MPY_OPTION_FORMATS, names, &config, MPY_OPTION_TARGETS(o)))
         return NULL;
-    mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : (mpy_layer *)PyType_GenericAlloc(type, 0);
-    if (self != NULL) {
-        self->has_lock = make_lock(&self->lock);
-        if (!self->has_lock) {
-            PyErr_NoMemory();
-            Py_CLEAR(self);
-        } else if (create(self, config, &options) < 0) {
-            Py_CLEAR(self);
-        }
+    mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : begin(type, &options);
+    if (self != NULL && create(self, config, &options) < 0)
+        Py_CLEAR(self);
+    if (self != NULL)
+        self->config = Py_NewRef(config);
+    mpy_options_release(&options);
+    return (PyObject *)self;
+}
+
+/* A layer of an expert file or of a store; `config` None: the file's. */
+static int open_stored(mpy_layer *self, long long number, PyObject *config, const mpy_options *options)
+{
+    moxie_layer_config changed;
+    moxie_error error = { 0 };
+    moxie_status status;
+    const moxie_expert_file *file = mpy_stored_file(self->source, number);
+    self->keep = PyList_New(0);
+    if (file == NULL || self->keep == NULL ||
+        (config != Py_None && mpy_config_from_python(config, &changed, self->keep) < 0))
+        return -1;
+    const moxie_layer_config *c = config != Py_None ? &changed : NULL, *used = c ? c : moxie_expert_file_config(file);
+    Py_BEGIN_ALLOW_THREADS status = mpy_stored_layer(self->source, number, c, &options->c, &self->layer, &error);
+    Py_END_ALLOW_THREADS if (status != MOXIE_OK)
+    {
+        mpy_raise(&error);
+        return -1;
     }
+    self->sizes = mpy_sizes_of(used);
+    self->config = c ? Py_NewRef(config) : mpy_record_to_python(&mpy_layer_config_record, used, used, NULL);
+    return self->config == NULL ? -1 : 0;
+}
+
+static PyObject *stored(PyObject *type, PyObject *args, PyObject *named)
+{
+    static char *names[] = { "source", "number", "config", MPY_OPTION_KEYWORDS, NULL };
+    mpy_option_args o = { 0 };
+    mpy_options options;
+    PyObject *source, *config;
+    long long number;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OLO|$" MPY_OPTION_FORMATS, names, &source, &number, &config,
+                                     MPY_OPTION_TARGETS(o)))
+        return NULL;
+    mpy_layer *self = mpy_options_get(&o, &options) < 0 ? NULL : begin((PyTypeObject *)type, &options);
     if (self != NULL) {
-        self->on_gpu = options.c.backend == MOXIE_BACKEND_CUDA;
-        self->config = config;
-        Py_INCREF(config);
+        self->source = Py_NewRef(source);
+        if (open_stored(self, number, config, &options) < 0)
+            Py_CLEAR(self);
     }
     mpy_options_release(&options);
     return (PyObject *)self;
@@ -127,6 +176,7 @@ static void layer_free(PyObject *object)
         pthread_rwlock_destroy(&self->lock);
     Py_XDECREF(self->config);
     Py_XDECREF(self->keep);
+    Py_XDECREF(self->source); /* after the layer */
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -236,6 +286,13 @@ static PyObject *get_config(PyObject *object, void *none)
     return config;
 }
 
+static PyObject *get_source(PyObject *object, void *none)
+{
+    PyObject *source = ((mpy_layer *)object)->source;
+    (void)none;
+    return Py_NewRef(source == NULL ? Py_None : source);
+}
+
 static PyMethodDef methods[] = {
     { "prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS,
       "prepare($self, weights, *, threads=None, progress=None)\n--\n\n"
@@ -254,12 +311,16 @@ static PyMethodDef methods[] = {
       "expert is replaced; None if it is not local. Of a layer on a GPU only its address (data_ptr) can be had, a "
       "device "
       "address." },
+    { "_stored", (PyCFunction)(void (*)(void))stored, METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+      "A layer of an ExpertFile, or the one with this number of a Store." },
     { NULL, NULL, 0, NULL }
 };
-static PyGetSetDef attributes[] = { { "config", get_config, NULL, "The LayerConfig that it was made with.", NULL },
-                                    { "nbytes", get_bytes, NULL,
-                                      "Bytes of all packed experts, router and shared expert included.", NULL },
-                                    { NULL, NULL, NULL, NULL, NULL } };
+static PyGetSetDef attributes[] = {
+    { "config", get_config, NULL, "The LayerConfig that it was made with.", NULL },
+    { "source", get_source, NULL, "The ExpertFile or Store whose experts it runs; None: it has its own.", NULL },
+    { "nbytes", get_bytes, NULL, "Bytes of all packed experts, router and shared expert included.", NULL },
+    { NULL, NULL, NULL, NULL, NULL }
+};
 static PyType_Slot slots[] = { { Py_tp_new, layer_new },
                                { Py_tp_dealloc, layer_free },
                                { Py_tp_methods, methods },

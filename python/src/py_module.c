@@ -3,7 +3,7 @@
  * py_module.c - the module moxie._moxie: its types and functions, and how a failure of the library becomes an
  * exception.
  */
-#include "py_moxie.h"
+#include "py_store.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -143,11 +143,13 @@ PyMODINIT_FUNC PyInit__moxie(void)
         add_type(m, &mpy_workspace_spec, "Workspace", &mpy_workspace_type) == 0 &&
         add_type(m, &mpy_mover_spec, "Mover", &mpy_mover_type) == 0 &&
         add_type(m, &mpy_adapters_spec, "Adapters", &mpy_adapters_type) == 0 &&
+        add_type(m, &mpy_expert_file_spec, "ExpertFile", &mpy_expert_file_type) == 0 &&
+        add_type(m, &mpy_store_spec, "Store", &mpy_store_type) == 0 &&
         PyModule_AddFunctions(m, mpy_list_functions) == 0 && PyModule_AddFunctions(m, mpy_scheme_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_checkpoint_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_quantize_functions) == 0 && PyModule_AddFunctions(m, mpy_comm_functions) == 0 &&
         PyModule_AddFunctions(m, mpy_parallel_functions) == 0 && PyModule_AddFunctions(m, mpy_slice_functions) == 0 &&
-        PyModule_AddFunctions(m, mpy_trace_functions) == 0 &&
+        PyModule_AddFunctions(m, mpy_trace_functions) == 0 && PyModule_AddFunctions(m, mpy_store_functions) == 0 &&
         PyModule_AddStringConstant(m, "header_version", MOXIE_VERSION_STRING) == 0 && mpy_run_init() == 0)
         return m;
     Py_DECREF(m);

@@ -13,6 +13,7 @@
  *     py_adapters.c  Adapters: LoRA                                 py_mover.c     Mover: experts between ranks
  *     py_trace.c     routing traces
  *     py_workspace.c Workspace, memory that plans share             py_slices.c    what a rank holds and sends
+ *     py_store.c     Store, and two files more: py_store.h
  *
  * Conventions. Functions that return PyObject * return a new reference, or NULL with an exception set. Functions that
  * return int return 0, or -1 with an exception set. Every call into libmoxie that can take long runs without the GIL.
@@ -238,8 +239,8 @@ extern PyType_Spec mpy_model_spec, mpy_weights_spec, mpy_layer_spec, mpy_plan_sp
 typedef struct mpy_weights {
     PyObject_HEAD const moxie_weights *weights; /* the layer's of a model, or `own` */
     const moxie_layer_config *config;
-    moxie_model_layer *loaded; /* of a model, which `model` keeps open */
-    PyObject *model;
+    moxie_model_layer *loaded; /* of a model */
+    PyObject *owner;           /* of a model or an expert file, which it keeps open */
     moxie_weights own;
     moxie_layer_config own_config;
     moxie_expert *experts; /* [n_experts] and, behind them, the shared one */
@@ -252,6 +253,8 @@ typedef struct mpy_weights {
 const moxie_model *mpy_model_get(PyObject *object);
 
 PyObject *mpy_weights_of_model(PyObject *model, moxie_model_layer *loaded);
+/* Weights that `owner` keeps alive, such as an expert file's. */
+PyObject *mpy_weights_of(PyObject *owner, const moxie_weights *weights, const moxie_layer_config *config);
 /* Fills self->own from the arrays of the mapping (py_stacked.c). */
 int mpy_weights_stack(mpy_weights *self, PyObject *arrays);
 
@@ -301,6 +304,7 @@ void *mpy_plan_workspace(uint64_t bytes);
 /* Methods of Plan that run it (py_run.c). */
 PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *mpy_plan_route(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *mpy_plan_lookahead(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *mpy_plan_experts(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *mpy_plan_combine(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *mpy_plan_check(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);

@@ -5,7 +5,7 @@
  * Plan(layer, ...) can run; Plan(config, ...) only says what would be chosen. The workspace of host plans is allocated
  * here, once; the pages of it that no run touches cost nothing.
  */
-#include "py_moxie.h"
+#include "py_store.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -64,18 +64,22 @@ static int create(mpy_plan *self, const mpy_options *options)
     return self->host_workspace == NULL ? -1 : make_lock(self);
 }
 
-static int explain(mpy_plan *self, PyObject *config, const mpy_options *options)
+/* Of a LayerConfig, or of an ExpertFile: then kernels that read another layout are rejected. */
+static int explain(mpy_plan *self, PyObject *object, const mpy_options *options)
 {
     moxie_layer_config c;
     moxie_error error = { 0 };
+    moxie_status status = MOXIE_OK;
     PyObject *keep = PyList_New(0);
-    int failed = keep == NULL || mpy_config_from_python(config, &c, keep) < 0;
-    if (!failed && moxie_plan_explain(&c, &options->c, &self->plan, &error) != MOXIE_OK) {
+    const bool of_file = PyObject_TypeCheck(object, (PyTypeObject *)mpy_expert_file_type);
+    int failed = keep == NULL || (!of_file && mpy_config_from_python(object, &c, keep) < 0);
+    if (!failed)
+        status = of_file ? moxie_expert_file_explain(mpy_stored_file(object, 0), NULL, &options->c, &self->plan, &error)
+                         : moxie_plan_explain(&c, &options->c, &self->plan, &error);
+    if (status != MOXIE_OK)
         mpy_raise(&error);
-        failed = 1;
-    }
     Py_XDECREF(keep);
-    return failed ? -1 : make_lock(self);
+    return failed || status != MOXIE_OK ? -1 : make_lock(self);
 }
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
@@ -223,6 +227,11 @@ static PyMethodDef methods[] = {
     { "experts", CALL(mpy_plan_experts),
       "experts($self, hidden, ids, weights, *, out=None, adapters=None, adapter_ids=None)\n--\n\n"
       "The second part: [T, K, H] float32, the result of each choice, not yet weighted; 0 where a choice is skipped." },
+    { "lookahead", CALL(mpy_plan_lookahead),
+      "lookahead($self, hidden=None, *, logits=None, router_hidden=None, token_ids=None, padding=None,\n"
+      "          bias_choice=None)\n--\n\n"
+      "Of a layer of a Store: starts to read the experts that its router chooses for these tokens, those of the layer\n"
+      "before, say, so that the next run waits less. It does not wait for them." },
     { "combine", CALL(mpy_plan_combine),
       "combine($self, rows, ids, weights, *, hidden=None, out=None)\n--\n\n"
       "The third part: the weighted sum of rows [T, K, H] float32 over each token's choices, [T, H], without the "

@@ -5,13 +5,14 @@
 #include "py_call.h"
 
 #include <moxie/moxie_cuda.h>
+#include <moxie/moxie_store.h>
 
 #include <pthread.h>
 #include <string.h>
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-typedef enum what { RUN, ROUTE, EXPERTS, COMBINE } what;
+typedef enum what { RUN, ROUTE, EXPERTS, COMBINE, LOOKAHEAD } what;
 
 static moxie_status perform(mpy_call *c, what w, moxie_error *error)
 {
@@ -23,6 +24,7 @@ static moxie_status perform(mpy_call *c, what w, moxie_error *error)
     case ROUTE: return moxie_plan_route(p, &c->args, error);
     case EXPERTS: return moxie_plan_experts(p, &c->args, c->rows, error);
     case COMBINE: return moxie_plan_combine(p, &c->args, c->rows, error);
+    case LOOKAHEAD: return moxie_store_lookahead(p, &c->args, error);
     }
     return MOXIE_ERR_ARGUMENT;
 }
@@ -99,13 +101,19 @@ PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyOb
     return out;
 }
 
+/* What of the operands a router reads. */
+static int routed_by(const mpy_call *c)
+{
+    return c->given[HIDDEN] != NULL ? HIDDEN : c->given[ROUTER_HIDDEN] != NULL ? ROUTER_HIDDEN : LOGITS;
+}
+
 PyObject *mpy_plan_route(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *keywords)
 {
     static const mpy_operand order[] = { HIDDEN };
     mpy_call c = { .plan = (mpy_plan *)self };
     PyObject *ids = NULL, *weights = NULL, *both = NULL;
     if (mpy_call_arguments(&c, args, n, keywords, order, 1, routing_inputs | BIT(HIDDEN)) == 0) {
-        const int first = c.given[HIDDEN] != NULL ? HIDDEN : c.given[ROUTER_HIDDEN] != NULL ? ROUTER_HIDDEN : LOGITS;
+        const int first = routed_by(&c);
         if (mpy_call_take(&c, first) == 0 && (ids = mpy_call_output(&c, IDS_OUT, c.given[first])) != NULL &&
             (weights = mpy_call_output(&c, WEIGHTS_OUT, c.given[first])) != NULL &&
             execute(&c, ROUTE, c.given[first]) == 0)
@@ -113,6 +121,19 @@ PyObject *mpy_plan_route(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
     }
     mpy_call_release(&c);
     return both;
+}
+
+PyObject *mpy_plan_lookahead(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *keywords)
+{
+    static const mpy_operand order[] = { HIDDEN };
+    mpy_call c = { .plan = (mpy_plan *)self };
+    const uint32_t allowed =
+        BIT(HIDDEN) | BIT(LOGITS) | BIT(ROUTER_HIDDEN) | BIT(TOKEN_IDS) | BIT(PADDING) | BIT(BIAS_CHOICE);
+    int failed =
+        mpy_call_arguments(&c, args, n, keywords, order, 1, allowed) < 0 || mpy_call_take(&c, routed_by(&c)) < 0;
+    failed = failed || execute(&c, LOOKAHEAD, c.given[routed_by(&c)]) < 0;
+    mpy_call_release(&c);
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 PyObject *mpy_plan_experts(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *keywords)

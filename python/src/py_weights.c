@@ -9,20 +9,26 @@
 PyObject *mpy_weights_type;
 PyObject *mpy_weights_class; /* the subclass that the package makes of it */
 
-PyObject *mpy_weights_of_model(PyObject *model, moxie_model_layer *loaded)
+PyObject *mpy_weights_of(PyObject *owner, const moxie_weights *weights, const moxie_layer_config *config)
 {
     mpy_weights *self = (mpy_weights *)PyType_GenericAlloc(
         (PyTypeObject *)(mpy_weights_class != NULL ? mpy_weights_class : mpy_weights_type), 0);
-    if (self == NULL) {
-        moxie_model_layer_free(loaded);
+    if (self == NULL)
         return NULL;
-    }
-    self->loaded = loaded;
-    self->weights = moxie_model_layer_weights(loaded);
-    self->config = moxie_model_layer_config(loaded);
-    self->model = model;
-    Py_INCREF(model);
+    self->weights = weights;
+    self->config = config;
+    self->owner = Py_NewRef(owner);
     return (PyObject *)self;
+}
+
+PyObject *mpy_weights_of_model(PyObject *model, moxie_model_layer *loaded)
+{
+    PyObject *self = mpy_weights_of(model, moxie_model_layer_weights(loaded), moxie_model_layer_config(loaded));
+    if (self == NULL)
+        moxie_model_layer_free(loaded);
+    else
+        ((mpy_weights *)self)->loaded = loaded;
+    return self;
 }
 
 static PyObject *weights_new(PyTypeObject *type, PyObject *args, PyObject *named)
@@ -61,7 +67,7 @@ static void weights_free(PyObject *object)
     free(self->views);
     free(self->experts);
     Py_XDECREF(self->keep);
-    Py_XDECREF(self->model);
+    Py_XDECREF(self->owner);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

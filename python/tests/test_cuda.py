@@ -178,3 +178,21 @@ def test_torch_s_operator(layer, monkeypatch):
 
 def test_the_machine():
     assert moxie.cuda_info().devices >= 1 and moxie.cuda_devices()[0].usable and moxie.cuda_kernels()
+
+
+def test_a_store_on_the_device(tmp_path):
+    """Experts in RAM and on the device: the bytes of a layer with all experts there."""
+    moxie.synth("qwen3-30b-a3b", tmp_path / "model", format="fp8-block", layers=1, experts=16, hidden=256, intermediate=128)
+    model, path = moxie.Model(tmp_path / "model"), tmp_path / "layer.moxie"
+    moxie.ExpertFile.write(path, model.load(0), target="moxie-rowmajor", threads=1)
+    want = model.layer(0, backend="cuda", threads=1, max_tokens=8).plan().run(states(5))
+    assert np.array_equal(moxie.Layer.from_file(path, backend="cuda", threads=1, max_tokens=8).plan().run(states(5)), want)
+    record = moxie.Store.describe(path, 1 << 24).record_bytes
+    store = moxie.Store(path, 12 * record, device_bytes=6 * record)
+    plan = store.layer(threads=1, max_tokens=8).plan()
+    assert plan.on_gpu and store.info.device_slots > 0
+    for _ in range(2):
+        assert np.array_equal(plan.run(states(5)), want)
+    assert store.counters().copies > 0 and store.counters().id_waits == 2
+    with pytest.raises(moxie.Unsupported):
+        plan.lookahead(states(5))

@@ -10,7 +10,7 @@ import re
 import moxie
 import moxie.comm
 import pytest
-from moxie import _moxie, parallel, records, trace
+from moxie import _moxie, parallel, records, store, trace
 
 HEADERS = pathlib.Path(__file__).parents[2] / "include" / "moxie"
 STUBS = (pathlib.Path(moxie.__file__).parent / "_moxie.pyi").read_text()
@@ -123,6 +123,19 @@ PLACES = {
                                        "has_requests": "requests are there", "layer_numbers": "layers"}),
     "moxie_cache_config": (set(inspect.signature(trace.simulate).parameters), {"with_best": "best"}),
     "moxie_cache_hits": (trace.CacheHits, {}),
+    "moxie_expert_target": (store.ExpertTarget, {}),
+    "moxie_expert_writer_options": (stub_arguments("ExpertFile", "write"),
+                                    {"executor": "threads", "n_extras": "the mapping's length"}),
+    "moxie_expert_file_options": (stub_arguments("ExpertFile", "__init__"), {"access": "load", "executor": "threads"}),
+    "moxie_expert_file_info": (store.ExpertFileInfo, {}),
+    "moxie_expert_record": (store.ExpertRecord, {}),
+    "moxie_store_options": (stub_arguments("Store", "__init__"),
+                            {"census_experts": "the census' shape", "n_pinned": "the length", "no_prefetch": "prefetch"}),
+    "moxie_store_info": (store.StoreInfo, {}),
+    "moxie_store_counters": (store.StoreCounters, {}),
+    "moxie_read_engine": (store.ReadEngine, {}),
+    "moxie_disk_options": (function_arguments("measure_disk"), {}),
+    "moxie_disk_rate": (store.DiskRate, {}),
 }
 # Structs that Python has no place for, and why.
 ABSENT = {
@@ -137,17 +150,10 @@ ABSENT = {
     "moxie_cuda_launch": "of libmoxie's own benchmarks", "moxie_cuda_timed_run": "of libmoxie's own benchmarks",
     "moxie_eplb_moves": "Mover moves experts; moxie_eplb_step is not bound",
     "moxie_trace_step": "a Trace has the arrays of all steps",
+    "moxie_expert_extra": "ExpertFile.write() takes a mapping",
     "moxie_prepare_layout": "moxie prepare, the tool", "moxie_prepare_limit": "moxie prepare, the tool",
     "moxie_preparation_options": "moxie prepare, the tool", "moxie_preparation_info": "moxie prepare, the tool",
     "moxie_prepared_tensor": "moxie prepare, the tool", "moxie_preparation_facts": "moxie prepare, the tool",
-    "moxie_expert_target": "expert files are not bound yet", "moxie_expert_extra": "expert files are not bound yet",
-    "moxie_expert_writer_options": "expert files are not bound yet",
-    "moxie_expert_file_options": "expert files are not bound yet",
-    "moxie_expert_file_info": "expert files are not bound yet", "moxie_expert_record": "expert files are not bound yet",
-    "moxie_read_engine": "expert files are not bound yet", "moxie_disk_options": "expert files are not bound yet",
-    "moxie_disk_rate": "expert files are not bound yet",
-    "moxie_store_options": "the store of experts is not bound yet", "moxie_store_info": "the store of experts is not bound yet",
-    "moxie_store_counters": "the store of experts is not bound yet",
 }
 
 

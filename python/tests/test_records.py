@@ -16,7 +16,7 @@ from moxie import _moxie, records
 def test_tables_and_classes_agree():
     tables = _moxie._record_fields()
     assert len(tables) > 20
-    extra = {"Scheme": ["args"], "LintReport": ["findings"], "QuantizeReport": ["errors"]}
+    extra = {"Scheme": ["args"], "LintReport": ["findings"], "QuantizeReport": ["errors"], "ExpertRecord": ["data"]}
     for name, fields in tables.items():
         assert [f.name for f in dataclasses.fields(getattr(records, name))] == fields + extra.get(name, []), name
 

@@ -446,6 +446,7 @@ static void test_refused_plans(void **state)
     opened o = open_one(&options, NULL);
     assert_int_equal(moxie_layer_update_expert(o.layer, 0, &t.weights.experts[1], &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "moxie_expert_file_replace"));
+    assert_int_equal(moxie_layer_prepare(o.layer, &t.weights, NULL, &error), MOXIE_ERR_UNSUPPORTED);
     assert_int_equal(moxie_store_layer(o.store, 6, NULL, &plain, &(moxie_layer *) { NULL }, &error),
                      MOXIE_ERR_ARGUMENT);
     /* A check reads through the mapped file. */

@@ -141,6 +141,10 @@ moxie_status mox_layer_prepare(moxie_layer *layer, const moxie_weights *weights,
     moxie_options read;
     MOX_TRY(mox_struct_read(weights, &w, MOX_STRUCT(moxie_weights), error));
     MOX_TRY(mox_options_read(options, &read, error));
+    MOX_FAIL_IF(
+        layer->source != NULL || layer->device_source != NULL, MOXIE_ERR_UNSUPPORTED, error,
+        "weights were given to a layer of a store, which reads experts from their file: write that file anew and "
+        "open the store again, or make a layer with moxie_layer_create");
     MOX_FAIL_IF(w.n_experts != layer->config.experts || w.experts == NULL, MOXIE_ERR_MISMATCH, error,
                 "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
                 (long long)w.n_experts, (long long)layer->config.experts);
