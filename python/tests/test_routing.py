@@ -196,27 +196,27 @@ def test_vllm_s_settings():
 def test_an_update_goes_before_runs_that_come_later(checkpoint):
     """Else plans that run all the time would never let it in."""
     weights = moxie.Model(checkpoint("qwen3-30b-a3b", "fp8-block")).load(0)
-    k, order, go = weights.config.top_k, [], threading.Event()
+    k, results, went, go = weights.config.top_k, [], [], threading.Event()
 
     def choose(logits):
-        order.append("run")
+        went.append("run")
         assert go.wait(60)
         return np.zeros((1, k), np.int32), np.ones((1, k), np.float32)
 
     def update():
-        layer.update_expert(0, weights)
-        order.append("update")
+        layer.update_expert(0, weights, 1)
 
     def run():
-        layer.plan().run(states(1))
+        results.append(layer.plan().run(states(1)))
 
     layer = custom_layer(checkpoint, choose)
     threads = [threading.Thread(target=work) for work in (run, update, run)]
     for thread in threads:
         thread.start()
         time.sleep(0.5)  # the second waits for the first by then, the third for the second
-    assert order == ["run"]
+    assert went == ["run"]
     go.set()
     for thread in threads:
         thread.join()
-    assert order == ["run", "update", "run"]
+    new = layer.plan().run(states(1))
+    assert sorted(np.array_equal(y, new) for y in results) == [False, True]
