@@ -66,9 +66,10 @@ typedef struct moxie_expert_writer_options {
 #define MOXIE_EXPERT_WRITER_OPTIONS_INIT MOXIE_INIT(moxie_expert_writer_options)
 
 /* Chooses the layout of the records and creates a temporary file beside `path`. Of the experts those of the
- * configuration's share (ep_size, ep_rank, ep_map, slot_map) belong to the file. `weights` must live until the writer
- * ends. No GPU is needed for a target that is one. MOXIE_ERR_UNSUPPORTED for a configuration that a file cannot hold:
- * a routing by callback, tensor parallel shares. Thread-safe for different files. */
+ * configuration's share (ep_size, ep_rank, ep_map, slot_map) belong to the file, and with tp_size > 1 of each the rows
+ * of tp_rank. `weights`, which are whole, must live until the writer ends. No GPU is needed for a target that is one.
+ * MOXIE_ERR_UNSUPPORTED for a configuration that a file cannot hold: a routing by callback. Thread-safe for different
+ * files. */
 MOXIE_API moxie_status moxie_expert_writer_open(const char *path, const moxie_layer_config *config,
                                                 const moxie_weights *weights,
                                                 const moxie_expert_writer_options *options, moxie_expert_writer **out,
@@ -163,7 +164,8 @@ MOXIE_API moxie_status moxie_expert_file_verify(const moxie_expert_file *file, c
                                                 moxie_error *error);
 
 /* Unpacks one expert (-1: the shared one) through the views of `expert`, which are writable, and shaped as those that
- * were packed; the two static activation scales are set. Immutable. */
+ * were packed; the two static activation scales are set. Of a tensor parallel share its rows alone are written: the
+ * files of all ranks fill the whole expert. Immutable. */
 MOXIE_API moxie_status moxie_expert_file_unpack(const moxie_expert_file *file, int64_t expert, moxie_expert *views,
                                                 moxie_error *error);
 /* The weights of the whole layer, unpacked into memory: for checks, and for kernels that read another layout. Experts
@@ -178,7 +180,8 @@ MOXIE_API moxie_status moxie_expert_file_weights(moxie_expert_file *file, const 
  * `options` do not read the file's layout: the text says which file would do. The file must outlive the layer. A layer
  * on the host may be updated (moxie_layer_update_expert): it gets memory of its own for that record; the file and
  * other layers of it do not change.
- * options->spare_slots must be 0, tp_size 0 or 1. Thread-safe. */
+ * options->spare_slots must be 0. Of a file with a tensor parallel share options->comm is needed, and tp_size and
+ * tp_rank are the file's; its experts are cut by rows in both modes. Thread-safe. */
 MOXIE_API moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
                                              const moxie_options *options, moxie_layer **out, moxie_error *error);
 /* The plan that a layer of this file would get, as moxie_plan_explain(): kernels that read another layout are rejected

@@ -177,8 +177,8 @@ static moxie_status take_layout(moxie_expert_file *file, mox_expert_kind kind, u
             "use the version that wrote it, or prepare the file anew",
             mox_escape(shown, sizeof shown, name), (unsigned)number, MOXIE_VERSION_STRING);
     file->layouts[kind] = layout;
-    const char *limit = layout->reject(&file->shapes[kind], reason, sizeof reason);
-    if (limit != NULL || !layout->record_bytes(&file->shapes[kind], &want) || want != bytes)
+    const char *limit = layout->reject(&file->shapes.whole[kind], reason, sizeof reason);
+    if (limit != NULL || !layout->record_bytes(&file->shapes.mine[kind], &want) || want != bytes)
         return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, 24,
                              "its records have %llu bytes; its configuration makes records of %llu in layout %s%s%s",
                              (unsigned long long)bytes, (unsigned long long)want, name, limit != NULL ? ": " : "",
@@ -189,8 +189,7 @@ static moxie_status take_layout(moxie_expert_file *file, mox_expert_kind kind, u
 static moxie_status take_layouts(moxie_expert_file *file, moxie_error *error)
 {
     const mox_expert_header *h = &file->header;
-    file->shapes[MOX_ROUTED] = mox_config_routed_shape(&file->config);
-    file->shapes[MOX_SHARED_EXPERT] = mox_config_shared_shape(&file->config);
+    file->shapes = mox_expert_shapes_of(&file->config, h->target);
     MOX_TRY(take_layout(file, MOX_ROUTED, h->layout, h->layout_name, h->record_bytes, error));
     if ((file->config.shared.intermediate > 0) != (h->shared_layout != 0))
         return mox_fail_file(MOXIE_ERR_FORMAT, error, file->path, 24,
@@ -269,9 +268,9 @@ static moxie_status verify_entry(const moxie_expert_file *file, int64_t e, moxie
     snprintf(what, sizeof what, "record of expert %lld", (long long)entry->expert);
     MOX_TRY(check_sum(file, &entry->range, what, error));
     const void *data = file->data + entry->range.offset;
-    moxie_status status = mox_record_verify(file->layouts[kind], &file->shapes[kind], entry->expert, data, error);
+    moxie_status status = mox_record_verify(file->layouts[kind], &file->shapes.mine[kind], entry->expert, data, error);
     if (status == MOXIE_OK)
-        status = verify_order(file->layouts[kind], &file->shapes[kind], entry->expert, data, error);
+        status = verify_order(file->layouts[kind], &file->shapes.mine[kind], entry->expert, data, error);
     if (status == MOXIE_OK || error == NULL)
         return status;
     moxie_error why = *error;

@@ -54,7 +54,7 @@ static const key keys[] = {
 #undef QUANT
 #undef ACTIVATION
 #undef NORM
-enum { KEYS = sizeof keys / sizeof keys[0], LINE = 96 };
+enum { KEYS = sizeof keys / sizeof keys[0], SHARE_KEYS = 2, LINE = 96 };
 
 /* Fields that were added since: they belong into the list, or, for a run's, into its comment. */
 _Static_assert(offsetof(moxie_quant, reserved) == 36 && offsetof(moxie_activation, reserved) == 48 &&
@@ -88,7 +88,8 @@ char *mox_expert_config_text(const moxie_layer_config *config, mox_arena *arena,
 {
     char *text = mox_arena_alloc(arena, (uint64_t)KEYS * LINE);
     size_t used = 0;
-    for (int i = 0; text != NULL && i < KEYS; i++) {
+    const int count = config->tp_size > 1 ? KEYS : KEYS - SHARE_KEYS;
+    for (int i = 0; text != NULL && i < count; i++) {
         print_value(&keys[i], (const char *)config + keys[i].at, text + used, LINE);
         used += strlen(text + used);
     }

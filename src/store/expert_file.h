@@ -21,6 +21,7 @@
 #include <moxie/moxie_store.h>
 
 #include "layer/config/config.h"
+#include "layer/config/tp_slice.h"
 
 #define MOX_EXPERT_PAGE         4096u
 #define MOX_EXPERT_MAGIC        "MOXIE-EF"
@@ -83,6 +84,12 @@ static inline uint64_t mox_expert_padded(uint64_t bytes)
     return (bytes + MOX_EXPERT_PAGE - 1) / MOX_EXPERT_PAGE * MOX_EXPERT_PAGE;
 }
 
+/* How records lie: of whole experts, or of the rows that one of tp_size ranks has (layer/config/tp_slice.h). */
+typedef struct mox_expert_shapes {
+    mox_tp_cut cut[MOX_EXPERT_KINDS];
+    mox_record_shape whole[MOX_EXPERT_KINDS], mine[MOX_EXPERT_KINDS];
+} mox_expert_shapes;
+
 struct moxie_expert_file {
     char *path;
     uint8_t *data; /* all bytes up to seal.file_bytes */
@@ -95,7 +102,7 @@ struct moxie_expert_file {
     moxie_layer_config config;     /* its arrays are sections */
     mox_arena arena;
     const mox_layout *layouts[MOX_EXPERT_KINDS];
-    mox_record_shape shapes[MOX_EXPERT_KINDS];
+    mox_expert_shapes shapes;
     moxie_weights *weights; /* unpacked, in `weights_memory`; NULL: not asked for yet */
     void *weights_memory;
 };
@@ -136,15 +143,18 @@ const mox_expert_section *mox_expert_find_section(const mox_expert_header *heade
 moxie_status mox_expert_choose(const char *target, const moxie_layer_config *config, int32_t mode, const char **name,
                                const mox_layout *layouts[MOX_EXPERT_KINDS], moxie_error *error);
 
+/* The shapes of a checked configuration, in a file for that target. */
+mox_expert_shapes mox_expert_shapes_of(const moxie_layer_config *config, const char *target);
+
 /* Target i: its name and summary, static; NULL past the last. */
 const char *mox_expert_target_at(int32_t i, const char **summary);
 
 /* ---- packing (expert_write.c) --------------------------------------------------------------------- */
 
-/* Packs one expert into `record`, on the executor's workers. */
-moxie_status mox_expert_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t index,
-                             const moxie_expert *expert, void *record, const moxie_executor *executor,
-                             moxie_error *error);
+/* Packs the share of one whole expert (-1: the shared one) into `record`, on the executor's workers. */
+moxie_status mox_expert_pack(const moxie_layer_config *config, const mox_expert_shapes *shapes,
+                             const mox_layout *layout, int64_t index, const moxie_expert *expert, void *record,
+                             const moxie_executor *executor, moxie_error *error);
 /* The static scales of one expert's activations (-1: the shared one): a layer would refuse the file for a wrong one. */
 moxie_status mox_expert_check_scales(const moxie_layer_config *config, int64_t expert, const moxie_expert *view,
                                      moxie_error *error);

@@ -29,11 +29,14 @@ static moxie_status check_shapes(const moxie_expert_file *file, const moxie_laye
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, file->path, -1,
                              "its records are of another shape or quantization than the configuration: begin with "
                              "moxie_expert_file_config() and change dtype, routing or the share of experts");
-    if (c->tp_size > 1)
-        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, -1,
-                             "tp_size is %d, but its records are whole experts: share experts by ep_size instead, or "
-                             "prepare tensor parallel layers from the checkpoint",
-                             (int)c->tp_size);
+    const int32_t size = c->tp_size > 1 ? c->tp_size : 1, ours = own->tp_size > 1 ? own->tp_size : 1;
+    if (size != ours || (size > 1 && c->tp_rank != own->tp_rank))
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, file->path, -1,
+                             "the configuration is of tensor parallel rank %d of %d, its records of rank %d of %d%s: "
+                             "give each rank the file of its own share (`moxie prepare --tp R/N`, or tp_size and "
+                             "tp_rank of the writer's configuration)",
+                             size > 1 ? (int)c->tp_rank : 0, (int)size, ours > 1 ? (int)own->tp_rank : 0, (int)ours,
+                             ours > 1 ? "" : ", which are whole experts");
     return MOXIE_OK;
 }
 
@@ -102,6 +105,11 @@ static moxie_status open_layer(const moxie_expert_file *file, const moxie_layer_
     moxie_layer_config checked;
     MOX_TRY(mox_config_read(config != NULL ? config : &file->config, &checked, error));
     MOX_TRY(check_shapes(file, &checked, error));
+    if (checked.tp_size > 1 && mox_options_comm(options) == NULL)
+        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, file->path, -1,
+                             "its records are the rows of tensor parallel rank %d of %d, and options.comm is NULL: "
+                             "a run needs the other ranks' rows, so open it with their comm",
+                             (int)checked.tp_rank, (int)checked.tp_size);
     moxie_expert *scales = mox_calloc((uint64_t)file->header.experts + 1, sizeof *scales);
     MOX_FAIL_IF(scales == NULL, MOXIE_ERR_MEMORY, error, "no memory for the scales of a layer");
     const moxie_status status = open_with(file, &checked, options, fetched, scales, out, error);

@@ -57,11 +57,13 @@ static moxie_status make_change(const moxie_expert_file *file, int64_t expert, c
     const uint64_t index_bytes = mox_expert_padded(file->seal.index.bytes);
     mox_expert_entry *entry = &c->index[expert < 0 ? file->header.experts : expert];
     memcpy(c->index, file->index, file->seal.index.bytes);
-    MOX_FAIL_IF(!mox_layer_accepts(file->layouts[kind], &file->shapes[kind], expert, weights), MOXIE_ERR_UNSUPPORTED,
-                error, "layout %s of the file cannot hold the new expert %lld: prepare the whole file anew",
+    MOX_FAIL_IF(!mox_layer_accepts(file->layouts[kind], &file->shapes.whole[kind], expert, weights),
+                MOXIE_ERR_UNSUPPORTED, error,
+                "layout %s of the file cannot hold the new expert %lld: prepare the whole file anew",
                 file->layouts[kind]->name, (long long)expert);
     MOX_TRY(mox_expert_check_scales(&file->config, expert, weights, error));
-    MOX_TRY(mox_expert_pack(file->layouts[kind], &file->shapes[kind], expert, weights, c->record, executor, error));
+    MOX_TRY(mox_expert_pack(&file->config, &file->shapes, file->layouts[kind], expert, weights, c->record, executor,
+                            error));
     c->seal = (mox_expert_seal) { .generation = file->seal.generation + 1,
                                   .header_checksum = file->header.checksum,
                                   .unused_bytes =

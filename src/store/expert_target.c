@@ -81,6 +81,20 @@ static moxie_status select_layouts(const target *t, const moxie_layer_config *co
     return MOXIE_OK;
 }
 
+/* Files hold rows, which are exact in both modes. Portable records are cut as for the cpu back end. */
+mox_expert_shapes mox_expert_shapes_of(const moxie_layer_config *config, const char *name)
+{
+    const target *t = find(name);
+    const bool on_device = t != NULL && t->how == CUDA;
+    mox_expert_shapes s = { .cut = { mox_tp_cut_of(config, MOXIE_MODE_EXACT, NULL),
+                                     mox_tp_shared_cut(config, true, on_device, NULL) } };
+    s.whole[MOX_ROUTED] = mox_config_routed_shape(config);
+    s.whole[MOX_SHARED_EXPERT] = mox_config_shared_shape(config);
+    s.mine[MOX_ROUTED] = mox_tp_shape(config, s.cut[MOX_ROUTED]);
+    s.mine[MOX_SHARED_EXPERT] = mox_tp_shared_shape(config, s.cut[MOX_SHARED_EXPERT]);
+    return s;
+}
+
 moxie_status mox_expert_choose(const char *name, const moxie_layer_config *config, int32_t mode, const char **chosen,
                                const mox_layout *layouts[MOX_EXPERT_KINDS], moxie_error *error)
 {

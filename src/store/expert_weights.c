@@ -30,10 +30,12 @@ moxie_status mox_expert_file_unpack(const moxie_expert_file *file, int64_t exper
     const mox_expert_kind kind = mox_expert_kind_of(expert);
     const mox_layout *layout = file->layouts[kind];
     const void *record = file->data + mox_expert_entry_of(file, expert)->range.offset;
-    MOX_TRY(mox_record_verify(layout, &file->shapes[kind], expert, record, error));
+    MOX_TRY(mox_record_verify(layout, &file->shapes.mine[kind], expert, record, error));
     /* Layout rowmajor takes every expert, so this checks the views alone. */
-    MOX_TRY(mox_record_check(&mox_layout_rowmajor, &file->shapes[kind], expert, views, error));
-    return layout->unpack(&file->shapes[kind], record, views, error);
+    moxie_expert mine;
+    MOX_TRY(mox_record_check(&mox_layout_rowmajor, &file->shapes.whole[kind], expert, views, error));
+    MOX_TRY(mox_tp_slice_expert(&file->config, kind, file->shapes.cut[kind], views, &mine, error));
+    return layout->unpack(&file->shapes.mine[kind], record, &mine, error);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------- */
@@ -69,7 +71,7 @@ static uint32_t order_flags(const moxie_expert_file *file, int64_t expert)
 
 static void carve_expert(mox_carver *carver, const moxie_expert_file *file, int64_t expert, moxie_expert *out)
 {
-    const mox_record_shape *s = &file->shapes[mox_expert_kind_of(expert)];
+    const mox_record_shape *s = &file->shapes.mine[mox_expert_kind_of(expert)];
     *out = (moxie_expert) { .a13_scale = mox_expert_entry_of(file, expert)->a13_scale,
                             .a2_scale = mox_expert_entry_of(file, expert)->a2_scale };
     if (mox_expert_entry_of(file, expert)->range.bytes == 0)
@@ -147,6 +149,11 @@ static moxie_status make(moxie_expert_file *file, moxie_weights *weights, moxie_
 moxie_status mox_expert_file_weights(moxie_expert_file *file, const moxie_executor *executor, const moxie_weights **out,
                                      moxie_error *error)
 {
+    if (file->config.tp_size > 1)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, -1,
+                             "its records are the rows of tensor parallel rank %d of %d, of which whole weights cannot "
+                             "be made: take the checkpoint, or files of whole experts",
+                             (int)file->config.tp_rank, (int)file->config.tp_size);
     if (file->weights == NULL) {
         moxie_weights *weights = mox_arena_alloc(&file->arena, sizeof *weights);
         moxie_expert *experts = mox_arena_calloc(&file->arena, (uint64_t)file->header.experts + 1, sizeof *experts);

@@ -33,7 +33,7 @@ struct moxie_expert_writer {
     moxie_weights weights;
     const moxie_executor *executor;
     const mox_layout *layouts[MOX_EXPERT_KINDS];
-    mox_record_shape shapes[MOX_EXPERT_KINDS];
+    mox_expert_shapes shapes;
     uint8_t *record; /* pages for the largest record */
 };
 
@@ -56,9 +56,8 @@ static void pack_part(void *context, int64_t part, int32_t worker)
         atomic_store_explicit(&w->failed, true, memory_order_relaxed);
 }
 
-moxie_status mox_expert_pack(const mox_layout *layout, const mox_record_shape *shape, int64_t index,
-                             const moxie_expert *expert, void *record, const moxie_executor *executor,
-                             moxie_error *error)
+static moxie_status pack(const mox_layout *layout, const mox_record_shape *shape, int64_t index,
+                         const moxie_expert *expert, void *record, const moxie_executor *executor, moxie_error *error)
 {
     MOX_TRY(mox_record_check(layout, shape, index, expert, error));
     const int64_t parts = mox_record_parts(layout, shape);
@@ -71,6 +70,18 @@ moxie_status mox_expert_pack(const mox_layout *layout, const mox_record_shape *s
     mox_free(w.sums);
     /* Once more, for the text of the error. */
     return w.failed ? mox_record_pack(layout, shape, index, expert, record, error) : MOXIE_OK;
+}
+
+moxie_status mox_expert_pack(const moxie_layer_config *config, const mox_expert_shapes *shapes,
+                             const mox_layout *layout, int64_t index, const moxie_expert *expert, void *record,
+                             const moxie_executor *executor, moxie_error *error)
+{
+    const mox_expert_kind kind = mox_expert_kind_of(index);
+    moxie_expert mine;
+    if (shapes->cut[kind] != MOX_TP_WHOLE)
+        MOX_TRY(mox_record_check(layout, &shapes->whole[kind], index, expert, error));
+    MOX_TRY(mox_tp_slice_expert(config, kind, shapes->cut[kind], expert, &mine, error));
+    return pack(layout, &shapes->mine[kind], index, &mine, record, executor, error);
 }
 
 /* ---- the plan of the file ----------------------------------------------------------------------------- */
@@ -87,9 +98,9 @@ static uint64_t give_room(moxie_expert_writer *w, uint64_t bytes)
 static bool holds_all(const moxie_expert_writer *w, mox_expert_kind kind)
 {
     if (kind == MOX_SHARED_EXPERT)
-        return mox_layer_accepts(w->layouts[kind], &w->shapes[kind], -1, w->weights.shared);
+        return mox_layer_accepts(w->layouts[kind], &w->shapes.whole[kind], -1, w->weights.shared);
     for (int64_t e = 0; e < w->header.experts; e++)
-        if (!mox_layer_accepts(w->layouts[kind], &w->shapes[kind], e, &w->weights.experts[e]))
+        if (!mox_layer_accepts(w->layouts[kind], &w->shapes.whole[kind], e, &w->weights.experts[e]))
             return false;
     return true;
 }
@@ -101,16 +112,17 @@ static moxie_status choose_layouts(moxie_expert_writer *w, const moxie_expert_wr
     moxie_layer_config whole = w->config;
     uint64_t *const bytes[] = { &w->header.record_bytes, &w->header.shared_bytes };
     const char *target;
-    whole.ep_size = whole.ep_rank = 0;
+    whole.ep_size = whole.ep_rank = whole.tp_size = whole.tp_rank = 0;
     whole.slot_map = NULL;
     MOX_TRY(mox_expert_choose(options->target, &whole, options->mode, &target, w->layouts, error));
     strncpy(w->header.target, target, sizeof w->header.target - 1);
+    w->shapes = mox_expert_shapes_of(&w->config, target);
     for (int k = 0; k < MOX_EXPERT_KINDS; k++) {
         if (w->layouts[k] == NULL)
             continue;
         while (!holds_all(w, (mox_expert_kind)k))
             w->layouts[k] = mox_layer_fallback(&w->config, (mox_expert_kind)k, w->layouts[k]);
-        MOX_FAIL_IF(!w->layouts[k]->record_bytes(&w->shapes[k], bytes[k]), MOXIE_ERR_ARGUMENT, error,
+        MOX_FAIL_IF(!w->layouts[k]->record_bytes(&w->shapes.mine[k], bytes[k]), MOXIE_ERR_ARGUMENT, error,
                     "a record in layout %s does not fit in 64 bits", w->layouts[k]->name);
     }
     w->header.layout = w->layouts[MOX_ROUTED]->number;
@@ -127,10 +139,6 @@ static moxie_status check_config(const moxie_layer_config *c, const moxie_weight
     MOX_FAIL_IF(c->routing.custom != NULL || c->routing.select == MOXIE_SELECT_CUSTOM, MOXIE_ERR_UNSUPPORTED, error,
                 "the routing is a callback, which a file cannot hold: write the file with MOXIE_SELECT_TOPK, and give "
                 "moxie_layer_open_file a configuration with the callback");
-    MOX_FAIL_IF(c->tp_size > 1, MOXIE_ERR_UNSUPPORTED, error,
-                "tp_size is %d; records of expert files are whole experts: share experts by ep_size instead, or "
-                "prepare tensor parallel layers from the checkpoint",
-                (int)c->tp_size);
     MOX_FAIL_IF(weights->n_experts != c->experts || weights->experts == NULL, MOXIE_ERR_MISMATCH, error,
                 "weights hold %lld experts, but the configuration has %lld: pass a view for each expert",
                 (long long)weights->n_experts, (long long)c->experts);
@@ -246,7 +254,7 @@ static moxie_status put_record(moxie_expert_writer *w, int64_t expert, const mox
     const mox_expert_kind kind = mox_expert_kind_of(expert);
     mox_expert_entry *entry = &w->index[expert < 0 ? w->header.experts : expert];
     const uint64_t padded = mox_expert_padded(entry->range.bytes);
-    MOX_TRY(mox_expert_pack(w->layouts[kind], &w->shapes[kind], expert, view, w->record, w->executor, error));
+    MOX_TRY(mox_expert_pack(&w->config, &w->shapes, w->layouts[kind], expert, view, w->record, w->executor, error));
     memset(w->record + entry->range.bytes, 0, padded - entry->range.bytes);
     entry->range.checksum = mox_checksum(w->record, padded);
     return mox_whole_file_write_at(&w->file, w->record, padded, entry->range.offset, error);
@@ -255,8 +263,6 @@ static moxie_status put_record(moxie_expert_writer *w, int64_t expert, const mox
 static moxie_status begin(moxie_expert_writer *w, const char *path, const moxie_expert_writer_options *options,
                           moxie_error *error)
 {
-    w->shapes[MOX_ROUTED] = mox_config_routed_shape(&w->config);
-    w->shapes[MOX_SHARED_EXPERT] = mox_config_shared_shape(&w->config);
     w->header.experts = w->config.experts;
     w->header.layer = options->layer;
     w->end = MOX_EXPERT_FIRST;

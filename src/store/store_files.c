@@ -26,6 +26,12 @@ static moxie_status add_file(moxie_store *store, const char *path, moxie_error *
     layers[store->n_layers] = (mox_store_layer) { .store = store };
     MOX_TRY(mox_expert_file_open(path, &mapped, &layers[store->n_layers].file, error));
     store->n_layers++;
+    const moxie_layer_config *config = &layers[store->n_layers - 1].file->config;
+    if (config->tp_size > 1)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, path, -1,
+                             "its records are the rows of tensor parallel rank %d of %d, and a store reads whole "
+                             "experts: open it with moxie_layer_open_file(), or prepare files with --ep",
+                             (int)config->tp_rank, (int)config->tp_size);
     return MOXIE_OK;
 }
 

@@ -86,7 +86,7 @@ expect 0 "unpacked and packed anew" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
 expect 4 "moxie prepare DIR --layout moxie-rowmajor" "$moxie" run "$tmp/fast" --isa scalar
 expect 3 "moxie prepare. writes it" sh -c "cp -r $tmp/ex $tmp/half && rm $tmp/half/layer-00004.moxie && exec $moxie inspect $tmp/half"
 expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
-expect 2 "expert files hold whole experts" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp 0/2 -o "$tmp/no"
+expect 2 "expert files hold experts as they are" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --pad -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"
 
 # Of a GGUF file: run, checked, found whole, kept by a second command; there is no way back but the file.
@@ -157,6 +157,20 @@ done
 rm -rf "$tmp/back"
 expect 0 "restored" "$moxie" prepare --undo "$tmp/ep0" "$tmp/ep1" "$tmp/ep2" -o "$tmp/back"
 [ -z "$reader" ] || same_tensors "$tmp/ck" "$tmp/back" || fail "shares give other tensors"
+
+# Tensor parallel shares: the rows of a rank, which only ranks run; all together give the checkpoint back.
+for rank in 0/2-0/2 1/2-0/2 0/2-1/2 1/2-1/2; do
+    expect 0 "2 layers prepared" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --tp ${rank%-*} --ep ${rank#*-} \
+        -o "$tmp/tp$(echo $rank | tr -d /)"
+done
+expect 0 "whole as moxie-cpu" "$moxie" prepare --verify "$tmp/tp12-02"
+expect 2 "rows of tensor parallel rank 1 of 2, and options.comm is NULL" "$moxie" run "$tmp/tp12-02" --tokens 3
+expect 4 "those of rank 0 of 2, and all are needed|rows of tensor parallel rank" "$moxie" bench "$tmp/tp12-02" --tokens 3
+expect 4 "a store reads whole" "$moxie" run "$tmp/tp12-02" --tokens 3 --budget-ram 1G
+expect 2 "needs all 4 directories" "$moxie" prepare --undo "$tmp/tp02-02" "$tmp/tp12-02" -o "$tmp/no"
+rm -rf "$tmp/back"
+expect 0 "restored" "$moxie" prepare --undo "$tmp/tp02-02" "$tmp/tp12-02" "$tmp/tp02-12" "$tmp/tp12-12" -o "$tmp/back"
+[ -z "$reader" ] || same_tensors "$tmp/ck" "$tmp/back" || fail "tensor parallel shares give other tensors"
 
 # A machine without vectors: what moxie-auto writes runs there.
 if [ -z "${MOXIE_MAX_ISA:-}" ]; then

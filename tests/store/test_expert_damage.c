@@ -235,7 +235,7 @@ static void test_order(void **state)
     memcpy(record + offsetof(mox_record_header, flags), &flags, sizeof flags);
     const uint64_t head = sizeof(mox_record_header), sum = mox_checksum(record + head, r->bytes - head);
     assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
-    mox_record_seal(&mox_layout_rowmajor, &file->shapes[MOX_ROUTED], 0, &without_scales, record, &sum);
+    mox_record_seal(&mox_layout_rowmajor, &file->shapes.mine[MOX_ROUTED], 0, &without_scales, record, &sum);
     moxie_expert_file_close(file);
     r->checksum = mox_checksum(record, mox_expert_padded(r->bytes));
     refused_parts(&p, MOXIE_ERR_FORMAT, "columns in groups that do not exist", "an act order of mxfp4");

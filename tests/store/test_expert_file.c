@@ -287,7 +287,7 @@ static void test_scattered_order(void **state)
         test_layer_free(&t); /* too few groups for an order */
     assert_ok(write_file(&t, "moxie-rowmajor", &error), &error);
     moxie_expert_file *file = open_file(MOXIE_EXPERT_READ);
-    const mox_record_shape *shape = &file->shapes[MOX_ROUTED];
+    const mox_record_shape *shape = &file->shapes.mine[MOX_ROUTED];
     mox_expert_entry *entry = (mox_expert_entry *)(uintptr_t)&file->index[0]; /* in memory: not the file's */
     uint8_t *record = file->data + entry->range.offset;
     mox_rowmajor_open(shape, record, &open);

@@ -100,11 +100,9 @@ static void check_arguments(struct argp_state *state, const arguments *args)
         argp_error(state, "a directory is needed, and none is given; `moxie prepare --list` lists the layouts");
     if (args->mode != VERIFY && !p->out)
         argp_error(state, "-o OUT is needed, and none is given: name a directory to make");
-    if (args->mode == PREPARE && p->layout && prepare_expert_target(p->layout) &&
-        (p->how.pad || p->how.tp_size > 1 || p->release))
-        argp_error(state,
-                   "--pad, --tp and --for are for other engines' layouts; expert files hold whole experts as they "
-                   "are (--ep shares experts): leave them out");
+    if (args->mode == PREPARE && p->layout && prepare_expert_target(p->layout) && (p->how.pad || p->release))
+        argp_error(state, "--pad and --for are for other engines' layouts, and expert files hold experts as they are: "
+                          "leave them out");
     if (args->mode == PREPARE && !p->layout)
         argp_error(state,
                    "--layout NAME is needed, and none is given; `moxie prepare --list %s` lists those that accept it",

@@ -117,10 +117,12 @@ static moxie_status describe(experts_work *w, moxie_error *error)
     const prepare_how *how = &w->options->how;
     char rest[24];
     snprintf(rest, sizeof rest, "%016llx", (unsigned long long)rest_hash(w));
-    w->how = cli_json_text(json_pack("{s:s, s:s, s:[i,i,i], s:I, s:s}", "version", MOXIE_VERSION_STRING, "layout",
-                                     how->layout, "ep", how->ep_rank, how->ep_size, how->ep_map, "layer",
-                                     (json_int_t)w->layer, "rest_xxh3", rest),
-                           JSON_COMPACT);
+    json_t *made =
+        json_pack("{s:s, s:s, s:[i,i,i], s:I, s:s}", "version", MOXIE_VERSION_STRING, "layout", how->layout, "ep",
+                  how->ep_rank, how->ep_size, how->ep_map, "layer", (json_int_t)w->layer, "rest_xxh3", rest);
+    if (made && how->tp_size > 1)
+        (void)json_object_set_new(made, "tp", json_pack("[i,i]", how->tp_rank, how->tp_size));
+    w->how = cli_json_text(made, JSON_COMPACT);
     w->text = prepare_source_text(&w->source);
     w->hashes = calloc((size_t)w->config.experts, sizeof *w->hashes);
     if (!w->how || !w->text || !w->hashes || !gather_kept(w))
@@ -139,6 +141,8 @@ static moxie_status begin(experts_work *w, const moxie_model *model, const moxie
     w->config.ep_size = how->ep_size > 1 ? how->ep_size : 0;
     w->config.ep_rank = how->ep_rank;
     w->config.ep_map = how->ep_map;
+    w->config.tp_size = how->tp_size > 1 ? how->tp_size : 0;
+    w->config.tp_rank = how->tp_rank;
     w->weights = moxie_model_layer_weights(loaded);
     moxie_status status = moxie_expert_map((moxie_expert_map_kind)how->ep_map, (int32_t)w->config.experts, how->ep_size,
                                            how->ep_rank, w->local, &w->held, error);

@@ -186,12 +186,13 @@ static moxie_status check_source(const moxie_plan *plan, const moxie_options *op
     return MOXIE_OK;
 }
 
-/* As the layer's records are cut, or would be. */
-static moxie_status find_cut(moxie_plan *plan, moxie_error *error)
+/* As the layer's records are cut, or would be. `given`: they are those of an expert file. */
+static moxie_status find_cut(moxie_plan *plan, bool given, moxie_error *error)
 {
     const bool host = mox_device_is_host(&plan->device);
-    plan->tp_cut = plan->layer != NULL ? plan->layer->tp_cut
-                                       : mox_tp_cut_of(&plan->config, host ? plan->mode : MOXIE_MODE_EXACT, NULL);
+    plan->tp_cut = plan->layer != NULL
+                       ? plan->layer->tp_cut
+                       : mox_tp_cut_of(&plan->config, host && !given ? plan->mode : MOXIE_MODE_EXACT, NULL);
     plan->shared_cut =
         plan->layer != NULL ? plan->layer->shared_cut : mox_tp_shared_cut(&plan->config, true, !host, NULL);
     MOX_FAIL_IF(plan->tp_cut == MOX_TP_SUMS && plan->mode != MOXIE_MODE_FAST, MOXIE_ERR_MISMATCH, error,
@@ -241,7 +242,7 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
-        status = find_cut(plan, error);
+        status = find_cut(plan, layouts != NULL, error);
     if (status == MOXIE_OK)
         status = check_adapters(plan, error);
     if (status == MOXIE_OK)

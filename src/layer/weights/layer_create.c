@@ -111,8 +111,9 @@ moxie_status mox_layer_create(const moxie_layer_config *config, const moxie_opti
     layer->whole_shared_shape = mox_config_shared_shape(&checked);
     if (status == MOXIE_OK)
         status = mox_device_find(&read, false, &layer->device, error);
-    layer->tp_cut = mox_device_is_host(&layer->device) ? mox_tp_cut_of(&checked, (moxie_mode)read.mode, NULL)
-                                                       : mox_tp_cut_of(&checked, MOXIE_MODE_EXACT, NULL);
+    /* On a device, and in an expert file, experts are cut by rows in both modes. */
+    const bool by_mode = mox_device_is_host(&layer->device) && given == NULL;
+    layer->tp_cut = mox_tp_cut_of(&checked, by_mode ? (moxie_mode)read.mode : MOXIE_MODE_EXACT, NULL);
     layer->routed_shape = mox_tp_shape(&checked, layer->tp_cut);
     layer->shared_cut = mox_tp_shared_cut(&checked, layer->has_comm, !mox_device_is_host(&layer->device), NULL);
     layer->shared_shape = mox_tp_shared_shape(&checked, layer->shared_cut);
