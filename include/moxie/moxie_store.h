@@ -233,6 +233,10 @@ typedef struct moxie_store_options {
     const char *mirror;        /* a folder with the same files on another drive; NULL: none */
     const char *device;        /* of device_bytes, as in moxie_options; NULL: the first GPU */
     int32_t device_buffers;    /* buffers for copies besides its slots; 0: twice top_k, at most a quarter of all */
+    /* With device_bytes: a folder with files of the same layers for the CPU (moxie-cpu). Experts without a slot on the
+     * GPU are then computed where they lie: by CPU kernels, out of records of these files in ram_bytes, beside the
+     * GPU's. Bits of results depend on which experts have a slot. NULL: the GPU computes all experts. */
+    const char *compute_where_it_lies;
 } moxie_store_options;
 #define MOXIE_STORE_OPTIONS_INIT MOXIE_INIT(moxie_store_options)
 
@@ -260,6 +264,10 @@ typedef struct moxie_store_info {
      * are there then, and not in `shared_bytes`. */
     int32_t device_slots, device_buffers;
     uint64_t device_record_bytes, device_shared_bytes;
+    /* With compute_where_it_lies: the same of records for the CPU. `slots` is 0 then, and ram_bytes hold these, besides
+     * the buffers through which experts come to their slots on the GPU. */
+    int32_t host_slots, host_read_buffers;
+    uint64_t host_record_bytes;
 } moxie_store_info;
 #define MOXIE_STORE_INFO_INIT MOXIE_INIT(moxie_store_info)
 /* `out` was set by its INIT macro. Thread-safe. */
@@ -283,7 +291,10 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
  * With device_bytes the options' back end is cuda, and a run has its experts on the GPU: those with a slot there, and
  * copies of the others, in waves. It waits on the host for the chosen experts, and for its copies; runs of several
  * threads take turns. MOXIE_ERR_UNSUPPORTED then for plans with a comm or adapters, for activations with one scale for
- * the batch, for a run in a graph, for moxie_plan_check(). */
+ * the batch, for a run in a graph, for moxie_plan_check().
+ * With compute_where_it_lies plans also have CPU kernels, which run on the options' executor; their steps name both.
+ * Every expert's result is within the bounds of its kernel. The same experts in slots give the same bytes, so a policy
+ * that does not change them any more (frozen, pinned) repeats bit for bit. */
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
                                          const moxie_options *options, moxie_layer **out, moxie_error *error);
 
@@ -319,6 +330,9 @@ typedef struct moxie_store_counters {
     double id_wait_seconds;
     int64_t copy_waits; /* how often it waited for copies */
     double copy_wait_seconds;
+    /* With compute_where_it_lies. Uses, hits, inserts and reads above are of records for either processor then. */
+    int64_t host_uses;   /* experts that the CPU computed */
+    double host_seconds; /* that it took */
 } moxie_store_counters;
 #define MOXIE_STORE_COUNTERS_INIT MOXIE_INIT(moxie_store_counters)
 /* Of a layer; layer -1: the sum over all layers. last_run 1: only its last run that ended (of -1: the sum of these).

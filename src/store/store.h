@@ -22,6 +22,7 @@
  *     store_prefetch.c  guesses
  *     store_counters.c  what runs did
  *     store_device.c    the tier on a GPU: copies out of these buffers (store_device.h)
+ *     store_host.c      a store beside it: experts that CPU kernels compute where they lie
  */
 #ifndef MOX_STORE_STORE_H
 #define MOX_STORE_STORE_H
@@ -54,7 +55,8 @@ typedef struct mox_buffer {
     mox_read_request request;
 } mox_buffer;
 
-typedef struct mox_store_layer {
+typedef struct mox_store_layer mox_store_layer;
+struct mox_store_layer {
     moxie_store *store;
     moxie_expert_file *file;
     int32_t number;            /* in the store */
@@ -72,8 +74,9 @@ typedef struct mox_store_layer {
     int64_t device_warm_left;
     int32_t *device_holds; /* [device_slots] the expert whose record is in a slot; -1: none */
     mox_device_source device_source;
+    mox_store_layer *beside; /* the same layer in store->host; NULL: the GPU computes all experts */
     moxie_store_counters total, last;
-} mox_store_layer;
+};
 
 struct moxie_store {
     pthread_mutex_t mutex;
@@ -100,6 +103,8 @@ struct moxie_store {
     int32_t device_slots;     /* of each layer */
     int32_t device_buffers;   /* for copies, besides them */
     uint64_t device_record_bytes, device_shared_bytes;
+    moxie_store *host; /* of experts without a slot on the GPU, which the CPU computes; NULL: it computes none */
+    bool is_host;      /* this is such a store: the GPU computes the shared experts */
 };
 
 /* ---- buffers; the caller holds the mutex (store_buffers.c) ------------------------------------------ */
@@ -140,6 +145,22 @@ uint64_t mox_store_session_bytes(int64_t experts);
 moxie_status mox_store_find(const moxie_store *store, int64_t number, mox_store_layer **out, moxie_error *error);
 /* Begins to read every expert that the cache keeps and that has no buffer. The caller holds the mutex. */
 void mox_store_read_kept(mox_store_layer *layer);
+
+/* ---- experts that the CPU computes beside a GPU (store_host.c) -------------------------------------- */
+
+/* The options of store->host, in what the store's own buffers leave of the budget. */
+moxie_store_options mox_store_host_options(const moxie_store *store, const moxie_store_options *options);
+/* Whether store->host has the same experts, made of the same weights; links the layers. */
+moxie_status mox_store_host_link(moxie_store *store, moxie_error *error);
+/* Gives the layer on the GPU the one beside it, if the store has one. */
+moxie_status mox_store_host_layer(const mox_store_layer *from, const moxie_options *options, moxie_layer *layer,
+                                  moxie_error *error);
+/* The source's functions for it. */
+void mox_store_host_set_source(mox_device_source *source);
+/* Adds what the layer beside did since the last call to *to. */
+void mox_store_host_count(mox_store_layer *beside, moxie_store_counters *to);
+
+/* ---- calls ----------------------------------------------------------------------------------------- */
 
 /* Bodies of the calls of moxie_store.h; structs are the library's. `reader`: what options do not say; NULL. */
 moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,

@@ -28,6 +28,8 @@ void mox_store_add_counters(moxie_store_counters *to, const moxie_store_counters
     to->id_wait_seconds += from->id_wait_seconds;
     to->copy_waits += from->copy_waits;
     to->copy_wait_seconds += from->copy_wait_seconds;
+    to->host_uses += from->host_uses;
+    to->host_seconds += from->host_seconds;
 }
 
 moxie_status mox_store_get_counters(moxie_store *store, int64_t number, bool last_run, moxie_store_counters *out,

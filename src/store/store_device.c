@@ -49,7 +49,13 @@ static bool is_there(const mox_store_layer *layer, int32_t expert, int32_t slot)
     return slot >= 0 && layer->device_holds[slot] == expert;
 }
 
-/* A step of the cache. Returns how many experts are not there; they are listed in d->missing. */
+/* Whether the CPU computes an expert that has this slot. */
+static bool stays_in_ram(const mox_store_layer *layer, int32_t slot)
+{
+    return layer->beside != NULL && slot < 0;
+}
+
+/* A step of the cache. Returns how many experts are to be copied; they are listed in d->missing. */
 static int64_t step(mox_store_device *d, const int32_t *experts, int64_t count)
 {
     mox_store_layer *layer = d->layer;
@@ -65,6 +71,8 @@ static int64_t step(mox_store_device *d, const int32_t *experts, int64_t count)
         d->counters.device_inserts += !d->places[i].hit && d->places[i].slot >= 0;
         if (is_there(layer, e, d->places[i].slot))
             d->counters.device_hits++;
+        else if (stays_in_ram(layer, d->places[i].slot))
+            d->counters.host_uses++;
         else
             d->missing[missing++] = e;
     }
@@ -193,9 +201,13 @@ static moxie_status want(void *user, const int32_t *experts, int64_t count, moxi
     mox_store_device *d = layer->store->device;
     mox_store_window *held = &d->held;
     MOX_TRY(wait_for_copy(d, error));
-    d->n_missing = d->from = d->to = held->view.count = 0;
+    d->n_missing = d->from = d->to = held->view.count = d->on_host.view.count = 0;
     for (int64_t i = 0; i < count; i++) {
         const int32_t e = experts[i];
+        if (stays_in_ram(layer, d->slot_of[e])) {
+            d->on_host.experts[d->on_host.view.count++] = e;
+            continue;
+        }
         if (!is_there(layer, e, d->slot_of[e])) {
             d->missing[d->n_missing++] = e;
             continue;
@@ -205,7 +217,7 @@ static moxie_status want(void *user, const int32_t *experts, int64_t count, moxi
     }
     held->view.base = slots_of(d, layer);
     held->view.slots = at_most(layer, layer->store->device_slots);
-    d->gave_held = false;
+    d->gave_held = d->gave_host = false;
     d->present = &d->windows[0];
     d->ahead = &d->windows[1];
     layer->source.want(d->ram, d->missing, d->n_missing, false);
@@ -218,7 +230,7 @@ static void give(mox_store_device *d, const mox_store_window *w, mox_device_wind
     out->record_bytes = d->layer->store->device_record_bytes;
     out->experts = w->experts;
     out->slot = w->slot;
-    out->last = d->from == d->n_missing && d->ahead->view.count == 0;
+    out->last = d->from == d->n_missing && d->ahead->view.count == 0 && (d->gave_host || d->on_host.view.count == 0);
 }
 
 static moxie_status next(void *user, mox_device_window *out, moxie_error *error)
@@ -228,6 +240,13 @@ static moxie_status next(void *user, mox_device_window *out, moxie_error *error)
         d->gave_held = true;
         d->present = &d->held;
         give(d, d->present, out);
+        return MOXIE_OK;
+    }
+    if (!d->gave_host && d->on_host.view.count > 0 && d->ahead->view.count == 0) {
+        d->gave_host = true; /* the copies of the next window would have to be waited for */
+        d->present = &d->on_host;
+        give(d, d->present, out);
+        d->host_since = mox_clock_now();
         return MOXIE_OK;
     }
     d->present = d->ahead;
@@ -250,6 +269,8 @@ static moxie_status ready(void *user, moxie_error *error)
 static moxie_status done(void *user, moxie_error *error)
 {
     mox_store_device *d = ((mox_store_layer *)user)->store->device;
+    if (d->present == &d->on_host)
+        d->counters.host_seconds += 1e-9 * (double)(mox_clock_now() - d->host_since);
     return d->present->half >= 0 ? table_of(d)->event_record(d->used[d->present->half], d->stream, error) : MOXIE_OK;
 }
 
@@ -258,6 +279,8 @@ static moxie_status done(void *user, moxie_error *error)
 static void count(mox_store_device *d)
 {
     mox_store_layer *layer = d->layer;
+    if (layer->beside != NULL)
+        mox_store_host_count(layer->beside, &d->counters);
     pthread_mutex_lock(&layer->store->mutex);
     mox_store_add_counters(&layer->total, &d->counters);
     mox_store_add_counters(&layer->last, &d->counters); /* the session in RAM has set it */
@@ -296,4 +319,5 @@ void mox_store_set_device_source(mox_store_layer *layer)
                               .ready = ready,
                               .done = done,
                               .end = end };
+    mox_store_host_set_source(&layer->device_source);
 }

@@ -14,6 +14,9 @@
  *     copies     | window 1: half 0 | window 2: slots | window 3: half 1 | window 4: half 0, when 1 is computed
  *     the run's  | window 0: hits         | window 1        | window 2          | window 3 ...
  *
+ * Where the CPU computes what has no slot (store->host), nothing is copied for one run alone: the experts that get no
+ * slot are a window of the host's. It comes when the GPU has all work that can be enqueued without a wait.
+ *
  * A record in a buffer may be given back to RAM when its copy is done; the host waits for that before it asks RAM for
  * more, and at the end of the run.
  */
@@ -51,7 +54,9 @@ struct mox_store_device {
     /* of a pass */
     mox_store_window held, windows[2]; /* those with slots; the present one, and the one ahead */
     mox_store_window *present, *ahead;
-    bool gave_held;
+    mox_store_window on_host; /* of experts that the CPU computes */
+    uint64_t host_since;      /* when it got them */
+    bool gave_held, gave_host;
     int32_t *missing;            /* [E] in the order in which RAM gives them */
     const void **records;        /* [E] of these */
     int64_t n_missing, from, to; /* records from..to are in RAM and not yet copied */

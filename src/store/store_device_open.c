@@ -37,6 +37,9 @@ moxie_status mox_store_device_divide(moxie_store *store, const moxie_store_optio
     MOX_FAIL_IF(o->device_bytes == 0 && (o->device != NULL || o->device_buffers > 0), MOXIE_ERR_ARGUMENT, error,
                 "options.%s is set, but device_bytes is 0: set it, too, for a tier on a GPU",
                 o->device != NULL ? "device" : "device_buffers");
+    MOX_FAIL_IF(o->device_bytes == 0 && o->compute_where_it_lies != NULL, MOXIE_ERR_ARGUMENT, error,
+                "options.compute_where_it_lies is set, but device_bytes is 0: without a tier on a GPU the CPU computes "
+                "all experts; give the store the files for the CPU alone");
     if (o->device_bytes == 0)
         return MOXIE_OK;
     find_sizes(store, &experts, &top_k, &shared, &record);
@@ -100,8 +103,9 @@ static moxie_status allocate_lists(moxie_store *store, mox_store_device *d, moxi
     d->slot_of = mox_calloc(experts, sizeof *d->slot_of);
     d->missing = mox_calloc(experts, sizeof *d->missing);
     d->records = mox_calloc(experts, sizeof *d->records);
-    const bool windows =
-        make_window(&d->held, experts) && make_window(&d->windows[0], experts) && make_window(&d->windows[1], experts);
+    const bool windows = make_window(&d->held, experts) && make_window(&d->windows[0], experts) &&
+                         make_window(&d->windows[1], experts) && make_window(&d->on_host, experts);
+    d->on_host.view.on_host = true;
     MOX_FAIL_IF(d->ram == NULL || d->places == NULL || d->slot_of == NULL || d->missing == NULL || d->records == NULL ||
                     !windows,
                 MOXIE_ERR_MEMORY, error, "no memory for the tables of a store");
@@ -171,6 +175,7 @@ void mox_store_device_close(moxie_store *store)
     free_window(&d->held);
     free_window(&d->windows[0]);
     free_window(&d->windows[1]);
+    free_window(&d->on_host);
     mox_free(d->ram);
     mox_free(d->places);
     mox_free(d->slot_of);

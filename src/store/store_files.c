@@ -168,6 +168,11 @@ void mox_store_get_info(const moxie_store *store, moxie_store_info *out)
                                 .device_record_bytes = store->device_record_bytes,
                                 .device_shared_bytes = store->device_shared_bytes,
                                 .direct = store->reader != NULL && reader.direct_copies == reader.copies };
+    if (store->host != NULL) {
+        out->host_slots = store->host->slots;
+        out->host_read_buffers = store->host->read_buffers;
+        out->host_record_bytes = store->host->record_bytes;
+    }
     for (int32_t l = 0; l < store->n_layers; l++)
         out->file_bytes += (uint64_t)store->layers[l].file->header.held * store->layers[l].file->header.record_bytes;
 }
@@ -199,8 +204,12 @@ static moxie_status open_on_device(mox_store_layer *from, const moxie_layer_conf
                         own, (int)d->device.ordinal);
     }
     layer->device_source = &from->device_source;
-    *out = layer;
-    return MOXIE_OK;
+    const moxie_status status = mox_store_host_layer(from, options, layer, error);
+    if (status != MOXIE_OK)
+        mox_layer_destroy(layer);
+    else
+        *out = layer;
+    return status;
 }
 
 moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxie_layer_config *config,
@@ -214,7 +223,7 @@ moxie_status mox_store_layer_open(moxie_store *store, int64_t number, const moxi
         return open_on_device(from, config, options, out, error);
     MOX_TRY(mox_layer_open_file(from->file, config, options, &layer, error));
     layer->source = &from->source;
-    if (layer->shared_record != NULL)
+    if (layer->shared_record != NULL && !store->is_host)
         layer->shared_record = from->shared_record;
     pthread_mutex_lock(&store->mutex);
     if (from->warm_left == 0) {

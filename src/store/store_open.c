@@ -77,7 +77,7 @@ static void measure(moxie_store *store, const moxie_store_options *o)
         const mox_expert_header *h = &store->layers[l].file->header;
         const uint64_t bytes = mox_expert_padded(h->record_bytes);
         store->record_bytes = bytes > store->record_bytes ? bytes : store->record_bytes;
-        store->shared_bytes += o->device_bytes == 0 ? mox_expert_padded(h->shared_bytes) : 0;
+        store->shared_bytes += o->device_bytes == 0 && !store->is_host ? mox_expert_padded(h->shared_bytes) : 0;
     }
 }
 
@@ -112,16 +112,18 @@ static void free_buffers(moxie_store *store)
         mox_free_pages(store->memory);
 }
 
-/* Cuts the budget into slots and read buffers. */
+/* Cuts the budget into slots and read buffers. Where the CPU computes what is not on the GPU, none is kept here. */
 static moxie_status divide(moxie_store *store, const moxie_store_options *o, moxie_error *error)
 {
     const uint64_t left = o->ram_bytes > store->shared_bytes ? o->ram_bytes - store->shared_bytes : 0;
     const int64_t records = (int64_t)(left / store->record_bytes), layers = store->n_layers;
-    const int64_t usual = mox_min_i64(mox_min_i64(2 * max_top_k(store), records / 4), records - layers);
+    const bool gpu_only = o->compute_where_it_lies != NULL;
+    const int64_t least = gpu_only ? 0 : layers;
+    const int64_t usual = mox_min_i64(mox_min_i64(2 * max_top_k(store), records / 4), records - least);
     const int64_t reads = mox_max_i64(o->read_buffers > 0 ? o->read_buffers : usual, MIN_READ_BUFFERS);
-    if (records < layers + reads)
-        return too_small(store, o->ram_bytes, layers + mox_max_i64(o->read_buffers, MIN_READ_BUFFERS), error);
-    const int64_t slots = mox_min_i64((records - reads) / layers, max_experts(store));
+    if (records < least + reads)
+        return too_small(store, o->ram_bytes, least + mox_max_i64(o->read_buffers, MIN_READ_BUFFERS), error);
+    const int64_t slots = gpu_only ? 0 : mox_min_i64((records - reads) / layers, max_experts(store));
     const int64_t buffers = slots * layers + reads;
     MOX_FAIL_IF(buffers > INT32_MAX, MOXIE_ERR_ARGUMENT, error, "a budget of %lld records: lower it",
                 (long long)buffers);
@@ -209,7 +211,7 @@ static moxie_status make_layer(mox_store_layer *layer, const moxie_store_options
     layer->buffer_of = mox_calloc(experts, sizeof *layer->buffer_of);
     layer->places = mox_calloc(experts, sizeof *layer->places);
     layer->used = mox_calloc(experts, sizeof *layer->used);
-    const bool has_shared = shared > 0 && layer->store->device == NULL;
+    const bool has_shared = shared > 0 && layer->store->device == NULL && !layer->store->is_host;
     layer->shared_record = has_shared ? mox_alloc_pages(mox_expert_padded(shared)) : NULL;
     MOX_FAIL_IF(layer->entries == NULL || layer->buffer_of == NULL || layer->places == NULL || layer->used == NULL ||
                     (has_shared && layer->shared_record == NULL),
@@ -279,6 +281,40 @@ static moxie_status make_locks(moxie_store *store, moxie_error *error)
 }
 
 static moxie_status make(moxie_store *store, const char *const *paths, int64_t n_paths, const moxie_store_options *o,
+                         const mox_reader_options *reader, moxie_error *error);
+static moxie_status describe(moxie_store *store, const char *const *paths, int64_t n_paths,
+                             const moxie_store_options *o, moxie_error *error);
+
+static moxie_status begin_host(moxie_store *store, moxie_error *error)
+{
+    store->host = mox_calloc(1, sizeof *store->host);
+    MOX_FAIL_IF(store->host == NULL, MOXIE_ERR_MEMORY, error, "no memory for a store");
+    store->host->is_host = true;
+    return MOXIE_OK;
+}
+
+static moxie_status end_host(moxie_store *store, moxie_status status, moxie_error *error)
+{
+    if (status != MOXIE_OK)
+        return mox_fail_context(status, error,
+                                "opening the files of experts that the CPU computes, with the RAM that %d buffers of "
+                                "%llu bytes for those of the GPU leave",
+                                (int)store->n_buffers, (unsigned long long)store->record_bytes);
+    return mox_store_host_link(store, error);
+}
+
+/* The store of experts that the CPU computes where they lie. */
+static moxie_status open_host(moxie_store *store, const moxie_store_options *o, const mox_reader_options *reader,
+                              moxie_error *error)
+{
+    const moxie_store_options own = mox_store_host_options(store, o);
+    if (o->compute_where_it_lies == NULL)
+        return MOXIE_OK;
+    MOX_TRY(begin_host(store, error));
+    return end_host(store, make(store->host, &o->compute_where_it_lies, 1, &own, reader, error), error);
+}
+
+static moxie_status make(moxie_store *store, const char *const *paths, int64_t n_paths, const moxie_store_options *o,
                          const mox_reader_options *reader, moxie_error *error)
 {
     store->prefetches = !o->no_prefetch;
@@ -297,7 +333,8 @@ static moxie_status make(moxie_store *store, const char *const *paths, int64_t n
         MOX_TRY(make_layer(&store->layers[l], o, error));
         MOX_TRY(read_shared(&store->layers[l], error));
     }
-    return pin(store, o, error);
+    MOX_TRY(pin(store, o, error));
+    return open_host(store, o, reader, error);
 }
 
 moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
@@ -314,20 +351,32 @@ moxie_status mox_store_open(const char *const *paths, int64_t n_paths, const mox
     return MOXIE_OK;
 }
 
+static moxie_status describe_host(moxie_store *store, const moxie_store_options *o, moxie_error *error)
+{
+    const moxie_store_options own = mox_store_host_options(store, o);
+    if (o->compute_where_it_lies == NULL)
+        return MOXIE_OK;
+    MOX_TRY(begin_host(store, error));
+    return end_host(store, describe(store->host, &o->compute_where_it_lies, 1, &own, error), error);
+}
+
+static moxie_status describe(moxie_store *store, const char *const *paths, int64_t n_paths,
+                             const moxie_store_options *o, moxie_error *error)
+{
+    MOX_TRY(check_policy(store, o, error));
+    MOX_TRY(mox_store_open_files(store, paths, n_paths, error));
+    measure(store, o);
+    MOX_TRY(divide(store, o, error));
+    MOX_TRY(mox_store_device_divide(store, o, error));
+    return describe_host(store, o, error);
+}
+
 moxie_status mox_store_describe(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
                                 moxie_store_info *out, moxie_error *error)
 {
     moxie_store *store = mox_calloc(1, sizeof *store);
     MOX_FAIL_IF(store == NULL, MOXIE_ERR_MEMORY, error, "no memory for a store");
-    moxie_status status = check_policy(store, options, error);
-    if (status == MOXIE_OK)
-        status = mox_store_open_files(store, paths, n_paths, error);
-    if (status == MOXIE_OK) {
-        measure(store, options);
-        status = divide(store, options, error);
-    }
-    if (status == MOXIE_OK)
-        status = mox_store_device_divide(store, options, error);
+    const moxie_status status = describe(store, paths, n_paths, options, error);
     if (status == MOXIE_OK)
         mox_store_get_info(store, out);
     mox_store_close(store);
@@ -338,6 +387,7 @@ void mox_store_close(moxie_store *store)
 {
     if (store == NULL)
         return;
+    mox_store_close(store->host);
     mox_reader_close(store->reader); /* nothing is read into the buffers after this */
     for (int32_t l = 0; l < store->n_layers; l++) {
         mox_store_layer *layer = &store->layers[l];

@@ -36,6 +36,8 @@ moxie_status mox_store_prefetch(moxie_store *store, int64_t number, const int32_
                                 moxie_error *error)
 {
     mox_store_layer *layer = NULL;
+    if (store->host != NULL) /* what comes to a slot on the GPU is not guessed */
+        return mox_store_prefetch(store->host, number, ids, count, error);
     MOX_TRY(mox_store_find(store, number, &layer, error));
     if (store->prefetches)
         prefetch(layer, ids, count);

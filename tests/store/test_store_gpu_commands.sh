@@ -48,5 +48,35 @@ expect 2 "back end is ref" "$moxie" run "$ex" --budget-ram 1M --budget-gpu 1M --
 expect 2 "does not go with --budget-gpu" "$moxie" bench "$ex" --budget-ram 1M --budget-gpu 1M --trace "$trace" --lookahead
 expect 5 "on the GPU: 1 layers need at least" "$moxie" run "$ex" --budget-ram 1M --budget-gpu 10K
 expect 0 . "$moxie" prepare "$ck" --layout moxie-cpu -o "$tmp/cpu"
+
+# Experts that the CPU computes where they lie. What is pinned on the GPU stays, so runs repeat; the sums are near those of
+# either processor.
+where="--budget-ram 2M --budget-gpu 900K --compute-where-it-lies $tmp/cpu"
+# shellcheck disable=SC2086
+for o in c d; do
+    expect 0 "CPU: .* computed .* where they lie" "$moxie" run "$ex" $where --policy frozen --warm 1 --tokens 9 \
+        -o "$tmp/$o.safetensors"
+done
+cmp -s "$tmp/c.safetensors" "$tmp/d.safetensors" || fail "experts that stay in RAM: a run does not repeat"
+# shellcheck disable=SC2086
+{
+    expect 0 "CPU: .* computed [1-9]" "$moxie" bench "$ex" $where --trace "$trace"
+    expect 0 "the CPU computes where they lie" "$moxie" explain "$ex" $where --device sm_90 $rates
+    "$moxie" explain "$ex" $where --device sm_90 $rates --json >"$tmp/where.json" || fail "explain of two processors"
+    expect 2 "bits that depend on which experts" "$moxie" diff "$ex" $where
+}
+if command -v python3 >/dev/null; then
+    python3 - "$tmp/where.json" <<'END' || fail "explain does not name both processors' kernels"
+import json, sys
+
+explained = json.load(open(sys.argv[1]))
+kernels = {key: {s["role"]: s["isa"] for s in explained[key] if s["chosen"] and s["family"] == "expert_gemm"}
+           for key in ("steps", "host_steps")}
+assert set(kernels["steps"]) >= {"w13", "w2"} and set(kernels["host_steps"]) == {"w13", "w2"}
+assert not set(kernels["steps"].values()) & set(kernels["host_steps"].values()), kernels
+assert explained["store"]["host_slots"] > 0 and explained["store"]["slots"] == 0
+END
+fi
+expect 2 "goes with --budget-gpu" "$moxie" run "$ex" --budget-ram 1M --compute-where-it-lies "$tmp/cpu"
 expect 4 "moxie prepare DIR --layout moxie-sm90" "$moxie" run "$tmp/cpu" --budget-ram 1M --budget-gpu 1M
 finish

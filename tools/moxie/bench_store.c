@@ -333,11 +333,12 @@ static double copy_ms(const replay *r, const gpu_times *t)
     return r->copy_gb_s > 0 ? 1e-6 * t->copied / r->copy_gb_s : 0;
 }
 
-/* A run's time / what its copies take, and then a run with all experts there: 1 would be perfect. */
+/* A run's time / what its copies take, and then a run with all experts there: 1 would be perfect. 0 where the CPU
+ * computes the others. */
 static double ratio_of(const replay *r, const gpu_times *t)
 {
     const double floor = 1e-3 * copy_ms(r, t) + r->resident;
-    return r->resident > 0 && floor > 0 ? t->seconds / floor : 0;
+    return r->resident > 0 && floor > 0 && !r->args->layer.where ? t->seconds / floor : 0;
 }
 
 static void print_gpu(const replay *r, const gpu_times *median)
@@ -346,7 +347,9 @@ static void print_gpu(const replay *r, const gpu_times *median)
         "GPU: a run takes %.4f ms, its copies alone %.4f ms at %.1f GB/s from pinned memory (measured); the median of "
         "%d times %d runs\n",
         1e3 * median->seconds, copy_ms(r, median), r->copy_gb_s, (int)r->gpu->n_times, (int)BATCH);
-    if (r->resident > 0)
+    if (r->resident > 0 && r->args->layer.where)
+        printf("GPU: with all experts there a run takes %.4f ms\n", 1e3 * r->resident);
+    else if (r->resident > 0)
         printf("GPU: with all experts there a run takes %.4f ms; a run / (copies + that) is %.3f\n", 1e3 * r->resident,
                ratio_of(r, median));
 }

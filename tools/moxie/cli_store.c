@@ -9,7 +9,7 @@
 
 #include "prepare.h"
 
-enum { OPT_BUDGET_RAM = 1300, OPT_BUDGET_GPU, OPT_POLICY, OPT_MAX_INSERTS, OPT_WARM };
+enum { OPT_BUDGET_RAM = 1300, OPT_BUDGET_GPU, OPT_POLICY, OPT_MAX_INSERTS, OPT_WARM, OPT_WHERE };
 
 static const struct argp_option options[] = {
     { "budget-ram", OPT_BUDGET_RAM, "BYTES", 0,
@@ -18,6 +18,11 @@ static const struct argp_option options[] = {
     { "budget-gpu", OPT_BUDGET_GPU, "BYTES", 0,
       "with --budget-ram: memory of the GPU for experts; the others lie in pinned RAM and are copied when a run needs "
       "them",
+      0 },
+    { "compute-where-it-lies", OPT_WHERE, "DIR2", 0,
+      "with --budget-gpu: the CPU computes experts without a slot on the GPU, out of the RAM and of DIR2's files for "
+      "it "
+      "(moxie-cpu); bits then depend on which these are",
       0 },
     { "policy", OPT_POLICY, "NAME", 0,
       "which experts stay in memory (on the GPU, with one): lfru (default), lru, lfu, pinned or frozen", 0 },
@@ -33,6 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_BUDGET_RAM: args->budget_ram = cli_parse_bytes(state, "--budget-ram", arg); return 0;
     case OPT_BUDGET_GPU: args->budget_gpu = cli_parse_bytes(state, "--budget-gpu", arg); return 0;
+    case OPT_WHERE: args->where = arg; return 0;
     case OPT_POLICY: args->policy = arg; return 0;
     case OPT_WARM: args->warm = (int32_t)cli_parse_int(state, "--warm", arg, 1, INT32_MAX); return 0;
     case OPT_MAX_INSERTS:
@@ -49,6 +55,8 @@ static void check_gpu(struct argp_state *state, cli_layer_options *args)
 {
     if (args->budget_gpu && args->backend == MOXIE_BACKEND_REF)
         argp_error(state, "--budget-gpu is for a GPU, and the back end is ref: leave one of the two out");
+    if (args->where && !args->budget_gpu)
+        argp_error(state, "--compute-where-it-lies goes with --budget-gpu: without it the CPU computes all experts");
     if (args->budget_gpu)
         args->backend = MOXIE_BACKEND_CUDA;
     if (!args->budget_gpu && args->backend == MOXIE_BACKEND_CUDA)
@@ -60,6 +68,7 @@ static void check_gpu(struct argp_state *state, cli_layer_options *args)
 void cli_store_check(struct argp_state *state, cli_layer_options *args, const char *other)
 {
     const char *only = args->budget_gpu    ? "--budget-gpu"
+                       : args->where       ? "--compute-where-it-lies"
                        : args->policy      ? "--policy"
                        : args->max_inserts ? "--max-inserts"
                        : args->warm        ? "--warm"
@@ -87,6 +96,7 @@ static moxie_status read_options(const cli_layer_options *args, moxie_store_opti
     out->read_depth = args->disk.depth;
     out->read_chunk_bytes = args->disk.chunk_bytes;
     out->mirror = args->disk.mirror;
+    out->compute_where_it_lies = args->where;
     if (cli_has_experts(args->dir))
         return MOXIE_OK;
     return cli_error(
@@ -102,6 +112,9 @@ moxie_status cli_store_open(const cli_layer_options *args, int64_t layer, moxie_
     const moxie_status status = read_options(args, &store, error);
     if (status != MOXIE_OK)
         return status;
+    char beside[PATH_MAX];
+    if (args->where && layer >= 0)
+        store.compute_where_it_lies = prepare_experts_path(args->where, layer, beside);
     const char *paths[] = { layer < 0 ? args->dir : prepare_experts_path(args->dir, layer, path) };
     return moxie_store_open(paths, 1, &store, out, error);
 }
@@ -155,6 +168,18 @@ static void add_device_row(cli_table *table, moxie_store *store, int64_t layer)
     cli_table_add(table, "%.2f", 1e3 * c.copy_wait_seconds);
 }
 
+static void print_host(moxie_store *store, const moxie_store_info *info)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    char bytes[16];
+    const uint64_t records = (uint64_t)info->layers * (uint64_t)info->host_slots + (uint64_t)info->host_read_buffers;
+    (void)moxie_store_get_counters(store, -1, 0, &c, NULL);
+    printf("CPU: %d %s a layer in RAM, %d buffers for reads, %s; computed %lld %s of %lld where they lie, in %.2f ms\n",
+           (int)info->host_slots, info->host_slots == 1 ? "slot" : "slots", (int)info->host_read_buffers,
+           cli_bytes(bytes, records * info->host_record_bytes), CLI_COUNT(c.host_uses, "expert"),
+           (long long)c.device_uses, 1e3 * c.host_seconds);
+}
+
 static void print_device(moxie_store *store, const moxie_store_info *info)
 {
     static const char *const headings[] = { ">layer",  ">GPU uses",      ">hits",    ">inserts",    ">copies",
@@ -172,6 +197,8 @@ static void print_device(moxie_store *store, const moxie_store_info *info)
         add_device_row(&table, store, -1);
     cli_table_print(&table);
     cli_table_free(&table);
+    if (info->host_read_buffers > 0)
+        print_host(store, info);
 }
 
 void cli_store_print(moxie_store *store)
@@ -211,14 +238,14 @@ static json_t *counters_json(moxie_store *store, int64_t layer)
 {
     moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
     (void)moxie_store_get_counters(store, layer, 0, &c, NULL);
-    return cli_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:o}", "layer",
-                    (json_int_t)layer, "runs", (json_int_t)c.runs, "uses", (json_int_t)c.uses, "hits",
+    return cli_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:f}",
+                    "layer", (json_int_t)layer, "runs", (json_int_t)c.runs, "uses", (json_int_t)c.uses, "hits",
                     (json_int_t)c.hits, "hit_rate", part((double)c.hits, (double)c.uses), "inserts",
                     (json_int_t)c.inserts, "reads", (json_int_t)c.reads, "read_bytes", (json_int_t)c.read_bytes,
                     "ram_bytes", (json_int_t)c.ram_bytes, "waits", (json_int_t)c.waits, "wait_s", c.wait_seconds,
                     "prefetches", (json_int_t)c.prefetches, "prefetches_used", (json_int_t)c.prefetches_used,
                     "prefetches_wasted", (json_int_t)c.prefetches_wasted, "failed_reads", (json_int_t)c.failed_reads,
-                    "gpu", device_json(&c));
+                    "gpu", device_json(&c), "host_uses", (json_int_t)c.host_uses, "host_s", c.host_seconds);
 }
 
 json_t *cli_store_json(moxie_store *store)
@@ -228,11 +255,13 @@ json_t *cli_store_json(moxie_store *store)
     (void)moxie_store_get_info(store, &i, NULL);
     for (int32_t l = 0; l < i.layers; l++)
         cli_json_append(layers, counters_json(store, moxie_store_layer_number(store, l)));
-    return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o, s:i, s:i, s:I, s:I}", "policy", i.policy,
-                    "slots", (int)i.slots, "read_buffers", (int)i.read_buffers, "record_bytes",
+    return cli_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:b, s:o, s:o, s:i, s:i, s:I, s:I, s:i, s:i, s:I}",
+                    "policy", i.policy, "slots", (int)i.slots, "read_buffers", (int)i.read_buffers, "record_bytes",
                     (json_int_t)i.record_bytes, "buffer_bytes", (json_int_t)i.buffer_bytes, "shared_bytes",
                     (json_int_t)i.shared_bytes, "file_bytes", (json_int_t)i.file_bytes, "reader", i.reader, "direct",
                     (int)i.direct, "layers", layers, "all", counters_json(store, -1), "gpu_slots", (int)i.device_slots,
                     "gpu_buffers", (int)i.device_buffers, "gpu_record_bytes", (json_int_t)i.device_record_bytes,
-                    "gpu_shared_bytes", (json_int_t)i.device_shared_bytes);
+                    "gpu_shared_bytes", (json_int_t)i.device_shared_bytes, "host_slots", (int)i.host_slots,
+                    "host_read_buffers", (int)i.host_read_buffers, "host_record_bytes",
+                    (json_int_t)i.host_record_bytes);
 }

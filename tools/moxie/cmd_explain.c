@@ -8,6 +8,7 @@
  */
 #include "cli_disk.h"
 #include "cli_store.h"
+#include "explain_beside.h"
 #include "explain_store.h"
 #include "explain_times.h"
 #include "preset_layer.h"
@@ -233,13 +234,16 @@ static moxie_status config_from_flags(const arguments *args, moxie_layer_config 
 
 /* ---- output ---------------------------------------------------------------------------------------- */
 
-static void print_steps(const moxie_plan *plan)
+/* `beside`: only the experts' products and activation. */
+static void print_steps(const moxie_plan *plan, bool beside)
 {
     static const char *const headings[] = { "step", "role", "kernel", "isa", "layout", "class", "" };
     cli_table table;
     cli_table_begin(&table, 7, headings);
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        if (beside && !explain_beside_has(step))
+            continue;
         cli_table_add(&table, "%s", step->family);
         cli_table_add(&table, "%s", step->role);
         cli_table_add(&table, "%s%s", step->chosen ? "" : "- ", step->kernel);
@@ -310,14 +314,19 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
 }
 
 static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
-                       const explain_times *times, const explain_store *store)
+                       const explain_beside *beside, const explain_times *times, const explain_store *store)
 {
     char workspace[16];
     printf("%lld %s, top-%lld, hidden %lld, intermediate %lld, %s; workspace %s\n",
            CLI_COUNT(config->experts, "expert"), (long long)config->top_k, (long long)config->hidden,
            (long long)config->intermediate, moxie_dtype_name(config->dtype),
            cli_bytes(workspace, moxie_plan_workspace_bytes(plan)));
-    print_steps(plan);
+    print_steps(plan, false);
+    if (beside->plan) {
+        printf("\nexperts without a slot on the GPU, which the CPU computes where they lie; bits of results depend on "
+               "which these are,\nwithin the kernels' bounds, and repeat while they stay:\n");
+        print_steps(beside->plan, true);
+    }
     print_launches(args, plan);
     if (times->ranks) {
         explain_ranks_print(times->ranks);
@@ -348,23 +357,33 @@ static json_t *json_launches(const moxie_plan *plan, int32_t step, const cli_siz
     return launches;
 }
 
-static void print_json(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
-                       const explain_times *times, const explain_store *store)
+static json_t *json_steps(const arguments *args, const moxie_plan *plan, bool beside)
 {
-    json_t *object = cli_json_begin("explain"), *steps = json_array();
+    json_t *steps = json_array();
     for (int32_t i = 0; i < moxie_plan_step_count(plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(plan, i);
+        if (beside && !explain_beside_has(step))
+            continue;
         cli_json_append(steps,
                         cli_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:o}", "family", step->family, "role",
                                  step->role, "kernel", step->kernel, "isa", step->isa, "layout", step->layout, "class",
                                  step->exactness, "chosen", step->chosen, "reason", step->reason, "remedy",
                                  step->remedy, "launches", json_launches(plan, i, &args->tokens)));
     }
-    cli_json_merge(object,
-                   cli_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
-                            (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
-                            (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype),
-                            "workspace_bytes", (json_int_t)moxie_plan_workspace_bytes(plan), "steps", steps));
+    return steps;
+}
+
+static void print_json(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
+                       const explain_beside *beside, const explain_times *times, const explain_store *store)
+{
+    json_t *object = cli_json_begin("explain");
+    cli_json_merge(
+        object, cli_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:o}", "experts", (json_int_t)config->experts, "top_k",
+                         (json_int_t)config->top_k, "hidden", (json_int_t)config->hidden, "intermediate",
+                         (json_int_t)config->intermediate, "dtype", moxie_dtype_name(config->dtype), "workspace_bytes",
+                         (json_int_t)moxie_plan_workspace_bytes(plan), "steps", json_steps(args, plan, false)));
+    if (beside->plan)
+        cli_json_set(object, "host_steps", json_steps(args, beside->plan, true));
     if (times->ranks) {
         json_t *ranks = explain_ranks_json(times->ranks);
         cli_json_set(ranks, "times", explain_times_json(times, &args->tokens));
@@ -390,7 +409,7 @@ static moxie_status find_config(const arguments *args, cli_layer *layer, moxie_e
 }
 
 static moxie_status explain(const arguments *args, cli_layer *layer, explain_ranks *ranks, explain_times *times,
-                            explain_store *store, moxie_error *error)
+                            explain_beside *beside, explain_store *store, moxie_error *error)
 {
     moxie_options plan_options = MOXIE_OPTIONS_INIT;
     plan_options.backend = args->layer.backend;
@@ -410,6 +429,8 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
         status = explain_ranks_find(&args->ranks, layer, &plan_options, ranks, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
         status = explain_times_find(&args->times, ranks, times, error);
+    if (status == MOXIE_OK && args->layer.where)
+        status = explain_beside_find(&args->layer, layer->index, &config, &plan_options, beside, error);
     if (status == MOXIE_OK && args->layer.budget_ram)
         status = explain_store_find(&args->layer, &args->store, &config, store, error);
     return status;
@@ -439,16 +460,18 @@ int cmd_explain(int argc, char **argv)
     cli_layer layer = { 0 };
     explain_ranks ranks = { .options = NULL };
     explain_times times = { .ranks = NULL };
+    explain_beside beside = { NULL, NULL };
     explain_store store = { .options = NULL };
-    const moxie_status status = explain(&args, &layer, &ranks, &times, &store, &error);
+    const moxie_status status = explain(&args, &layer, &ranks, &times, &beside, &store, &error);
     int code = CLI_OK;
     if (status != MOXIE_OK)
         code = cli_fail("explain", args.layer.json, status, &error);
     else if (args.layer.json)
-        print_json(&args, &layer.config, layer.plan, &times, &store);
+        print_json(&args, &layer.config, layer.plan, &beside, &times, &store);
     else
-        print_text(&args, &layer.config, layer.plan, &times, &store);
+        print_text(&args, &layer.config, layer.plan, &beside, &times, &store);
     explain_ranks_free(&ranks);
+    explain_beside_free(&beside);
     cli_layer_close(&layer);
     return code;
 }

@@ -22,7 +22,10 @@ static const struct argp_option store_options[] = {
     { "disk-gb-s", OPT_DISK_GB_S, "B", 0, "GB/s of the disk (default: measured on DIR)", 0 },
     { "memory-gb-s", OPT_MEMORY_GB_S, "B", 0,
       "GB/s of memory, with --budget-gpu of the GPU's (default: of --limits FILE, or measured)", 0 },
-    { "copy-gb-s", OPT_COPY_GB_S, "B", 0, "with --budget-gpu: GB/s from pinned RAM to the GPU (default: measured)", 0 },
+    { "copy-gb-s", OPT_COPY_GB_S, "B", 0,
+      "with --budget-gpu: GB/s from pinned RAM to the GPU; with --compute-where-it-lies from RAM to the CPU (default: "
+      "measured)",
+      0 },
     { 0 },
 };
 
@@ -69,20 +72,21 @@ static moxie_status find_disk(explain_store *s, moxie_error *error)
     return status;
 }
 
-static moxie_status measure_memory(explain_store *s, moxie_error *error)
+/* GB/s that a processor reads of its memory. */
+static moxie_status measure_memory(const explain_store *s, bool gpu, double *gb_s, moxie_error *error)
 {
     moxie_executor *executor = NULL;
     cli_limits_of of;
     cli_limits limits;
     moxie_status status = cli_executor_create("explain", s->options->threads, &executor, error);
     if (status == MOXIE_OK)
-        status = s->options->budget_gpu ? cli_limits_of_gpu(s->options->device, &of, error)
-                                        : cli_limits_of_cpu(executor, NULL, &of, error);
+        status =
+            gpu ? cli_limits_of_gpu(s->options->device, &of, error) : cli_limits_of_cpu(executor, NULL, &of, error);
     if (status == MOXIE_OK)
         status = cli_limits_get(NULL, &of, &limits, error);
     moxie_executor_destroy(executor);
     if (status == MOXIE_OK)
-        s->memory_gb_s = limits.found.read_gb_s;
+        *gb_s = limits.found.read_gb_s;
     return status;
 }
 
@@ -95,7 +99,7 @@ static moxie_status find_memory(explain_store *s, moxie_error *error)
     if (s->memory_gb_s > 0)
         return MOXIE_OK;
     if (!s->own->limits)
-        return measure_memory(s, error);
+        return measure_memory(s, s->options->budget_gpu > 0, &s->memory_gb_s, error);
     const moxie_status status = cli_limits_read(s->own->limits, &limits, error);
     s->memory_gb_s = status == MOXIE_OK ? limits.found.read_gb_s : 0;
     return status;
@@ -107,6 +111,8 @@ static moxie_status find_copies(explain_store *s, moxie_error *error)
         return MOXIE_OK;
     snprintf(s->copy_how, sizeof s->copy_how, "%s", s->own->copy_gb_s > 0 ? "given" : "measured");
     s->copy_gb_s = s->own->copy_gb_s;
+    if (s->copy_gb_s <= 0 && s->options->where)
+        return measure_memory(s, false, &s->copy_gb_s, error);
     return s->copy_gb_s > 0 ? MOXIE_OK : moxie_cuda_measure_copy(s->options->device, &s->copy_gb_s, error);
 }
 
@@ -120,13 +126,19 @@ static int64_t first_slots(const explain_store *s)
 
 static int64_t all_slots(const explain_store *s)
 {
-    const int64_t slots = s->options->budget_gpu ? (int64_t)s->info.device_slots + s->info.slots : s->info.slots;
+    const int64_t slots = (int64_t)s->info.device_slots + s->info.slots + s->info.host_slots;
     return slots < s->experts ? slots : s->experts;
+}
+
+/* Of an expert that has no slot on the GPU, or in RAM. */
+static double missed_bytes(const explain_store *s)
+{
+    return (double)(s->options->where ? s->info.host_record_bytes : s->info.record_bytes);
 }
 
 static void add_row(explain_store *s, const char *choices, const char *policy, double uses, double misses, double reads)
 {
-    const double record = (double)s->info.record_bytes;
+    const double record = (double)s->info.record_bytes, missed = missed_bytes(s);
     const double shared = (double)(s->info.shared_bytes + s->info.device_shared_bytes);
     s->rows[s->n_rows++] =
         (explain_store_row) { .choices = choices,
@@ -134,9 +146,10 @@ static void add_row(explain_store *s, const char *choices, const char *policy, d
                               .uses = uses,
                               .misses = misses,
                               .reads = reads,
-                              .disk_s = reads * record / (s->disk_gb_s * 1e9),
-                              .copy_s = s->copy_gb_s > 0 ? misses * record / (s->copy_gb_s * 1e9) : 0,
-                              .memory_s = (uses * record + shared) / (s->memory_gb_s * 1e9) };
+                              .disk_s = reads * missed / (s->disk_gb_s * 1e9),
+                              .copy_s = s->copy_gb_s > 0 ? misses * missed / (s->copy_gb_s * 1e9) : 0,
+                              .memory_s = ((s->options->where ? uses - misses : uses) * record + shared) /
+                                          (s->memory_gb_s * 1e9) };
 }
 
 /* The probability that a token uses the expert of rank i in a Zipf distribution: 1 - (1 - p)^m, where m makes the sum
@@ -266,9 +279,12 @@ static double overlapped(const explain_store_row *r)
 
 static void print_rows(const explain_store *s)
 {
-    static const char *const headings[] = { "choices",     "policy",   ">hits",    ">uses/token", ">misses/token",
-                                            ">read/token", ">disk ms", ">copy ms", ">memory ms",  ">tokens/s at most",
-                                            ">overlapped" };
+    const char *const headings[] = { "choices",       "policy",
+                                     ">hits",         ">uses/token",
+                                     ">misses/token", ">read/token",
+                                     ">disk ms",      s->options->where ? ">CPU ms" : ">copy ms",
+                                     ">memory ms",    ">tokens/s at most",
+                                     ">overlapped" };
     cli_table table;
     char bytes[16];
     cli_table_begin(&table, 11, headings);
@@ -279,7 +295,7 @@ static void print_rows(const explain_store *s)
         cli_table_add(&table, "%.1f%%", 100 * (1 - r->misses / r->uses));
         cli_table_add(&table, "%.2f", r->uses);
         cli_table_add(&table, "%.2f", r->misses);
-        cli_table_add(&table, "%s", cli_bytes(bytes, (uint64_t)(r->reads * (double)s->info.record_bytes)));
+        cli_table_add(&table, "%s", cli_bytes(bytes, (uint64_t)(r->reads * missed_bytes(s))));
         cli_table_add(&table, "%.2f", 1e3 * r->disk_s);
         cli_table_add(&table, "%.2f", 1e3 * r->copy_s);
         cli_table_add(&table, "%.2f", 1e3 * r->memory_s);
@@ -300,12 +316,21 @@ void explain_store_print(const explain_store *s)
            cli_bytes(record, s->info.record_bytes), (int)s->info.read_buffers);
     printf("disk   %.2f GB/s, %s\nmemory %.1f GB/s, %s\n", s->disk_gb_s, cli_printable(s->disk_how), s->memory_gb_s,
            s->memory_how);
-    if (s->options->budget_gpu)
+    if (s->options->where)
+        printf("GPU    %d of %lld experts of a layer have a slot there, %d buffers; hits are the GPU's\n"
+               "CPU    computes the others: %d have a slot of %s in RAM, %d buffers; reads it at %.1f GB/s, %s\n",
+               (int)s->info.device_slots, (long long)s->experts, (int)s->info.device_buffers, (int)s->info.host_slots,
+               cli_bytes(record, s->info.host_record_bytes), (int)s->info.host_read_buffers, s->copy_gb_s, s->copy_how);
+    else if (s->options->budget_gpu)
         printf("GPU    %d of %lld experts of a layer have a slot there, %d buffers; copies %.1f GB/s, %s; hits are the "
                "GPU's, reads are of experts\n       in neither, as if RAM and GPU were one cache\n",
                (int)s->info.device_slots, (long long)s->experts, (int)s->info.device_buffers, s->copy_gb_s,
                s->copy_how);
     print_rows(s);
+    if (s->options->where)
+        printf("CPU ms: records of misses at the rate of RAM, as if experts kept their slots; at most: the GPU and the "
+               "CPU "
+               "take turns\n");
     if (s->trace_layers && s->trace_layers != s->info.layers)
         printf("the trace has %d layers: its mean layer stands for each of %d\n", (int)s->trace_layers,
                (int)s->info.layers);
@@ -323,19 +348,20 @@ json_t *explain_store_json(const explain_store *s)
     json_t *rows = json_array();
     for (int i = 0; i < s->n_rows; i++) {
         const explain_store_row *r = &s->rows[i];
-        cli_json_append(rows, cli_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "choices", r->choices,
-                                       "policy", r->policy, "hit_rate", 1 - r->misses / r->uses, "uses_per_token",
-                                       r->uses, "misses_per_token", r->misses, "read_bytes_per_token",
-                                       r->reads * (double)s->info.record_bytes, "disk_ms", 1e3 * r->disk_s, "copy_ms",
-                                       1e3 * r->copy_s, "memory_ms", 1e3 * r->memory_s, "max_tokens_per_s", in_turns(r),
-                                       "max_tokens_per_s_overlapped", overlapped(r)));
+        cli_json_append(rows,
+                        cli_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "choices", r->choices,
+                                 "policy", r->policy, "hit_rate", 1 - r->misses / r->uses, "uses_per_token", r->uses,
+                                 "misses_per_token", r->misses, "read_bytes_per_token", r->reads * missed_bytes(s),
+                                 "disk_ms", 1e3 * r->disk_s, "copy_ms", 1e3 * r->copy_s, "memory_ms", 1e3 * r->memory_s,
+                                 "max_tokens_per_s", in_turns(r), "max_tokens_per_s_overlapped", overlapped(r)));
     }
-    return cli_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:s, s:f, s:s, s:s, s:b, s:o, s:I, s:i, s:f}",
+    return cli_pack("{s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:s, s:f, s:s, s:s, s:b, s:o, s:I, s:i, s:f, s:i}",
                     "budget_bytes", (json_int_t)s->options->budget_ram, "layers", (int)s->info.layers, "slots",
                     (int)s->info.slots, "read_buffers", (int)s->info.read_buffers, "record_bytes",
                     (json_int_t)s->info.record_bytes, "shared_bytes", (json_int_t)s->info.shared_bytes, "file_bytes",
                     (json_int_t)s->info.file_bytes, "disk_gb_s", s->disk_gb_s, "disk_how", cli_utf8(s->disk_how),
                     "memory_gb_s", s->memory_gb_s, "memory_how", s->memory_how, "policy", s->info.policy, "assumed",
                     s->trace_layers == 0, "rows", rows, "budget_gpu_bytes", (json_int_t)s->options->budget_gpu,
-                    "gpu_slots", (int)s->info.device_slots, "copy_gb_s", s->copy_gb_s);
+                    "gpu_slots", (int)s->info.device_slots, "copy_gb_s", s->copy_gb_s, "host_slots",
+                    (int)s->info.host_slots);
 }

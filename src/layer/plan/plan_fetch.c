@@ -50,7 +50,8 @@ moxie_status mox_plan_fetch_create(moxie_plan *plan, moxie_error *error)
     plan->fetch = mox_calloc(1, sizeof *plan->fetch);
     MOX_FAIL_IF(plan->fetch == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
     plan->fetch->device = &plan->device;
-    return allocate(plan->fetch, plan, error);
+    MOX_TRY(allocate(plan->fetch, plan, error));
+    return mox_plan_beside_create(plan, &plan->fetch->beside, error);
 }
 
 void mox_plan_fetch_destroy(mox_plan_fetch *f)
@@ -58,6 +59,7 @@ void mox_plan_fetch_destroy(mox_plan_fetch *f)
     if (f == NULL)
         return;
     const mox_cuda_table *table = f->device->table;
+    mox_plan_beside_destroy(f->beside, table);
     for (int i = 0; i < MOX_FETCH_RING; i++)
         table->event_destroy(f->sent[i]);
     table->release_pinned(f->pinned);

@@ -14,8 +14,7 @@
 #ifndef MOX_LAYER_PLAN_FETCH_H
 #define MOX_LAYER_PLAN_FETCH_H
 
-#include "layer/plan/plan.h"
-#include "layer/weights/device_source.h"
+#include "layer/plan/plan_beside.h"
 
 enum { MOX_FETCH_RING = 4 };
 
@@ -32,11 +31,12 @@ struct mox_plan_fetch {
     mox_cuda_event sent[MOX_FETCH_RING]; /* the copy from this entry is done */
     int32_t entry;                       /* used last */
     mox_fetch_tables tables;
-    int32_t *experts;       /* [E] of the pass */
-    int32_t *order;         /* [E] position of an expert's rows in y: the windows in turn; -1: it is not used */
-    int64_t *pairs;         /* [E] of the pass */
-    int64_t count, ordered; /* experts of the pass; those that were in a window */
-    const void *base;       /* of the window */
+    int32_t *experts;        /* [E] of the pass */
+    int32_t *order;          /* [E] position of an expert's rows in y: the windows in turn; -1: it is not used */
+    int64_t *pairs;          /* [E] of the pass */
+    int64_t count, ordered;  /* experts of the pass; those that were in a window */
+    const void *base;        /* of the window */
+    mox_plan_beside *beside; /* of experts that the host computes; NULL: there are none */
 };
 
 /* Nothing unless the plan's layer has such a source. */

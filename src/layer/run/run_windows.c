@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "layer/plan/plan_fetch.h"
+#include "layer/run/run_beside.h"
 #include "layer/run/run_experts.h"
 #include "layer/run/run_permute.h"
 
@@ -54,6 +55,7 @@ static moxie_status bring_ids(const mox_run *run, moxie_error *error)
     const uint64_t bytes = (uint64_t)(run->args.tokens * run->plan->config.top_k) * sizeof(int32_t);
     const mox_phase before = mox_run_enter(run, MOX_PHASE_WAIT);
     MOX_TRY(table->copy(run->plan->fetch->ids, run->ids, bytes, run->queue.stream, error));
+    MOX_TRY(mox_run_beside_begin(run, error));
     return mox_run_back(run, before, table->stream_wait(run->queue.stream, error));
 }
 
@@ -223,6 +225,25 @@ static moxie_status run_window(mox_run *run, const mox_device_window *w, int64_t
     return run_experts(run, error);
 }
 
+/* The same of experts that the host computes. Their rows lie in the order of the choices, so they are one slot. */
+static moxie_status run_on_host(mox_run *run, const mox_device_window *w, int64_t first_pair, int64_t *pairs,
+                                moxie_error *error)
+{
+    const mox_device_source *source = run->plan->layer->device_source;
+    mox_plan_fetch *f = run->plan->fetch;
+    *pairs = 0;
+    for (int64_t i = 0; i < w->count; i++) {
+        f->order[w->experts[i]] = (int32_t)f->ordered;
+        *pairs += f->pairs[w->experts[i]];
+    }
+    f->ordered++;
+    if (w->last)
+        MOX_TRY(permute_all(run, error));
+    const mox_phase before = mox_run_enter(run, MOX_PHASE_WAIT);
+    MOX_TRY(mox_run_back(run, before, mox_run_beside(run, w->experts, w->count, first_pair, error)));
+    return source->done(source->user, error);
+}
+
 /* What reads the permutation of a pass from here on: norms of all rows, combine. */
 static void leave(mox_run *run, bool alone)
 {
@@ -243,12 +264,14 @@ moxie_status mox_run_windows(mox_run *run, bool shared, moxie_error *error)
     do {
         const mox_phase before = mox_run_enter(run, MOX_PHASE_WAIT);
         MOX_TRY(mox_run_back(run, before, source->next(source->user, &w, error)));
-        alone = alone && w.count == run->plan->fetch->count;
-        if (w.count > 0)
+        alone = alone && w.count == run->plan->fetch->count && !w.on_host;
+        if (w.count > 0 && !w.on_host)
             MOX_TRY(run_window(run, &w, first_pair, &pairs, alone, error));
         if (shared)
             MOX_TRY(mox_run_experts(run, MOX_SHARED_EXPERT, MOX_EXPERTS_ALL, error));
         shared = false;
+        if (w.on_host) /* while the GPU computes all of the above */
+            MOX_TRY(run_on_host(run, &w, first_pair, &pairs, error));
         first_pair += pairs;
     } while (!w.last);
     leave(run, alone);

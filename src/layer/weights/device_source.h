@@ -7,7 +7,7 @@
  *     want    a pass tells its own
  *     next    a window: slots in device memory with the records of some of them, which may still be on their way
  *     ready   the run's stream waits until the window's records are there
- *     done    all kernels that read the window are enqueued
+ *     done    all kernels that read the window are enqueued, or the host has computed it
  *     end     the run has enqueued everything, or has failed
  *
  * One session at a time: begin() waits for the end of another run's. Calls come from one thread, in this order: begin,
@@ -18,6 +18,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include <moxie/moxie.h>
 
 #include "cuda/cuda_table.h"
 
@@ -30,6 +32,7 @@ typedef struct mox_device_window {
     const int32_t *experts; /* [count] */
     const int32_t *slot;    /* [count] of each */
     bool last;              /* no further window of this pass */
+    bool on_host;           /* the host computes its experts (run_beside.h): no slots, no call of ready() */
 } mox_device_window;
 
 typedef struct mox_device_source {
@@ -46,6 +49,11 @@ typedef struct mox_device_source {
     moxie_status (*done)(void *user, moxie_error *error);
     /* Returns `status`, the result of the run so far, if that is an error. */
     moxie_status (*end)(void *user, moxie_status status, moxie_error *error);
+    /* Where the host computes experts (moxie_layer.beside): its plan of that layer, and rows [T,K,H] of a run. */
+    moxie_status (*host_plan)(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
+                              moxie_error *error);
+    moxie_status (*host_rows)(const moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error);
+    void (*host_plan_destroy)(moxie_plan *plan);
 } mox_device_source;
 
 #endif

@@ -85,6 +85,7 @@ struct moxie_layer {
     const struct mox_record_source *source; /* fetches the records of routed experts (record_source.h); NULL: they are
                                              * where `records` says */
     const struct mox_device_source *device_source; /* the same for a layer on a GPU (device_source.h) */
+    moxie_layer *beside; /* on the host: it computes experts that the device source leaves there; NULL: none */
     bool fetched; /* on a GPU: the slab has the shared expert alone, and `records` are NULL: a source fetches them */
     bool prepared;
     bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */

@@ -145,6 +145,7 @@ void mox_layer_destroy(moxie_layer *layer)
 {
     if (layer == NULL)
         return;
+    mox_layer_destroy(layer->beside);
     mox_layer_free_records(layer);
     mox_layer_arrays_destroy(layer);
     mox_free(layer->slot_of);

@@ -2775,6 +2775,7 @@ pub struct moxie_store_options {
     pub mirror: *const ::std::os::raw::c_char,
     pub device: *const ::std::os::raw::c_char,
     pub device_buffers: i32,
+    pub compute_where_it_lies: *const ::std::os::raw::c_char,
 }
 extern "C" {
     pub fn moxie_store_open(
@@ -2805,6 +2806,9 @@ pub struct moxie_store_info {
     pub device_buffers: i32,
     pub device_record_bytes: u64,
     pub device_shared_bytes: u64,
+    pub host_slots: i32,
+    pub host_read_buffers: i32,
+    pub host_record_bytes: u64,
 }
 extern "C" {
     pub fn moxie_store_get_info(
@@ -2879,6 +2883,8 @@ pub struct moxie_store_counters {
     pub id_wait_seconds: f64,
     pub copy_waits: i64,
     pub copy_wait_seconds: f64,
+    pub host_uses: i64,
+    pub host_seconds: f64,
 }
 extern "C" {
     pub fn moxie_store_get_counters(
