@@ -146,6 +146,16 @@ MOX_KERNEL_INLINE void mox_ymm_block_prefetch(const uint8_t *step, int64_t bytes
         _mm_prefetch((const char *)step + MOX_YMM_PREFETCH_BYTES + b, _MM_HINT_T0);
 }
 
+/* A call begins with d and m of all its blocks: those of the next call's block, in the place of `blocks`. */
+MOX_KERNEL_INLINE void mox_ymm_block_prefetch_d(const mox_ymm_job *j, const mox_block_panel *form,
+                                                const uint8_t *blocks)
+{
+    const char *next = (const char *)blocks + j->panels * (int64_t)j->matrix->panel_bytes;
+    _mm_prefetch(next, _MM_HINT_T0);
+    if (form->bytes % 64 != 0)
+        _mm_prefetch(next + form->m_at + 2 * MOX_PANEL_ROWS - 1, _MM_HINT_T0);
+}
+
 /* One step of panel p, both halves, times R rows from `row` on. `s`: the step's number in its block. */
 MOX_KERNEL_INLINE void mox_ymm_block_step(const mox_block_fields *f, int weights, int R, const mox_ymm_job *j,
                                           const mox_ymm_pos *at, int p, int64_t row, const uint8_t *blocks,
@@ -193,6 +203,7 @@ MOX_KERNEL_INLINE void mox_ymm_block_narrow(const mox_block_fields *f, int weigh
         mox_ymm_pos at = { 0 };
         for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
             const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
+            mox_ymm_block_prefetch_d(j, &form, blocks);
             for (int64_t s = 0; s < form.steps; s++, mox_ymm_next(j, &at))
                 mox_ymm_block_step(f, weights, R, j, &at, p, 0, blocks, d, s);
         }

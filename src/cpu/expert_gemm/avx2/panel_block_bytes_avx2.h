@@ -131,6 +131,7 @@ MOX_KERNEL_INLINE void mox_bytes_narrow_whole(const mox_block_fields *f, int wei
         __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
         for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
             const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
+            mox_ymm_block_prefetch_d(j, &form, blocks);
             for (int64_t s = 0; s < form.steps; s++, line++) {
                 mox_ymm_block_prefetch(blocks + form.codes_at + s * form.step_bytes, form.step_bytes);
                 MOX_KERNEL_UNROLL
@@ -154,6 +155,7 @@ MOX_KERNEL_INLINE void mox_bytes_narrow(const mox_block_fields *f, int weights, 
         mox_ymm_pos at = { 0 };
         for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
             const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
+            mox_ymm_block_prefetch_d(j, &form, blocks);
             for (int64_t s = 0; s < form.steps; s++, line++, mox_ymm_next(j, &at)) {
                 if (line->floats) {
                     mox_ymm_block_step(f, weights, 1, j, &at, p, 0, blocks, d, s);
