@@ -14,6 +14,10 @@
 
 #include "format/format.h"
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 /* How the weights of a group become codes. */
 typedef struct mox_weight_step {
     moxie_dtype element; /* of 8 bits or fewer */
@@ -62,6 +66,18 @@ typedef struct mox_weight_ranges {
 
 static inline __attribute__((always_inline)) void mox_weight_range_add(const float *w, mox_weight_ranges *r)
 {
+#ifdef __AVX2__
+    const __m256 v = _mm256_loadu_ps(w), low = _mm256_loadu_ps(r->low), high = _mm256_loadu_ps(r->high);
+    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+    __m256i *largest = (__m256i *)(void *)r->largest;
+    _mm256_storeu_si256(largest, _mm256_max_epu32(bits, _mm256_loadu_si256(largest)));
+    _mm256_storeu_ps(r->low, _mm256_min_ps(v, low));
+    _mm256_storeu_ps(r->high, _mm256_max_ps(v, high));
+    for (int j = 0; j < MOX_WEIGHT_LANES; j += 4) {
+        const __m256d part = _mm256_cvtps_pd(_mm_loadu_ps(w + j));
+        _mm256_storeu_pd(r->squares + j, _mm256_add_pd(_mm256_loadu_pd(r->squares + j), _mm256_mul_pd(part, part)));
+    }
+#else
     for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
         const uint32_t bits = mox_f32_encode(w[j]) & 0x7fffffffu;
         r->largest[j] = bits > r->largest[j] ? bits : r->largest[j];
@@ -72,6 +88,7 @@ static inline __attribute__((always_inline)) void mox_weight_range_add(const flo
         r->high[j] = w[j] > r->high[j] ? w[j] : r->high[j];
     for (int j = 0; j < MOX_WEIGHT_LANES; j++)
         r->squares[j] += (double)w[j] * (double)w[j];
+#endif
 }
 
 static inline mox_weight_range mox_weight_range_of(const float *w, int64_t count)
