@@ -74,6 +74,9 @@ typedef struct moxie_quantize_summary {
     /* Tensors of the source that are not written, since how the result would have them is not known: attention and
      * others, from directories to GGUF files and back. */
     int64_t left_out;
+    /* From directories to GGUF files: entries of the vocabulary that is written; if 0, why there is none (static). */
+    int64_t tokens;
+    const char *no_tokenizer;
 } moxie_quantize_summary;
 #define MOXIE_QUANTIZE_SUMMARY_INIT MOXIE_INIT(moxie_quantize_summary)
 

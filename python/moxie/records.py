@@ -388,6 +388,8 @@ class QuantizeReport:
     copied_bytes: int
     other_quantized: int  #: quantized matrices that are no routed experts', and that were copied
     left_out: int  #: tensors of the source that are not written, between directories and GGUF files
+    tokens: int  #: of the tokenizer, from a directory to a GGUF file
+    no_tokenizer: str  #: why a GGUF file of a directory has no tokenizer; "" when it has
     errors: list[QuantizeError] = field(default_factory=list)
 
     @property

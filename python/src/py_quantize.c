@@ -31,10 +31,11 @@ static const mpy_field error_fields[] = { F(moxie_quantize_error, layer, I64),
 const mpy_record mpy_matrix_record = { "QuantizeError", error_fields };
 
 static const mpy_field summary_fields[] = {
-    F(moxie_quantize_summary, layers, I64),       F(moxie_quantize_summary, resumed_layers, I64),
-    F(moxie_quantize_summary, source_bytes, U64), F(moxie_quantize_summary, expert_bytes, U64),
-    F(moxie_quantize_summary, copied_bytes, U64), F(moxie_quantize_summary, other_quantized, I64),
-    F(moxie_quantize_summary, left_out, I64),     END
+    F(moxie_quantize_summary, layers, I64),        F(moxie_quantize_summary, resumed_layers, I64),
+    F(moxie_quantize_summary, source_bytes, U64),  F(moxie_quantize_summary, expert_bytes, U64),
+    F(moxie_quantize_summary, copied_bytes, U64),  F(moxie_quantize_summary, other_quantized, I64),
+    F(moxie_quantize_summary, left_out, I64),      F(moxie_quantize_summary, tokens, I64),
+    F(moxie_quantize_summary, no_tokenizer, TEXT), END
 };
 const mpy_record mpy_quantized_record = { "QuantizeReport", summary_fields };
 

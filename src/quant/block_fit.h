@@ -216,10 +216,11 @@ static inline int mox_fit_choose_of(const mox_fit_run *run, const float *d, cons
 
 static inline void mox_fit_codes_of(const mox_fit_run *run, float inverse, float m, uint8_t *code)
 {
-    for (int32_t i = 0; i < run->count; i++)
-        code[i] =
-            (uint8_t)(int32_t)(mox_fit_clamp(mox_fit_nearest((run->x[i] - m) * inverse), run->lowest, run->highest) -
-                               run->lowest);
+    /* Held here, since codes are bytes, which could be bytes of the run to a compiler. */
+    const float *const x = run->x, lowest = run->lowest, highest = run->highest;
+    const int32_t count = run->count;
+    for (int32_t i = 0; i < count; i++)
+        code[i] = (uint8_t)(int32_t)(mox_fit_clamp(mox_fit_nearest((x[i] - m) * inverse), lowest, highest) - lowest);
 }
 
 static inline void mox_fit_level_codes_of(const mox_fit_run *run, float inverse, uint8_t *code)

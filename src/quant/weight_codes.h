@@ -14,6 +14,10 @@
 
 #include "format/format.h"
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 /* How the weights of a group become codes. */
 typedef struct mox_weight_step {
     moxie_dtype element; /* of 8 bits or fewer */
@@ -62,6 +66,18 @@ typedef struct mox_weight_ranges {
 
 static inline __attribute__((always_inline)) void mox_weight_range_add(const float *w, mox_weight_ranges *r)
 {
+#ifdef __AVX2__
+    const __m256 v = _mm256_loadu_ps(w), low = _mm256_loadu_ps(r->low), high = _mm256_loadu_ps(r->high);
+    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+    __m256i *largest = (__m256i *)(void *)r->largest;
+    _mm256_storeu_si256(largest, _mm256_max_epu32(bits, _mm256_loadu_si256(largest)));
+    _mm256_storeu_ps(r->low, _mm256_min_ps(v, low));
+    _mm256_storeu_ps(r->high, _mm256_max_ps(v, high));
+    for (int j = 0; j < MOX_WEIGHT_LANES; j += 4) {
+        const __m256d part = _mm256_cvtps_pd(_mm_loadu_ps(w + j));
+        _mm256_storeu_pd(r->squares + j, _mm256_add_pd(_mm256_loadu_pd(r->squares + j), _mm256_mul_pd(part, part)));
+    }
+#else
     for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
         const uint32_t bits = mox_f32_encode(w[j]) & 0x7fffffffu;
         r->largest[j] = bits > r->largest[j] ? bits : r->largest[j];
@@ -72,6 +88,7 @@ static inline __attribute__((always_inline)) void mox_weight_range_add(const flo
         r->high[j] = w[j] > r->high[j] ? w[j] : r->high[j];
     for (int j = 0; j < MOX_WEIGHT_LANES; j++)
         r->squares[j] += (double)w[j] * (double)w[j];
+#endif
 }
 
 static inline mox_weight_range mox_weight_range_of(const float *w, int64_t count)
@@ -117,20 +134,77 @@ static inline void mox_weight_extent_of(const float *w, int64_t count, float *lo
 }
 
 /* `encode` and `integer` are constants after inlining. */
+static inline __attribute__((always_inline)) uint32_t mox_weight_code_of(uint32_t (*encode)(float), bool integer,
+                                                                         const mox_weight_step *step, float w)
+{
+    float units = w / step->scale;
+    if (integer) {
+        units += step->zero;
+        units = units < step->low ? step->low : units;
+        units = units > step->high ? step->high : units;
+    }
+    return encode(units);
+}
+
 static inline __attribute__((always_inline)) void mox_weight_encode(uint32_t (*encode)(float), bool integer,
-                                                                    const mox_weight_step *step, const float *w,
+                                                                    const mox_weight_step *from, const float *w,
                                                                     int64_t count, uint8_t *codes)
 {
-    const float scale = step->scale, zero = step->zero, low = step->low, high = step->high;
-    for (int64_t i = 0; i < count; i++) {
-        float units = w[i] / scale;
-        if (integer) {
-            units += zero;
-            units = units < low ? low : units;
-            units = units > high ? high : units;
-        }
-        codes[i] = (uint8_t)encode(units);
+    const mox_weight_step step = *from; /* bytes of codes could be bytes of `from` to a compiler */
+    int64_t i = 0;
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES) {
+        uint32_t code[MOX_WEIGHT_LANES]; /* words, so that a vector of floats becomes one of them */
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+            code[j] = mox_weight_code_of(encode, integer, &step, w[i + j]);
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+            codes[i + j] = (uint8_t)code[j];
     }
+    for (; i < count; i++)
+        codes[i] = (uint8_t)mox_weight_code_of(encode, integer, &step, w[i]);
+}
+
+/* What decoded codes are away from their weights: sums of lanes. */
+typedef struct mox_weight_errors {
+    double squares[MOX_WEIGHT_LANES];
+    float worst[MOX_WEIGHT_LANES];
+} mox_weight_errors;
+
+/* Takes MOX_WEIGHT_LANES weights into the sums of their lanes. */
+static inline __attribute__((always_inline)) void mox_weight_error_add(const mox_weight_step *step, const float *value,
+                                                                       const float *w, mox_weight_errors *e)
+{
+#ifdef __AVX2__
+    const __m256 from_zero = _mm256_sub_ps(_mm256_loadu_ps(value), _mm256_set1_ps(step->zero));
+    const __m256 off = _mm256_sub_ps(_mm256_mul_ps(from_zero, _mm256_set1_ps(step->scale)), _mm256_loadu_ps(w));
+    const __m256 difference = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), off);
+    _mm256_storeu_ps(e->worst, _mm256_max_ps(difference, _mm256_loadu_ps(e->worst)));
+    const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(difference));
+    const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(difference, 1));
+    _mm256_storeu_pd(e->squares, _mm256_add_pd(_mm256_loadu_pd(e->squares), _mm256_mul_pd(low, low)));
+    _mm256_storeu_pd(e->squares + 4, _mm256_add_pd(_mm256_loadu_pd(e->squares + 4), _mm256_mul_pd(high, high)));
+#else
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
+        const float difference = fabsf((value[j] - step->zero) * step->scale - w[j]);
+        e->squares[j] += (double)difference * (double)difference;
+        e->worst[j] = difference > e->worst[j] ? difference : e->worst[j];
+    }
+#endif
+}
+
+/* The numbers of MOX_WEIGHT_LANES codes. */
+static inline __attribute__((always_inline)) void mox_weight_decode(float (*decode)(uint32_t), const uint8_t *codes,
+                                                                    float *value)
+{
+    uint32_t code[MOX_WEIGHT_LANES]; /* words, so that a vector of them becomes one of floats */
+#ifdef __AVX2__
+    const __m256i words = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)codes));
+    _mm256_storeu_si256((__m256i *)(void *)code, words);
+#else
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+        code[j] = codes[j];
+#endif
+    for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+        value[j] = decode(code[j]);
 }
 
 static inline __attribute__((always_inline)) mox_weight_error mox_weight_compare(float (*decode)(uint32_t),
@@ -138,24 +212,22 @@ static inline __attribute__((always_inline)) mox_weight_error mox_weight_compare
                                                                                  const float *w, const uint8_t *codes,
                                                                                  int64_t count)
 {
-    const float scale = step->scale, zero = step->zero;
-    double squares[MOX_WEIGHT_LANES] = { 0 };
-    float worst[MOX_WEIGHT_LANES] = { 0 };
+    mox_weight_errors e = { .worst = { 0 } };
+    float value[MOX_WEIGHT_LANES], weights[MOX_WEIGHT_LANES] = { 0 };
     int64_t i = 0;
-    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
-        for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
-            const float difference = fabsf((decode(codes[i + j]) - zero) * scale - w[i + j]);
-            squares[j] += (double)difference * (double)difference;
-            worst[j] = difference > worst[j] ? difference : worst[j];
-        }
-    for (int j = 0; i + j < count; j++) {
-        const float difference = fabsf((decode(codes[i + j]) - zero) * scale - w[i + j]);
-        squares[j] += (double)difference * (double)difference;
-        worst[j] = difference > worst[j] ? difference : worst[j];
+    for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES) {
+        mox_weight_decode(decode, codes + i, value);
+        mox_weight_error_add(step, value, w + i, &e);
     }
-    mox_weight_error error = { .squares = mox_weight_lanes(squares) };
+    if (i < count) { /* the other lanes get a zero for a zero */
+        for (int j = 0; j < MOX_WEIGHT_LANES; j++)
+            value[j] = i + j < count ? decode(codes[i + j]) : step->zero;
+        memcpy(weights, w + i, (size_t)(count - i) * sizeof *weights);
+        mox_weight_error_add(step, value, weights, &e);
+    }
+    mox_weight_error error = { .squares = mox_weight_lanes(e.squares) };
     for (int j = 0; j < MOX_WEIGHT_LANES; j++)
-        error.worst = worst[j] > error.worst ? worst[j] : error.worst;
+        error.worst = e.worst[j] > error.worst ? e.worst[j] : error.worst;
     return error;
 }
 

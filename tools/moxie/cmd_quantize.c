@@ -179,8 +179,10 @@ static void print_text(const arguments *args, const moxie_quantize_summary *s, c
     if (s->left_out > 0)
         printf("note: %lld other %s not written: what llama.cpp's conversion would make of them is not known\n",
                CLI_COUNT_OF(s->left_out, "tensor was", "tensors were"));
-    if (is_gguf(args->quantize.format))
-        printf("note: from a directory no tokenizer is written; from a GGUF file all tensors and metadata are\n");
+    if (s->tokens > 0)
+        printf("tokenizer: %lld tokens\n", (long long)s->tokens);
+    else if (s->no_tokenizer)
+        printf("note: no tokenizer was written, and llama.cpp needs one: %s\n", s->no_tokenizer);
     printf("peak memory: %s\n", cli_bytes(peak, cli_peak_memory()));
 }
 
@@ -196,6 +198,7 @@ static void print_json(const arguments *args, const moxie_quantize_summary *s, c
                             "copied_bytes", (json_int_t)s->copied_bytes, "other_quantized",
                             (json_int_t)s->other_quantized, "left_out", (json_int_t)s->left_out, "seconds", seconds,
                             "peak_memory_bytes", (json_int_t)cli_peak_memory()));
+    cli_json_merge(object, cli_pack("{s:I, s:s?}", "tokens", (json_int_t)s->tokens, "no_tokenizer", s->no_tokenizer));
     cli_json_merge(object, cli_pack("{s:f, s:b}", "rms", quantize_errors_rms(errors), "exact",
                                     (int)quantize_errors_exact(errors)));
     quantize_errors_json(errors, object);

@@ -62,8 +62,23 @@ static bool has_reals(const json_t *list)
     return false;
 }
 
+static void put_texts(mox_gguf_pairs *p, const json_t *list)
+{
+    put_integer(p, STRING, 4);
+    put_integer(p, json_array_size(list), 8);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        p->failed = p->failed || !text;
+        put_string(p, text ? text : "");
+    }
+}
+
 static void put_list(mox_gguf_pairs *p, const json_t *list)
 {
+    if (json_is_string(json_array_get(list, 0))) {
+        put_texts(p, list);
+        return;
+    }
     const bool reals = has_reals(list);
     put_integer(p, reals ? F32 : I32, 4);
     put_integer(p, json_array_size(list), 8);

@@ -3,7 +3,7 @@
  * gguf_pairs.h - metadata to be written: the bytes of pairs, as they lie in a GGUF file.
  *
  *     key string | type u32 | value         from JSON: text, true and false, integers (u32, u64), numbers (f32),
- *                                           lists of numbers (i32 or f32)
+ *                                           lists of numbers (i32 or f32) or of text
  *                                           from another file: the same bytes, whatever their type
  */
 #ifndef MOX_CKPT_GGUF_PAIRS_H

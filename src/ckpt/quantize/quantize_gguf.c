@@ -15,6 +15,7 @@
 
 #include "base/whole_file.h"
 #include "ckpt/gguf/gguf_header.h"
+#include "ckpt/gguf/gguf_tokenizer.h"
 #include "ckpt/model/model.h"
 #include "ckpt/quantize/quantize_gguf_file.h"
 #include "ckpt/quantize/quantize_plain.h"
@@ -54,7 +55,10 @@ static moxie_status open_target(mox_gguf_job *j, moxie_error *error)
     mox_model_layer_free(loaded);
     j->owned = mox_calloc((uint64_t)mox_tensor_set_count(model->set), 1);
     MOX_FAIL_IF(status == MOXIE_OK && !j->owned, MOXIE_ERR_MEMORY, error, "no memory for a list of tensors");
-    return status == MOXIE_OK ? mox_gguf_target_add_keys(&j->target, model->config, error) : status;
+    MOX_TRY(status);
+    MOX_TRY(mox_gguf_tokenizer_add(j->source, j->target.architecture, model->config, j->target.metadata,
+                                   &j->summary.tokens, &j->summary.no_tokenizer, error));
+    return mox_gguf_target_add_keys(&j->target, model->config, error);
 }
 
 static moxie_status add_spec(void *user, const mox_tensor_spec *spec, moxie_error *error)

@@ -139,42 +139,47 @@ static bool power_of_two(const mox_quantize_matrix *m, const group *g, try *out)
 
 /* ---- one group --------------------------------------------------------------------------------------- */
 
-static double encode_rows(const mox_quantize_matrix *m, const group *g, try t)
+static mox_weight_error encode_rows(const mox_quantize_matrix *m, const group *g, try t)
 {
     const mox_weight_step step = step_of(m, t);
-    double squares = 0;
+    mox_weight_error error = { 0 };
     for (int64_t r = g->r0; r < g->r1; r++) {
         int32_t projection;
         int64_t row;
         const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0;
         uint8_t *codes = m->codes + r * m->cols + g->c0;
         m->how->loops->codes(&step, w, g->c1 - g->c0, codes);
-        squares += m->how->loops->error(&step, w, codes, g->c1 - g->c0).squares;
+        const mox_weight_error row_error = m->how->loops->error(&step, w, codes, g->c1 - g->c0);
+        error.squares += row_error.squares;
+        error.worst = row_error.worst > error.worst ? row_error.worst : error.worst;
     }
-    return squares;
+    return error;
 }
 
-/* Encodes the group; the squared error, with that of the other matrix that will have the same scale. */
-static double encode(const mox_quantize_matrix *m, const group *g, try t)
+/* Encodes the group. Squared errors are with those of the other matrix that will have the same scale. */
+static mox_weight_error encode(const mox_quantize_matrix *m, const group *g, try t)
 {
     double squares = 0;
     if (m->kind != MOX_TENSOR_DOWN && m->kind != MOX_TENSOR_GATE_UP && !m->ungated && shares_scale(m, g)) {
         mox_quantize_matrix other = *m;
         other.kind = m->kind == MOX_TENSOR_UP ? MOX_TENSOR_GATE : MOX_TENSOR_UP;
-        squares = encode_rows(&other, g, t);
+        squares = encode_rows(&other, g, t).squares;
     }
-    return squares + encode_rows(m, g, t);
+    mox_weight_error error = encode_rows(m, g, t);
+    error.squares += squares;
+    return error;
 }
 
-/* Adds the error of columns [c0, c1) of a stored row to its projection's. */
-static void note_error(const mox_quantize_matrix *m, const mox_weight_step *step, const group *g, int64_t r)
+/* Adds the error of columns [c0, c1) of a stored row to its projection's. `known`: that error, or NULL. */
+static void note_error(const mox_quantize_matrix *m, const mox_weight_step *step, const group *g, int64_t r,
+                       const mox_weight_error *known)
 {
     int32_t projection;
     int64_t row;
     const int64_t count = g->c1 - g->c0;
     const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0;
     const uint8_t *codes = m->codes + r * m->cols + g->c0;
-    const mox_weight_error found = m->how->loops->error(step, w, codes, count);
+    const mox_weight_error found = known ? *known : m->how->loops->error(step, w, codes, count);
     moxie_quantize_error *error = &m->errors[projection];
     error->squares += found.squares;
     if (!(found.worst > error->worst))
@@ -188,25 +193,37 @@ static void note_error(const mox_quantize_matrix *m, const mox_weight_step *step
         }
 }
 
+/* Tries all scales. *error: of the best. Returns whether the codes are those of the best: it was tried last. */
+static bool try_all(const mox_quantize_matrix *m, const group *g, try *best, mox_weight_error *error)
+{
+    try tries[MAX_TRIES];
+    const int count = tries_of(m, g, tries);
+    int last = 0, at = 0;
+    if (count > 1)
+        *error = encode(m, g, tries[0]);
+    for (int i = 1; i < count; i++) {
+        const mox_weight_error found = encode(m, g, tries[i]);
+        last = i;
+        if (found.squares < error->squares) {
+            *error = found;
+            at = i;
+        }
+    }
+    *best = tries[at];
+    return count > 1 && at == last;
+}
+
 static void quantize_group(mox_quantize_matrix *m, const group *g)
 {
-    try tries[MAX_TRIES], best;
-    const int count = tries_of(m, g, tries);
-    bool encoded = power_of_two(m, g, &best) && encode(m, g, best) == 0;
+    try best;
+    mox_weight_error error = { .squares = -1 };
+    bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
     if (!encoded) {
-        best = tries[0];
-        double least = count > 1 ? encode(m, g, best) : 0;
-        int last = 0;
-        for (int i = 1; i < count; i++) {
-            const double squares = encode(m, g, tries[i]);
-            last = i;
-            if (squares < least) {
-                least = squares;
-                best = tries[i];
-            }
-        }
-        encoded = count > 1 && best.scale == tries[last].scale && best.zero == tries[last].zero;
+        error.squares = -1;
+        encoded = try_all(m, g, &best, &error);
     }
+    /* Errors of one row alone are its error. */
+    const bool known = error.squares >= 0 && g->r1 - g->r0 == 1 && !shares_scale(m, g);
     const mox_weight_step step = step_of(m, best);
     for (int64_t r = g->r0; r < g->r1; r++) {
         int32_t projection;
@@ -214,7 +231,7 @@ static void quantize_group(mox_quantize_matrix *m, const group *g)
         const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0;
         if (!encoded)
             m->how->loops->codes(&step, w, g->c1 - g->c0, m->codes + r * m->cols + g->c0);
-        note_error(m, &step, g, r);
+        note_error(m, &step, g, r, known ? &error : NULL);
     }
     m->scale[g->at] = best.scale;
     m->zero[g->at] = best.zero;

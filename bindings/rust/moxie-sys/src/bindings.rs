@@ -2381,6 +2381,8 @@ pub struct moxie_quantize_summary {
     pub copied_bytes: u64,
     pub other_quantized: i64,
     pub left_out: i64,
+    pub tokens: i64,
+    pub no_tokenizer: *const ::std::os::raw::c_char,
 }
 extern "C" {
     pub fn moxie_quantize(
