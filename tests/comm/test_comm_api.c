@@ -407,7 +407,7 @@ static void a_wait_becomes_little_longer(void **state)
     uint64_t waited = 0, pause = 0;
     int looks = 0;
     (void)state;
-    for (; waited < 10000000000; waited += pause > 0 ? pause : 1000, looks++) {
+    for (; waited<10000000000; waited += pause> 0 ? pause : 1000, looks++) {
         const uint64_t next = mox_comm_pause(waited);
         assert_true(next >= pause && next <= 1000000);
         assert_true(next == 0 ? waited < 100000 : next <= 20000 || next * 32 <= waited);
