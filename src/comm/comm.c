@@ -535,18 +535,24 @@ moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *
     return MOXIE_OK;
 }
 
-/* Sleeps until the request may have come further, at most until a little after its deadline. */
-static void pause_for(const moxie_comm *comm, const open_request *r, uint32_t round)
+uint64_t mox_comm_pause(uint64_t waited)
+{
+    enum { YIELD = 100000, SHORTEST = 20000, LONGEST = 1000000, PART = 32 };
+    const uint64_t part = waited / PART;
+    return waited < YIELD ? 0 : part < SHORTEST ? SHORTEST : part > LONGEST ? LONGEST : part;
+}
+
+/* Sleeps until the request may have come further, at most until a little after its deadline. `waited`: ns so far. */
+static void pause_for(const moxie_comm *comm, const open_request *r, uint64_t waited)
 {
     const int64_t left = comm->deadline - (r->seen - r->since);
-    if (comm->transport.wait) {
+    const uint64_t pause = mox_comm_pause(waited);
+    if (comm->transport.wait)
         comm->transport.wait(comm->transport.self, r->number, left < 0 ? 1 : (int32_t)left + 1);
-    } else if (round < 64) {
+    else if (pause == 0)
         sched_yield();
-    } else {
-        const uint32_t doublings = round - 64 < 5 ? round - 64 : 5;
-        nanosleep(&(struct timespec) { .tv_nsec = 32000L << doublings }, NULL);
-    }
+    else
+        nanosleep(&(struct timespec) { .tv_nsec = (long)pause }, NULL);
 }
 
 moxie_status mox_comm_wait(moxie_comm *comm, mox_comm_request request, moxie_error *error)
@@ -556,9 +562,9 @@ moxie_status mox_comm_wait(moxie_comm *comm, mox_comm_request request, moxie_err
     if (done)
         return MOXIE_OK;
     const uint64_t begin = mox_clock_now();
-    for (uint32_t round = 0;; round += round < 1000) {
-        pause_for(comm, &comm->open[request], round);
-        const uint64_t now = mox_clock_now();
+    for (uint64_t now = begin;;) {
+        pause_for(comm, &comm->open[request], now - begin);
+        now = mox_clock_now();
         MOX_TRY(mox_comm_test(comm, request, &done, error));
         if (!done)
             continue;

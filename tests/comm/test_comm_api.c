@@ -401,9 +401,25 @@ static void transports_are_listed(void **state)
     assert_int_equal(moxie_transport_at(0, &info), 0);
 }
 
+/* What is awaited ends at any time: then the rank that sleeps sees it at most a part of that time later. */
+static void a_wait_becomes_little_longer(void **state)
+{
+    uint64_t waited = 0, pause = 0;
+    int looks = 0;
+    (void)state;
+    for (; waited<10000000000; waited += pause> 0 ? pause : 1000, looks++) {
+        const uint64_t next = mox_comm_pause(waited);
+        assert_true(next >= pause && next <= 1000000);
+        assert_true(next == 0 ? waited < 100000 : next <= 20000 || next * 32 <= waited);
+        pause = next;
+    }
+    assert_true(looks < 11000); /* a millisecond apart at last */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_becomes_little_longer),
         cmocka_unit_test(an_incomplete_table_is_refused),
         cmocka_unit_test(wrong_sizes_of_a_transport_are_refused),
         cmocka_unit_test(a_failed_creation_destroys_a_good_transport),

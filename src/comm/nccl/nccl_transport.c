@@ -5,6 +5,7 @@
 #include "comm/nccl/nccl_transport.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -22,6 +23,15 @@ static int64_t now_ms(void)
 static void sleep_a_little(void)
 {
     nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+}
+
+/* NCCL brings a group to its stream on a thread of its own, mostly within microseconds. */
+static void give_way(uint32_t round)
+{
+    if (round < 200)
+        sched_yield();
+    else
+        sleep_a_little();
 }
 
 /* ---- failures ----------------------------------------------------------------------------------------- */
@@ -87,7 +97,7 @@ moxie_status mox_nccl_settle(mox_nccl_transport *t, bool *settled, moxie_error *
 moxie_status mox_nccl_settle_all(mox_nccl_transport *t, const char *what, moxie_error *error)
 {
     const int64_t begin = now_ms();
-    for (;;) {
+    for (uint32_t round = 0;; round++) {
         bool settled;
         MOX_TRY(mox_nccl_settle(t, &settled, error));
         if (settled)
@@ -97,7 +107,7 @@ moxie_status mox_nccl_settle_all(mox_nccl_transport *t, const char *what, moxie_
             "%s: not all of %d ranks took part within %d ms (deadline_ms); NCCL does not say which did not; every "
             "rank must call it",
             what, t->ranks, t->deadline_ms);
-        sleep_a_little();
+        give_way(round);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_runtime.c - the launch table, and its host functions: devices, memory, streams, events, graphs, timers. Each
- * is a thin wrapper that turns errors of the CUDA runtime into text. Part of libmoxie_cuda.
+ * device_runtime.c - the launch table, and its host functions: devices, memory, streams, events, graphs. Each is a thin
+ * wrapper that turns errors of the CUDA runtime into text. Part of libmoxie_cuda.
  *
  * The runtime is linked statically and finds the driver itself. So this library loads on a machine without a driver,
  * and every call then fails with that reason.
@@ -13,6 +13,7 @@
 
 #include "cuda/device/device_count.h"
 #include "cuda/device/device_error.h"
+#include "cuda/device/device_timer.h"
 
 /* ---- failures -------------------------------------------------------------------------------------- */
 
@@ -232,55 +233,6 @@ static moxie_status capturing(mox_cuda_stream stream, int32_t *out, moxie_error 
     return MOXIE_OK;
 }
 
-/* ---- time ------------------------------------------------------------------------------------------- */
-
-/* A timer is two events of the runtime. Timers come from a small pool. */
-typedef struct timer {
-    cudaEvent_t start, stop;
-    bool used;
-} timer;
-static timer timers[16];
-
-static moxie_status timer_create(void **out, moxie_error *error)
-{
-    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
-        if (!timers[i].used) {
-            MOX_TRY(mox_cuda_status(cudaEventCreate(&timers[i].start), "creating a timer", error));
-            const moxie_status status = mox_cuda_status(cudaEventCreate(&timers[i].stop), "creating a timer", error);
-            if (status != MOXIE_OK) {
-                cudaEventDestroy(timers[i].start);
-                return status;
-            }
-            timers[i].used = true;
-            *out = &timers[i];
-            return MOXIE_OK;
-        }
-    return mox_fail(MOXIE_ERR_MEMORY, error, "CUDA: all 16 timers are in use: destroy one");
-}
-
-static void timer_destroy(void *object)
-{
-    timer *t = object;
-    if (t == NULL)
-        return;
-    cudaEventDestroy(t->start);
-    cudaEventDestroy(t->stop);
-    t->used = false;
-}
-
-static moxie_status timer_start(void *object, mox_cuda_stream stream, moxie_error *error)
-{
-    return mox_cuda_status(cudaEventRecord(((timer *)object)->start, (cudaStream_t)stream), "starting a timer", error);
-}
-
-static moxie_status timer_stop(void *object, mox_cuda_stream stream, float *milliseconds, moxie_error *error)
-{
-    timer *t = object;
-    MOX_TRY(mox_cuda_status(cudaEventRecord(t->stop, (cudaStream_t)stream), "stopping a timer", error));
-    MOX_TRY(mox_cuda_status(cudaEventSynchronize(t->stop), "waiting for a timer", error));
-    return mox_cuda_status(cudaEventElapsedTime(milliseconds, t->start, t->stop), "reading a timer", error);
-}
-
 /* ---- the table -------------------------------------------------------------------------------------- */
 
 #define MOX_STRING(x)  MOX_STRING_(x)
@@ -315,10 +267,10 @@ static const mox_cuda_table table = {
     .graph_launch = graph_launch,
     .graph_destroy = graph_destroy,
     .capturing = capturing,
-    .timer_create = timer_create,
-    .timer_destroy = timer_destroy,
-    .timer_start = timer_start,
-    .timer_stop = timer_stop,
+    .timer_create = mox_device_timer_create,
+    .timer_destroy = mox_device_timer_destroy,
+    .timer_start = mox_device_timer_start,
+    .timer_stop = mox_device_timer_stop,
     .copy_rows = mox_cuda_copy_rows_launch,
     .place_rows = mox_cuda_place_rows_launch,
     .order_rows = mox_cuda_order_rows_launch,
