@@ -4,6 +4,7 @@
 import copy
 import json
 import mmap
+import os
 import pathlib
 import subprocess
 import sys
@@ -316,6 +317,7 @@ def test_pages_that_were_read_for_the_last_time(tmp_path):
     path, count = tmp_path / "numbers", 1 << 20
     torch.arange(count, dtype=torch.int32).numpy().tofile(path)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as probe:
+        os.fsync(file.fileno())  # pages that wait to be written stay
         assert len(bytes(probe)) == 4 * count
         probe.madvise(21)
         if resident(path) > count:
