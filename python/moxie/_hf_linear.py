@@ -14,7 +14,9 @@ transformers itself needs gptqmodel for these. Sources: the packing code of Auto
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
 
 import torch
 from transformers.core_model_loading import ConversionOps
@@ -23,6 +25,22 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 _awq_order = [0, 4, 1, 5, 2, 6, 3, 7]  # where column 0, 1, ... of eight lies in its word
+
+
+_page_out = 21  # MADV_PAGEOUT of Linux
+
+
+def let_go(*tensors: torch.Tensor) -> None:
+    """Asks the system to take back the pages of tensors that were read for the last time. transformers maps files as wholes,
+    and one unquantized parameter keeps a file mapped: without this the packed tensors would stay in memory beside their
+    dequantized ones. No number is lost if somebody reads them again."""
+    advise = getattr(ctypes.CDLL(None), "madvise", None)
+    for tensor in tensors if advise is not None else ():
+        if tensor.device.type == "cpu" and tensor.is_contiguous():
+            begin = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            if begin < end:
+                advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _page_out)
 
 
 def unpack(words: torch.Tensor, bits: int) -> torch.Tensor:
@@ -68,7 +86,9 @@ class Dequantize(ConversionOps):
         tensors = {name: value[0] if isinstance(value, list) else value for name, value in input_dict.items()}
         of = self.hf_quantizer
         dtype = model.get_parameter_or_buffer(full_layer_name).dtype
-        return {full_layer_name: dequantize(tensors, of.method, of.bits, of.zero_add, dtype)}
+        weight = dequantize(tensors, of.method, of.bits, of.zero_add, dtype)
+        let_go(*tensors.values())
+        return {full_layer_name: weight}
 
 
 class _Packed(QuantizationConfigMixin):
@@ -103,6 +123,11 @@ class _AnyShape(Fp8Dequantize):
     """transformers' own, also of matrices whose last blocks are cut off: filled up for the time of the call."""
 
     def _dequantize_one(self, quantized, scales, output_dtype=None):
+        weight = self._filled_up(quantized, scales, output_dtype)
+        let_go(quantized)
+        return weight
+
+    def _filled_up(self, quantized, scales, output_dtype):
         block = self.hf_quantizer.quantization_config.weight_block_size
         rows, columns = quantized.shape[-2:]
         cut = block is not None and (rows % block[0] or columns % block[1])

@@ -3,6 +3,8 @@
 
 import copy
 import json
+import mmap
+import os
 import pathlib
 import subprocess
 import sys
@@ -301,3 +303,29 @@ def test_fp8_blocks_that_are_cut_off(rows, columns):
     got = quantizer.get_load_operations()["dequantize"](quantizer)._dequantize_one(packed["w"], packed["w_scale_inv"], torch.float32)
     scales = packed["w_scale_inv"].repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
     assert torch.equal(got, packed["w"].float() * scales)
+
+
+def resident(path):
+    """Bytes of a file's mappings that are in memory."""
+    maps = pathlib.Path("/proc/self/smaps").read_text().split(str(path))
+    return sum(1024 * int(part.split("Rss:")[1].split()[0]) for part in maps[1:])
+
+
+def test_pages_that_were_read_for_the_last_time(tmp_path):
+    from moxie._hf_linear import let_go
+
+    path, count = tmp_path / "numbers", 1 << 20
+    torch.arange(count, dtype=torch.int32).numpy().tofile(path)
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as probe:
+        os.fsync(file.fileno())  # pages that wait to be written stay
+        assert len(bytes(probe)) == 4 * count
+        probe.madvise(21)
+        if resident(path) > count:
+            pytest.skip("the system keeps pages in memory that MADV_PAGEOUT is for")
+    tensor = torch.tensor([], dtype=torch.int32).set_(torch.UntypedStorage.from_file(str(path), False, 4 * count))
+    tensor[3000] = -7  # this process's alone
+    assert tensor.long().sum() == count * (count - 1) // 2 - 3007 and resident(path) > 3 * count
+    let_go(tensor[5:-5])
+    assert resident(path) < count
+    assert tensor[3000] == -7 and tensor.long().sum() == count * (count - 1) // 2 - 3007
+    let_go(tensor[:, None][::2], tensor[:3], torch.empty(2, device="meta"))  # nothing to do
