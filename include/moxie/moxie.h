@@ -326,7 +326,7 @@ MOXIE_API moxie_status moxie_plan_combine(moxie_plan *plan, const moxie_run_args
 typedef struct moxie_stage_report {
     const char *stage;  /* "router norm", "router", "topk", "permute", "quant13", "gemm13", "glu", "quant2", "gemm2",
                          * "expert norm", "combine"; of the shared expert "shared quant13", ..., "shared gemm2",
-                         * "shared gate" */
+                         * "shared gate"; of a layer of a store "store": a run through it has the same codes */
     int64_t elements;   /* compared */
     int64_t beyond;     /* of these, outside the bound */
     double worst_ratio; /* <= 1 passes; infinity where a wrong element has no distance (codes, ids) */

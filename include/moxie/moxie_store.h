@@ -287,7 +287,8 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
  * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
  * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file().
  * Plans may have adapters, and a comm: then each rank opens a store of its own, of files with the experts of its share
- * at least. moxie_plan_check() reads records through the mapped file. The store must outlive the layer. Thread-safe.
+ * at least. moxie_plan_check() checks records through the mapped file, then a run through the store. The store must
+ * outlive the layer. Thread-safe.
  * With device_bytes the options' back end is cuda, and a run has its experts on the GPU: those with a slot there, and
  * copies of the others, in waves. It waits on the host for the chosen experts, and for its copies; runs of several
  * threads take turns. MOXIE_ERR_UNSUPPORTED then for plans with a comm or adapters, for activations with one scale for

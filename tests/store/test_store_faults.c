@@ -449,11 +449,13 @@ static void test_refused_plans(void **state)
     assert_int_equal(moxie_layer_prepare(o.layer, &t.weights, NULL, &error), MOXIE_ERR_UNSUPPORTED);
     assert_int_equal(moxie_store_layer(o.store, 6, NULL, &plain, &(moxie_layer *) { NULL }, &error),
                      MOXIE_ERR_ARGUMENT);
-    /* A check reads through the mapped file. */
+    /* A check reads through the mapped file, then through the store. */
     test_report report;
     assert_ok(test_plan_check(o.plan, &t.weights, &t.args, &report, &error), &error);
     test_report_print_beyond(&report);
     assert_true(report.worst_ratio <= 1);
+    assert_string_equal(report.stages[report.n_stages - 1].stage, "store");
+    assert_int_equal(report.stages[report.n_stages - 1].elements, t.args.tokens * t.config.hidden);
     test_layer_plan(&t, &plain);
     assert_int_equal(moxie_store_lookahead(t.plan, &t.args, &error), MOXIE_ERR_ARGUMENT);
     close_one(&o);

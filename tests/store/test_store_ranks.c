@@ -27,16 +27,14 @@ static int64_t waits, hits;
 static int begin_folders(void **state)
 {
     (void)state;
-    for (int r = 0; r < MAX_RANKS; r++)
-        test_store_folder(folders[r]);
+    test_store_folders(folders, MAX_RANKS);
     return 0;
 }
 
 static int end_folders(void **state)
 {
     (void)state;
-    for (int r = 0; r < MAX_RANKS; r++)
-        test_store_remove(folders[r]);
+    test_store_remove_all(folders, MAX_RANKS);
     return 0;
 }
 

@@ -30,6 +30,18 @@ void test_store_remove(const char *folder)
     assert_int_equal(rmdir(folder), 0);
 }
 
+void test_store_folders(char (*folders)[64], int count)
+{
+    for (int i = 0; i < count; i++)
+        test_store_folder(folders[i]);
+}
+
+void test_store_remove_all(char (*folders)[64], int count)
+{
+    for (int i = 0; i < count; i++)
+        test_store_remove(folders[i]);
+}
+
 bool test_store_fits(const test_layer *t)
 {
     return t->config.routing.select != MOXIE_SELECT_CUSTOM && t->config.tp_size <= 1;

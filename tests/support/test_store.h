@@ -14,6 +14,9 @@
 /* A new folder under /tmp, and the way to remove it with its files. */
 void test_store_folder(char folder[64]);
 void test_store_remove(const char *folder);
+/* The same for `count` folders. */
+void test_store_folders(char (*folders)[64], int count);
+void test_store_remove_all(char (*folders)[64], int count);
 /* Whether an expert file can hold the layer. */
 bool test_store_fits(const test_layer *t);
 /* The first layer from `seed` on that a file can hold. */

@@ -11,6 +11,7 @@
 #include "layer/check/check_experts.h"
 #include "layer/check/check_norm.h"
 #include "layer/check/check_route.h"
+#include "layer/check/check_store.h"
 #include "layer/config/struct_size.h"
 #include "layer/run/plan_run.h"
 #include "layer/weights/weights_check.h"
@@ -18,7 +19,7 @@
 static const char *const stage_names[MOX_CHECK_STAGES] = {
     "router norm",   "router",     "topk",          "permute",      "quant13",     "gemm13",
     "glu",           "quant2",     "gemm2",         "expert norm",  "shared gate", "shared quant13",
-    "shared gemm13", "shared glu", "shared quant2", "shared gemm2", "combine",
+    "shared gemm13", "shared glu", "shared quant2", "shared gemm2", "combine",     "store",
 };
 
 /* ---- the probe ----------------------------------------------------------------------------------- */
@@ -153,6 +154,8 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check with %d workers", (int)plan->executor.workers);
     if (status == MOXIE_OK)
         status = mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, &probe, error);
+    if (status == MOXIE_OK)
+        status = mox_check_store(&checker, args, error);
     if (status == MOXIE_OK) {
         make_report(&checker, report);
         *out = report;

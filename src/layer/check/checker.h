@@ -27,6 +27,7 @@ typedef enum mox_check_stage {
     MOX_CHECK_SHARED_QUANT2,
     MOX_CHECK_SHARED_GEMM2,
     MOX_CHECK_COMBINE,
+    MOX_CHECK_STORE, /* a run through the layer's store */
     MOX_CHECK_STAGES
 } mox_check_stage;
 
