@@ -8,6 +8,7 @@
 #include "test_cuda_table.h"
 #include "test_store.h"
 
+#include <moxie/moxie_comm.h>
 #include <moxie/moxie_cuda.h>
 
 #include "layer/plan/plan_fetch.h"
@@ -522,6 +523,47 @@ static void test_refusals(void **state)
     free_trio(&x);
 }
 
+/* What no run with a store on a GPU can have: graphs, adapters, ranks, checks; each error says what to do. */
+static void test_runs_refused(void **state)
+{
+    (void)state;
+    trio x;
+    moxie_comm *comm = NULL;
+    moxie_plan *plan = NULL;
+    moxie_check_report *report = NULL;
+    moxie_error error = { 0 };
+    void *graph = NULL;
+    make_usual(&x);
+    for (int where = 0; where < 2; where++) {
+        moxie_store_options o = store_options(&x, 4, 3);
+        moxie_options options = options_of(MOXIE_BACKEND_CUDA);
+        o.compute_where_it_lies = where ? for_cpu : NULL;
+        o.ram_bytes *= 2;
+        x.store = test_store_open(for_gpu, &o, NULL);
+        assert_ok(moxie_store_layer(x.store, 7, NULL, &options, &x.layer, &error), &error);
+        assert_ok(moxie_plan_create(x.layer, &options, &x.plan, &error), &error);
+        test_layer_workspace(&x.t, x.plan);
+        moxie_plan *plans[] = { x.plan };
+        const moxie_run_args *args[] = { &x.t.args };
+        assert_int_equal(moxie_cuda_plan_capture(plans, args, 1, &graph, &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "outside of graphs, or give the GPU all experts"));
+        assert_int_equal(moxie_plan_check(x.plan, &x.t.weights, &x.t.args, &report, &error), MOXIE_ERR_UNSUPPORTED);
+        options.max_adapter_rank = 8;
+        assert_int_equal(moxie_plan_create(x.layer, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "merge the adapter into the weights, use the cpu back end"));
+        options.max_adapter_rank = 0;
+        assert_ok(moxie_comm_local_create(1, NULL, &comm, &error), &error);
+        options.comm = comm;
+        assert_int_equal(moxie_plan_create(x.layer, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "does not exchange rows with other ranks on a GPU yet"));
+        assert_null(plan);
+        moxie_comm_destroy(comm);
+        free(output_of(&x, 7)); /* the plan is still good */
+        close_store(&x);
+    }
+    free_trio(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +573,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_steps, begin, end),
         cmocka_unit_test_setup_teardown(test_failures, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_runs_refused, begin, end),
     };
 #ifdef MOX_TEST_EMULATED
     cmocka_set_test_filter("test_random_layers"); /* the others do not depend on kernels */
