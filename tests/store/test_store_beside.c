@@ -417,6 +417,60 @@ static void test_allocations(void **state)
     test_trio_free(&x);
 }
 
+/* ---- caps ------------------------------------------------------------------------------------------------- */
+
+static const mox_cuda_table *real;
+static mox_cuda_table counting;
+static uint64_t on_device, in_pinned;
+
+static moxie_status count_device(uint64_t bytes, void **out, moxie_error *error)
+{
+    on_device += bytes;
+    return real->allocate(bytes, out, error);
+}
+
+static moxie_status count_pinned(uint64_t bytes, void **out, moxie_error *error)
+{
+    in_pinned += bytes;
+    return real->allocate_pinned(bytes, out, error);
+}
+
+/* What a store takes of either memory is in its budgets; a layer adds routers and tables, a run nothing. */
+static void test_caps(void **state)
+{
+    (void)state;
+    test_trio x;
+    moxie_store_info info = MOXIE_STORE_INFO_INIT;
+    moxie_error error;
+    make_usual(&x);
+    assert_int_equal(mox_cuda_open(&real, NULL), MOXIE_OK);
+    counting = *real;
+    counting.allocate = count_device;
+    counting.allocate_pinned = count_pinned;
+    mox_cuda_replace(&counting);
+    const moxie_store_options o = test_trio_store(&x, 4, 3);
+    on_device = in_pinned = 0;
+    test_trio_open(&x, &o);
+    assert_ok(moxie_store_get_info(x.store, &info, &error), &error);
+    assert_true(info.buffer_bytes > 0 && in_pinned >= info.buffer_bytes);
+    const uint64_t for_host = (uint64_t)(info.host_slots + info.host_read_buffers) * info.host_record_bytes;
+    assert_true(info.buffer_bytes + for_host <= o.ram_bytes);
+    const uint64_t router = (uint64_t)(x.t.config.experts * x.t.config.hidden) * sizeof(float);
+    assert_true(on_device > 4 * info.device_record_bytes);
+    assert_in_range(on_device, 0, o.device_bytes + 100000 + router);
+    moxie_run_args args = x.t.args;
+    args.workspace_bytes = (args.workspace_bytes + 255) / 256 * 256;
+    void *workspace = args.workspace = aligned_alloc(256, args.workspace_bytes);
+    const uint64_t device = on_device, pinned = in_pinned;
+    for (int i = 0; i < 3; i++)
+        assert_ok(moxie_cuda_plan_run(x.plan, &args, NULL, &error), &error);
+    assert_int_equal(on_device, device);
+    assert_int_equal(in_pinned, pinned);
+    free(workspace);
+    test_trio_close(&x);
+    test_trio_free(&x);
+}
+
 /* ---- refused runs ---------------------------------------------------------------------------------------- */
 
 /* What no run with a store on a GPU can have: graphs, adapters, ranks, checks; each error says what to do. */
@@ -469,6 +523,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_steps, begin, end),
         cmocka_unit_test_setup_teardown(test_failures, begin, end),
         cmocka_unit_test_setup_teardown(test_allocations, begin, end),
+        cmocka_unit_test_setup_teardown(test_caps, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_runs_refused, begin, end),
     };
