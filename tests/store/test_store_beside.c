@@ -4,6 +4,7 @@
  * without a GPU (test_cuda_table.h). Each choice's row must have the bytes of the layer that is all on the GPU, or of
  * the layer that is all on the CPU, by where its expert lies; both layers are checked against the oracle. Outputs are
  * the sums of such rows. test_store_beside_emulated is the same with emulated kernels of sm_90.
+ * MOXIE_TEST_GPU=sm90 or sm80: on the GPU that is there, with the kernels of such cards.
  */
 #include "test_cuda_table.h"
 #include "test_trio.h"
@@ -28,9 +29,17 @@ static const int64_t token_counts[] = { 120, 0, 1, 7 };
 #endif
 enum { COUNTS = sizeof token_counts / sizeof token_counts[0] };
 
+static const char *target(void)
+{
+    const char *gpu = test_trio_on_gpu();
+    return gpu == NULL ? TARGET : strcmp(gpu, "sm80") == 0 ? "moxie-sm80" : "moxie-sm90";
+}
+
 static int begin(void **state)
 {
     test_trio_begin();
+    if (test_trio_on_gpu() != NULL)
+        return 0;
     test_cuda_begin(state);
     test_cuda_set_device(PRESET);
     return 0;
@@ -39,7 +48,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     test_trio_end();
-    return test_cuda_end(state);
+    return test_trio_on_gpu() != NULL ? 0 : test_cuda_end(state);
 }
 
 /* Rows [tokens, K, H] of one of the three plans; the caller frees them. */
@@ -132,7 +141,7 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, int *compa
     test_trio x;
     bool on_gpu[MOXIE_MAX_EXPERTS] = { false };
     int64_t pinned[2 * MOXIE_MAX_EXPERTS];
-    const bool fits = test_trio_make(&x, seed, limits, TARGET);
+    const bool fits = test_trio_make(&x, seed, limits, target());
     const int64_t slots = fits ? x.t.built->slots / 2 : 0;
     if (slots == 0) {
         test_trio_free(&x);
@@ -192,7 +201,7 @@ static const test_layer_limits usual = { .tokens = 60,
 
 static void make_usual(test_trio *x)
 {
-    for (uint64_t seed = 9700; !test_trio_make(x, seed, &usual, TARGET); seed++)
+    for (uint64_t seed = 9700; !test_trio_make(x, seed, &usual, target()); seed++)
         test_trio_free(x);
 }
 
@@ -282,6 +291,8 @@ static void test_steps(void **state)
 static void test_failures(void **state)
 {
     (void)state;
+    if (test_trio_on_gpu() != NULL)
+        skip();
     test_trio x;
     int failed = 0;
     make_usual(&x);
@@ -344,6 +355,7 @@ static void test_refusals(void **state)
     refuse_open(&o, MOXIE_ERR_MEMORY, "experts that the CPU computes");
     o = test_trio_store(&x, 4, 3);
     o.device_bytes = 0;
+    o.device = NULL;
     o.device_buffers = 0;
     refuse_open(&o, MOXIE_ERR_ARGUMENT, "device_bytes is 0");
     o = test_trio_store(&x, 4, 3);
@@ -396,6 +408,8 @@ static bool open_failing(test_trio *x, const moxie_store_options *o, uint64_t n)
 static void test_allocations(void **state)
 {
     (void)state;
+    if (test_trio_on_gpu() != NULL)
+        skip();
     test_trio x;
     moxie_error error;
     uint64_t n = 1;
@@ -439,6 +453,8 @@ static moxie_status count_pinned(uint64_t bytes, void **out, moxie_error *error)
 static void test_caps(void **state)
 {
     (void)state;
+    if (test_trio_on_gpu() != NULL)
+        skip();
     test_trio x;
     moxie_store_info info = MOXIE_STORE_INFO_INIT;
     moxie_error error;

@@ -9,6 +9,11 @@
 
 char test_trio_gpu[64], test_trio_cpu[64]; /* folders */
 
+const char *test_trio_on_gpu(void)
+{
+    return getenv("MOXIE_TEST_GPU");
+}
+
 void test_trio_begin(void)
 {
     test_store_folder(test_trio_gpu);
@@ -26,6 +31,8 @@ moxie_options test_trio_options(int32_t backend)
     moxie_options options = MOXIE_OPTIONS_INIT;
     options.backend = backend;
     options.mode = MOXIE_MODE_FAST;
+    if (backend == MOXIE_BACKEND_CUDA && test_trio_on_gpu() != NULL && strcmp(test_trio_on_gpu(), "sm80") == 0)
+        options.device = "0:sm80";
     return options;
 }
 
@@ -116,6 +123,7 @@ moxie_store_options test_trio_store(const test_trio *x, int64_t slots, int64_t r
 {
     moxie_store_options o = MOXIE_STORE_OPTIONS_INIT;
     o.device_buffers = 2;
+    o.device = test_trio_options(MOXIE_BACKEND_CUDA).device;
     o.device_bytes = (uint64_t)(slots + 2) * test_trio_record(test_trio_gpu, 256);
     if (x->t.built->shared_bytes > 0)
         o.device_bytes += (x->t.built->shared_bytes + 255) / 256 * 256;

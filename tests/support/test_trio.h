@@ -10,6 +10,8 @@
 
 /* Folders of the files for either processor. */
 extern char test_trio_gpu[64], test_trio_cpu[64];
+/* MOXIE_TEST_GPU: whose kernels run on the GPU that is there; NULL: there is none. */
+const char *test_trio_on_gpu(void);
 void test_trio_begin(void);
 void test_trio_end(void);
 
