@@ -93,9 +93,9 @@ typedef enum moxie_backend {
  *     EXACT   those that round nothing beyond the numeric contract: classes EXACT and W16
  *     FAST    also class TOL, which round more, each within a stated bound (docs/accuracy.md), where they are faster
  * In both modes a token's output bits depend only on its own hidden state, ids and weights, and on the plan. They do
- * not depend on T, on other tokens, on threads or on placement. The one exception is a scheme that itself takes one
- * activation scale over the whole batch; the plan says so. A plan may use its max_tokens to choose kernels; a run
- * chooses nothing. */
+ * not depend on T, on other tokens, on threads or on placement. The plan names the two exceptions: a scheme that itself
+ * takes one activation scale over the whole batch; experts of a store that the CPU computes beside a GPU
+ * (compute_where_it_lies, moxie_store.h). A plan may use its max_tokens to choose kernels; a run chooses nothing. */
 typedef enum moxie_mode { MOXIE_MODE_EXACT = 0, MOXIE_MODE_FAST = 1 } moxie_mode;
 
 typedef struct moxie_layer moxie_layer;

@@ -4,12 +4,15 @@
  * without a GPU (test_cuda_table.h). Each choice's row must have the bytes of the layer that is all on the GPU, or of
  * the layer that is all on the CPU, by where its expert lies; both layers are checked against the oracle. Outputs are
  * the sums of such rows. test_store_beside_emulated is the same with emulated kernels of sm_90.
+ * MOXIE_TEST_GPU=sm90 or sm80: on the GPU that is there, with the kernels of such cards.
  */
 #include "test_cuda_table.h"
-#include "test_store.h"
+#include "test_trio.h"
 
+#include <moxie/moxie_comm.h>
 #include <moxie/moxie_cuda.h>
 
+#include "base/memory.h"
 #include "layer/plan/plan_fetch.h"
 #include "store/store.h"
 
@@ -26,12 +29,17 @@ static const int64_t token_counts[] = { 120, 0, 1, 7 };
 #endif
 enum { COUNTS = sizeof token_counts / sizeof token_counts[0] };
 
-static char for_gpu[64], for_cpu[64];
+static const char *target(void)
+{
+    const char *gpu = test_trio_on_gpu();
+    return gpu == NULL ? TARGET : strcmp(gpu, "sm80") == 0 ? "moxie-sm80" : "moxie-sm90";
+}
 
 static int begin(void **state)
 {
-    test_store_folder(for_gpu);
-    test_store_folder(for_cpu);
+    test_trio_begin();
+    if (test_trio_on_gpu() != NULL)
+        return 0;
     test_cuda_begin(state);
     test_cuda_set_device(PRESET);
     return 0;
@@ -39,163 +47,12 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    test_store_remove(for_gpu);
-    test_store_remove(for_cpu);
-    return test_cuda_end(state);
-}
-
-/* ---- a layer three times: on the GPU, on the CPU, on both -------------------------------------------------- */
-
-typedef struct trio {
-    test_layer t; /* t.plan: all on the GPU */
-    moxie_expert_file *file;
-    moxie_layer *cpu_layer;
-    moxie_plan *cpu;
-    void *cpu_space, *gpu_space;
-    uint64_t cpu_bytes, gpu_bytes;
-    moxie_store *store;
-    moxie_layer *layer;
-    moxie_plan *plan;
-    int32_t *ids;
-    float *weights;
-    int64_t max_tokens;
-} trio;
-
-static moxie_options options_of(int32_t backend)
-{
-    moxie_options options = MOXIE_OPTIONS_INIT;
-    options.backend = backend;
-    options.mode = MOXIE_MODE_FAST;
-    return options;
-}
-
-static void give_ids(trio *x, uint64_t seed)
-{
-    test_rng rng = { seed };
-    const size_t choices = (size_t)(x->max_tokens * x->t.config.top_k);
-    x->ids = test_layer_own(&x->t, choices * sizeof *x->ids);
-    x->weights = test_layer_own(&x->t, choices * sizeof *x->weights);
-    for (size_t i = 0; i < choices; i++) {
-        x->ids[i] = (int32_t)test_below(&rng, (uint64_t)x->t.config.experts + 1) - 1;
-        x->weights[i] = test_uniform(&rng);
-    }
-    x->t.args.ids = x->ids;
-    x->t.args.weights = x->weights;
-    x->t.args.ids_out = NULL;
-    x->t.args.weights_out = NULL;
-    x->t.args.logits_out = NULL;
-    x->t.args.padding = NULL;
-    x->t.args.bias_choice = NULL;
-}
-
-static void free_trio(trio *x)
-{
-    moxie_plan_destroy(x->plan);
-    moxie_layer_destroy(x->layer);
-    moxie_store_close(x->store);
-    moxie_plan_destroy(x->cpu);
-    moxie_layer_destroy(x->cpu_layer);
-    moxie_expert_file_close(x->file);
-    test_layer_free(&x->t);
-}
-
-/* False for a layer that a store on a GPU cannot have. */
-static bool make_trio(trio *x, uint64_t seed, const test_layer_limits *limits)
-{
-    test_rng rng = { test_seed(seed) };
-    const moxie_options gpu = options_of(MOXIE_BACKEND_CUDA), cpu = options_of(MOXIE_BACKEND_CPU);
-    moxie_layer *same = NULL;
-    moxie_expert_file *file = NULL;
-    moxie_error error;
-    char path[128];
-    *x = (trio) { 0 };
-    test_layer_make(&x->t, &rng, limits);
-    const moxie_layer_config *c = &x->t.config;
-    x->max_tokens = x->t.args.tokens;
-    if (!test_store_fits(&x->t) || mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2))
-        return false;
-    test_store_write(for_gpu, 7, &x->t, TARGET);
-    test_store_write(for_cpu, 7, &x->t, "moxie-cpu");
-    test_layer_plan(&x->t, &gpu);
-    x->gpu_space = x->t.args.workspace;
-    x->gpu_bytes = x->t.args.workspace_bytes;
-    snprintf(path, sizeof path, "%s/layer-7.moxie", for_gpu);
-    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
-    const bool fits = moxie_layer_open_file(file, NULL, &gpu, &same, &error) == MOXIE_OK &&
-                      same->layouts[MOX_ROUTED] == x->t.built->layouts[MOX_ROUTED];
-    moxie_layer_destroy(same);
-    moxie_expert_file_close(file);
-    if (!fits)
-        return false;
-    snprintf(path, sizeof path, "%s/layer-7.moxie", for_cpu);
-    assert_ok(moxie_expert_file_open(path, NULL, &x->file, &error), &error);
-    assert_ok(moxie_layer_open_file(x->file, NULL, &cpu, &x->cpu_layer, &error), &error);
-    assert_ok(moxie_plan_create(x->cpu_layer, &cpu, &x->cpu, &error), &error);
-    test_layer_workspace(&x->t, x->cpu);
-    x->cpu_space = x->t.args.workspace;
-    x->cpu_bytes = x->t.args.workspace_bytes;
-    give_ids(x, seed);
-    return true;
-}
-
-static uint64_t record_bytes(const char *folder, uint64_t align)
-{
-    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
-    moxie_expert_file *file = NULL;
-    moxie_error error;
-    char path[128];
-    snprintf(path, sizeof path, "%s/layer-7.moxie", folder);
-    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
-    assert_ok(moxie_expert_file_get_info(file, &info, &error), &error);
-    moxie_expert_file_close(file);
-    return (info.record_bytes + align - 1) / align * align;
-}
-
-/* So many slots on the GPU, and in RAM for the CPU. */
-static moxie_store_options store_options(const trio *x, int64_t slots, int64_t ram_slots)
-{
-    moxie_store_options o = MOXIE_STORE_OPTIONS_INIT;
-    o.device_buffers = 2;
-    o.device_bytes = (uint64_t)(slots + 2) * record_bytes(for_gpu, 256);
-    if (x->t.built->shared_bytes > 0)
-        o.device_bytes += (x->t.built->shared_bytes + 255) / 256 * 256;
-    o.read_buffers = 3;
-    o.ram_bytes = 3 * record_bytes(for_gpu, 4096) + (uint64_t)(ram_slots + 2) * record_bytes(for_cpu, 4096);
-    o.verify = 1;
-    o.compute_where_it_lies = for_cpu;
-    return o;
-}
-
-static void open_store(trio *x, const moxie_store_options *o)
-{
-    const moxie_options gpu = options_of(MOXIE_BACKEND_CUDA);
-    moxie_error error;
-    x->store = test_store_open(for_gpu, o, NULL);
-    assert_ok(moxie_store_layer(x->store, 7, NULL, &gpu, &x->layer, &error), &error);
-    assert_ok(moxie_plan_create(x->layer, &gpu, &x->plan, &error), &error);
-    assert_non_null(x->plan->fetch->beside);
-    test_layer_workspace(&x->t, x->plan);
-}
-
-static void close_store(trio *x)
-{
-    moxie_plan_destroy(x->plan);
-    moxie_layer_destroy(x->layer);
-    moxie_store_close(x->store);
-    x->plan = NULL;
-    x->layer = NULL;
-    x->store = NULL;
-}
-
-static moxie_store_counters counters_of(moxie_store *store)
-{
-    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
-    assert_int_equal(moxie_store_get_counters(store, -1, 0, &c, NULL), MOXIE_OK);
-    return c;
+    test_trio_end();
+    return test_trio_on_gpu() != NULL ? 0 : test_cuda_end(state);
 }
 
 /* Rows [tokens, K, H] of one of the three plans; the caller frees them. */
-static float *rows_of(trio *x, moxie_plan *plan, int64_t tokens)
+static float *rows_of(test_trio *x, moxie_plan *plan, int64_t tokens)
 {
     const size_t n = (size_t)(tokens * x->t.config.top_k * x->t.config.hidden);
     moxie_run_args args = x->t.args;
@@ -209,7 +66,7 @@ static float *rows_of(trio *x, moxie_plan *plan, int64_t tokens)
     return rows;
 }
 
-static void *output_of(trio *x, int64_t tokens)
+static void *output_of(test_trio *x, int64_t tokens)
 {
     x->t.args.tokens = tokens;
     return test_layer_output(&x->t, x->plan);
@@ -225,7 +82,7 @@ static processor processor_of(int32_t expert, const bool *on_gpu)
 }
 
 /* Each row is its processor's; choices of none are 0. */
-static void compare_rows(trio *x, int64_t tokens, const bool *on_gpu)
+static void compare_rows(test_trio *x, int64_t tokens, const bool *on_gpu)
 {
     const int64_t hidden = x->t.config.hidden;
     const size_t bytes = (size_t)hidden * sizeof(float);
@@ -245,7 +102,7 @@ static void compare_rows(trio *x, int64_t tokens, const bool *on_gpu)
 }
 
 /* The output of a layer without a shared expert is the sum of the rows. */
-static void compare_output(trio *x, int64_t tokens)
+static void compare_output(test_trio *x, int64_t tokens)
 {
     const moxie_layer_config *c = &x->t.config;
     const size_t bytes = (size_t)(tokens * c->hidden * mox_dtype_bytes(c->dtype));
@@ -264,7 +121,7 @@ static void compare_output(trio *x, int64_t tokens)
     free(rows);
 }
 
-static void check_against_oracle(trio *x)
+static void check_against_oracle(test_trio *x)
 {
     moxie_run_args args = x->t.args;
     moxie_error error;
@@ -281,13 +138,13 @@ static void check_against_oracle(trio *x)
 /* All slots are those of the first experts, for good; then whatever the policy says, in chunks of a few tokens. */
 static void one_layer(uint64_t seed, const test_layer_limits *limits, int *compared)
 {
-    trio x;
+    test_trio x;
     bool on_gpu[MOXIE_MAX_EXPERTS] = { false };
     int64_t pinned[2 * MOXIE_MAX_EXPERTS];
-    const bool fits = make_trio(&x, seed, limits);
+    const bool fits = test_trio_make(&x, seed, limits, target());
     const int64_t slots = fits ? x.t.built->slots / 2 : 0;
     if (slots == 0) {
-        free_trio(&x);
+        test_trio_free(&x);
         return;
     }
     int64_t n = 0;
@@ -299,10 +156,10 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, int *compa
         }
     check_against_oracle(&x);
     for (int policy = 0; policy < 2; policy++) {
-        moxie_store_options o = store_options(&x, slots, policy == 0 ? x.t.config.experts : 1);
+        moxie_store_options o = test_trio_store(&x, slots, policy == 0 ? x.t.config.experts : 1);
         o.pinned = policy == 0 ? pinned : NULL;
         o.n_pinned = policy == 0 ? n : 0;
-        open_store(&x, &o);
+        test_trio_open(&x, &o);
         if (policy == 1)
             x.plan->fetch->beside->tokens = 3;
         for (int i = 0; i < COUNTS; i++) {
@@ -310,13 +167,13 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, int *compa
             if (policy == 0)
                 compare_output(&x, token_counts[i]);
         }
-        const moxie_store_counters c = counters_of(x.store);
+        const moxie_store_counters c = test_trio_counters(x.store);
         assert_true(c.host_uses > 0 && c.failed_reads == 0);
         assert_true(policy == 1 || c.copies <= slots * COUNTS * 2);
-        close_store(&x);
+        test_trio_close(&x);
     }
     ++*compared;
-    free_trio(&x);
+    test_trio_free(&x);
 }
 
 static void test_random_layers(void **state)
@@ -342,10 +199,10 @@ static const test_layer_limits usual = { .tokens = 60,
                                          .plain_acts = true,
                                          .no_parallel = true };
 
-static void make_usual(trio *x)
+static void make_usual(test_trio *x)
 {
-    for (uint64_t seed = 9700; !make_trio(x, seed, &usual); seed++)
-        free_trio(x);
+    for (uint64_t seed = 9700; !test_trio_make(x, seed, &usual, target()); seed++)
+        test_trio_free(x);
 }
 
 /* With a placement that stays, runs repeat byte for byte; and so does a whole life of a store. */
@@ -353,23 +210,23 @@ static void test_frozen(void **state)
 {
     (void)state;
     enum { WARM = 2, RUNS = 6 };
-    trio x;
+    test_trio x;
     void *got[2][RUNS];
     make_usual(&x);
-    moxie_store_options o = store_options(&x, 4, 3);
+    moxie_store_options o = test_trio_store(&x, 4, 3);
     o.policy = "frozen";
     o.warm_runs = WARM;
     for (int life = 0; life < 2; life++) {
-        open_store(&x, &o);
+        test_trio_open(&x, &o);
         for (int i = 0; i < RUNS; i++)
             got[life][i] = output_of(&x, 60);
-        const moxie_store_counters c = counters_of(x.store);
+        const moxie_store_counters c = test_trio_counters(x.store);
         assert_int_equal(c.runs, RUNS);
         assert_int_equal(c.device_uses, c.device_hits + c.copies + c.host_uses);
         assert_int_equal(c.copies, 4);
         assert_int_equal(c.uses, c.copies + c.host_uses);
         assert_true(c.hits > 0 && c.hits < c.uses && c.host_seconds > 0);
-        close_store(&x);
+        test_trio_close(&x);
     }
     const size_t bytes = test_layer_output_bytes(&x.t);
     for (int i = 0; i < RUNS; i++) {
@@ -378,18 +235,18 @@ static void test_frozen(void **state)
     }
     for (int i = 0; i < 2 * RUNS; i++)
         free(got[i / RUNS][i % RUNS]);
-    free_trio(&x);
+    test_trio_free(&x);
 }
 
 /* The last run's counters are its own, whatever the CPU did in it. */
 static void test_last_run(void **state)
 {
     (void)state;
-    trio x;
+    test_trio x;
     moxie_store_counters last = MOXIE_STORE_COUNTERS_INIT;
     make_usual(&x);
-    const moxie_store_options o = store_options(&x, 4, 3);
-    open_store(&x, &o);
+    const moxie_store_options o = test_trio_store(&x, 4, 3);
+    test_trio_open(&x, &o);
     x.plan->fetch->beside->tokens = 7;
     free(output_of(&x, 60));
     for (int i = 0; i < 60 * 4; i++)
@@ -401,19 +258,19 @@ static void test_last_run(void **state)
     assert_int_equal(last.device_uses, 1);
     assert_int_equal(last.device_hits + last.copies + last.host_uses, 1);
     assert_true(last.reads <= 1);
-    close_store(&x);
-    free_trio(&x);
+    test_trio_close(&x);
+    test_trio_free(&x);
 }
 
 /* The plan names both kernels, and says what the bits depend on. */
 static void test_steps(void **state)
 {
     (void)state;
-    trio x;
+    test_trio x;
     int gpu = 0, cpu = 0;
     make_usual(&x);
-    const moxie_store_options o = store_options(&x, 4, 3);
-    open_store(&x, &o);
+    const moxie_store_options o = test_trio_store(&x, 4, 3);
+    test_trio_open(&x, &o);
     for (int32_t i = 0; i < moxie_plan_step_count(x.plan); i++) {
         const moxie_plan_step *step = moxie_plan_step_at(x.plan, i);
         if (!step->chosen || strcmp(step->family, "expert_gemm") != 0)
@@ -426,21 +283,23 @@ static void test_steps(void **state)
     }
     assert_int_equal(gpu, 2);
     assert_int_equal(cpu, 2);
-    close_store(&x);
-    free_trio(&x);
+    test_trio_close(&x);
+    test_trio_free(&x);
 }
 
 /* A run in which any call of the table fails says so, and the next one is right. */
 static void test_failures(void **state)
 {
     (void)state;
-    trio x;
+    if (test_trio_on_gpu() != NULL)
+        skip();
+    test_trio x;
     int failed = 0;
     make_usual(&x);
-    moxie_store_options o = store_options(&x, 4, 3);
+    moxie_store_options o = test_trio_store(&x, 4, 3);
     o.policy = "frozen";
     o.warm_runs = 1;
-    open_store(&x, &o);
+    test_trio_open(&x, &o);
     free(output_of(&x, 7));
     void *want = output_of(&x, 7);
     for (int n = 1; n < 2000; n++) {
@@ -458,15 +317,15 @@ static void test_failures(void **state)
     }
     assert_true(failed > 20);
     free(want);
-    close_store(&x);
-    free_trio(&x);
+    test_trio_close(&x);
+    test_trio_free(&x);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------------------- */
 
 static void refuse_open(const moxie_store_options *o, moxie_status status, const char *words)
 {
-    const char *const path = for_gpu;
+    const char *const path = test_trio_gpu;
     moxie_store *store = NULL;
     moxie_store_info info = MOXIE_STORE_INFO_INIT;
     moxie_error error = { 0 };
@@ -480,46 +339,195 @@ static void refuse_open(const moxie_store_options *o, moxie_status status, const
 static void test_refusals(void **state)
 {
     (void)state;
-    trio x, other;
-    const char *const path = for_gpu;
+    test_trio x, other;
+    const char *const path = test_trio_gpu;
     moxie_store_info info = MOXIE_STORE_INFO_INIT;
     moxie_error error = { 0 };
     make_usual(&x);
-    moxie_store_options o = store_options(&x, 4, 3);
+    moxie_store_options o = test_trio_store(&x, 4, 3);
     assert_ok(moxie_store_describe(&path, 1, &o, &info, &error), &error);
     assert_int_equal(info.slots, 0);
     assert_int_equal(info.read_buffers, 3);
     assert_int_equal(info.device_slots, 4);
     assert_int_equal(info.host_slots, 3);
     assert_int_equal(info.host_read_buffers, 2);
-    o.ram_bytes = 3 * record_bytes(for_gpu, 4096);
+    o.ram_bytes = 3 * test_trio_record(test_trio_gpu, 4096);
     refuse_open(&o, MOXIE_ERR_MEMORY, "experts that the CPU computes");
-    o = store_options(&x, 4, 3);
+    o = test_trio_store(&x, 4, 3);
     o.device_bytes = 0;
+    o.device = NULL;
     o.device_buffers = 0;
     refuse_open(&o, MOXIE_ERR_ARGUMENT, "device_bytes is 0");
-    o = store_options(&x, 4, 3);
+    o = test_trio_store(&x, 4, 3);
     o.compute_where_it_lies = "/nowhere";
     refuse_open(&o, MOXIE_ERR_IO, "/nowhere");
-    o.compute_where_it_lies = for_gpu; /* the CPU does not read these */
-    const moxie_options gpu = options_of(MOXIE_BACKEND_CUDA);
+    o.compute_where_it_lies = test_trio_gpu; /* the CPU does not read these */
+    const moxie_options gpu = test_trio_options(MOXIE_BACKEND_CUDA);
     moxie_layer *layer = NULL;
     o.ram_bytes *= 2;
-    x.store = test_store_open(for_gpu, &o, NULL);
+    x.store = test_store_open(test_trio_gpu, &o, NULL);
     const moxie_status status = moxie_store_layer(x.store, 7, NULL, &gpu, &layer, &error);
     assert_true(status == MOXIE_OK || strstr(error.text, "moxie-cpu") != NULL);
     moxie_layer_destroy(layer);
     moxie_store_close(x.store);
     x.store = NULL;
-    o = store_options(&x, 4, 3);
+    o = test_trio_store(&x, 4, 3);
     test_layer_limits more = usual;
     more.experts = 10;
     test_store_make(&other.t, 9800, &more);
-    test_store_write(for_cpu, 7, &other.t, "moxie-cpu");
+    test_store_write(test_trio_cpu, 7, &other.t, "moxie-cpu");
     test_layer_free(&other.t);
     o.ram_bytes *= 8;
     refuse_open(&o, MOXIE_ERR_MISMATCH, "a layer of 10 experts");
-    free_trio(&x);
+    test_trio_free(&x);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
+
+/* Whether the n-th allocation of a store, its layer and a plan was reached. */
+static bool open_failing(test_trio *x, const moxie_store_options *o, uint64_t n)
+{
+    const moxie_options gpu = test_trio_options(MOXIE_BACKEND_CUDA);
+    const char *const path = test_trio_gpu;
+    moxie_error error = { 0 };
+    const uint64_t before = mox_alloc_count();
+    mox_alloc_fail_at(n);
+    moxie_status status = moxie_store_open(&path, 1, o, &x->store, &error);
+    if (status == MOXIE_OK)
+        status = moxie_store_layer(x->store, 7, NULL, &gpu, &x->layer, &error);
+    if (status == MOXIE_OK)
+        status = moxie_plan_create(x->layer, &gpu, &x->plan, &error);
+    mox_alloc_fail_at(0);
+    const bool reached = mox_alloc_count() - before >= n;
+    assert_true(status == MOXIE_OK || (reached && status == MOXIE_ERR_MEMORY));
+    test_trio_close(x);
+    return reached;
+}
+
+/* Any allocation may fail, and a run makes none. */
+static void test_allocations(void **state)
+{
+    (void)state;
+    if (test_trio_on_gpu() != NULL)
+        skip();
+    test_trio x;
+    moxie_error error;
+    uint64_t n = 1;
+    make_usual(&x);
+    const moxie_store_options o = test_trio_store(&x, 4, 3);
+    while (open_failing(&x, &o, n))
+        n++;
+    assert_in_range(n, 40, 800);
+    test_trio_open(&x, &o);
+    moxie_run_args args = x.t.args;
+    args.workspace_bytes = (args.workspace_bytes + 255) / 256 * 256;
+    void *workspace = args.workspace = aligned_alloc(256, args.workspace_bytes);
+    const uint64_t before = mox_alloc_count();
+    assert_ok(moxie_cuda_plan_run(x.plan, &args, NULL, &error), &error);
+    assert_int_equal(mox_alloc_count(), before);
+    assert_true(test_trio_counters(x.store).host_uses > 0);
+    free(workspace);
+    test_trio_close(&x);
+    test_trio_free(&x);
+}
+
+/* ---- caps ------------------------------------------------------------------------------------------------- */
+
+static const mox_cuda_table *real;
+static mox_cuda_table counting;
+static uint64_t on_device, in_pinned;
+
+static moxie_status count_device(uint64_t bytes, void **out, moxie_error *error)
+{
+    on_device += bytes;
+    return real->allocate(bytes, out, error);
+}
+
+static moxie_status count_pinned(uint64_t bytes, void **out, moxie_error *error)
+{
+    in_pinned += bytes;
+    return real->allocate_pinned(bytes, out, error);
+}
+
+/* What a store takes of either memory is in its budgets; a layer adds routers and tables, a run nothing. */
+static void test_caps(void **state)
+{
+    (void)state;
+    if (test_trio_on_gpu() != NULL)
+        skip();
+    test_trio x;
+    moxie_store_info info = MOXIE_STORE_INFO_INIT;
+    moxie_error error;
+    make_usual(&x);
+    assert_int_equal(mox_cuda_open(&real, NULL), MOXIE_OK);
+    counting = *real;
+    counting.allocate = count_device;
+    counting.allocate_pinned = count_pinned;
+    mox_cuda_replace(&counting);
+    const moxie_store_options o = test_trio_store(&x, 4, 3);
+    on_device = in_pinned = 0;
+    test_trio_open(&x, &o);
+    assert_ok(moxie_store_get_info(x.store, &info, &error), &error);
+    assert_true(info.buffer_bytes > 0 && in_pinned >= info.buffer_bytes);
+    const uint64_t for_host = (uint64_t)(info.host_slots + info.host_read_buffers) * info.host_record_bytes;
+    assert_true(info.buffer_bytes + for_host <= o.ram_bytes);
+    const uint64_t router = (uint64_t)(x.t.config.experts * x.t.config.hidden) * sizeof(float);
+    assert_true(on_device > 4 * info.device_record_bytes);
+    assert_in_range(on_device, 0, o.device_bytes + 100000 + router);
+    moxie_run_args args = x.t.args;
+    args.workspace_bytes = (args.workspace_bytes + 255) / 256 * 256;
+    void *workspace = args.workspace = aligned_alloc(256, args.workspace_bytes);
+    const uint64_t device = on_device, pinned = in_pinned;
+    for (int i = 0; i < 3; i++)
+        assert_ok(moxie_cuda_plan_run(x.plan, &args, NULL, &error), &error);
+    assert_int_equal(on_device, device);
+    assert_int_equal(in_pinned, pinned);
+    free(workspace);
+    test_trio_close(&x);
+    test_trio_free(&x);
+}
+
+/* ---- refused runs ---------------------------------------------------------------------------------------- */
+
+/* What no run with a store on a GPU can have: graphs, adapters, ranks, checks; each error says what to do. */
+static void test_runs_refused(void **state)
+{
+    (void)state;
+    test_trio x;
+    moxie_comm *comm = NULL;
+    moxie_plan *plan = NULL;
+    moxie_check_report *report = NULL;
+    moxie_error error = { 0 };
+    void *graph = NULL;
+    make_usual(&x);
+    for (int where = 0; where < 2; where++) {
+        moxie_store_options o = test_trio_store(&x, 4, 3);
+        moxie_options options = test_trio_options(MOXIE_BACKEND_CUDA);
+        o.compute_where_it_lies = where ? test_trio_cpu : NULL;
+        o.ram_bytes *= 2;
+        x.store = test_store_open(test_trio_gpu, &o, NULL);
+        assert_ok(moxie_store_layer(x.store, 7, NULL, &options, &x.layer, &error), &error);
+        assert_ok(moxie_plan_create(x.layer, &options, &x.plan, &error), &error);
+        test_layer_workspace(&x.t, x.plan);
+        moxie_plan *plans[] = { x.plan };
+        const moxie_run_args *args[] = { &x.t.args };
+        assert_int_equal(moxie_cuda_plan_capture(plans, args, 1, &graph, &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "outside of graphs, or give the GPU all experts"));
+        assert_int_equal(moxie_plan_check(x.plan, &x.t.weights, &x.t.args, &report, &error), MOXIE_ERR_UNSUPPORTED);
+        options.max_adapter_rank = 8;
+        assert_int_equal(moxie_plan_create(x.layer, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "merge the adapter into the weights, use the cpu back end"));
+        options.max_adapter_rank = 0;
+        assert_ok(moxie_comm_local_create(1, NULL, &comm, &error), &error);
+        options.comm = comm;
+        assert_int_equal(moxie_plan_create(x.layer, &options, &plan, &error), MOXIE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "does not exchange rows with other ranks on a GPU yet"));
+        assert_null(plan);
+        moxie_comm_destroy(comm);
+        free(output_of(&x, 7)); /* the plan is still good */
+        test_trio_close(&x);
+    }
+    test_trio_free(&x);
 }
 
 int main(void)
@@ -530,7 +538,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_last_run, begin, end),
         cmocka_unit_test_setup_teardown(test_steps, begin, end),
         cmocka_unit_test_setup_teardown(test_failures, begin, end),
+        cmocka_unit_test_setup_teardown(test_allocations, begin, end),
+        cmocka_unit_test_setup_teardown(test_caps, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
+        cmocka_unit_test_setup_teardown(test_runs_refused, begin, end),
     };
 #ifdef MOX_TEST_EMULATED
     cmocka_set_test_filter("test_random_layers"); /* the others do not depend on kernels */

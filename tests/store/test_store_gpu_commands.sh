@@ -60,7 +60,8 @@ done
 cmp -s "$tmp/c.safetensors" "$tmp/d.safetensors" || fail "experts that stay in RAM: a run does not repeat"
 # shellcheck disable=SC2086
 {
-    expect 0 "CPU: .* computed [1-9]" "$moxie" bench "$ex" $where --trace "$trace"
+    expect 0 . "$moxie" trace record "$ck" --tokens 2 --prefill 1 -o "$tmp/two.trace"
+    expect 0 "CPU: .* computed [1-9]" "$moxie" bench "$ex" $where --max-inserts 1 --policy lru --trace "$tmp/two.trace"
     expect 0 "the CPU computes where they lie" "$moxie" explain "$ex" $where --device sm_90 $rates
     "$moxie" explain "$ex" $where --device sm_90 $rates --json >"$tmp/where.json" || fail "explain of two processors"
     expect 2 "bits that depend on which experts" "$moxie" diff "$ex" $where
