@@ -52,7 +52,11 @@ static const char *why_chunks(const moxie_plan *plan)
     const mox_ranks *x = plan->ranks;
     if (x->one_chunk)
         return "; never cut, since activations have one scale for the whole batch";
-    return x->asked_chunk > 0 ? ", as options.exchange_chunk asks" : "";
+    if (x->asked_chunk == 0)
+        return "";
+    return x->chunk_tokens < mox_ranks_even_chunk(mox_max_i64(mox_plan_ranks_max_own(plan), 1), x->asked_chunk)
+               ? ", fewer than options.exchange_chunk asks, since a chunk is at most a pass of the products"
+               : ", as options.exchange_chunk asks";
 }
 
 /* How a batch is cut, and what that costs. */
