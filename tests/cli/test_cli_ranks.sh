@@ -148,12 +148,12 @@ expect 3 "none" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tmp/none.json
 expect 3 "holds no limits" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tmp/map.json"
 # Codes of 256 columns and two scales a row, results of 16 bits, and messages of a fixed capacity.
 expect 0 "^dispatch +[0-9]+ " "$moxie" explain "$tmp/shared" --ranks 2 --round-results --exchange-capacity 4
+grep -qE "^return +512 " "$tmp/out" || fail "results are not of 16 bits: $(cat "$tmp/out")"
+grep -q "room for 4 tokens" "$tmp/out" || fail "explain without the capacity: $(cat "$tmp/out")"
 expect 0 "its 50 tokens in chunks: 2 of at most 25 tokens of each rank, as options.exchange_chunk asks; buffers of .* travel while" \
     "$moxie" explain "$tmp/shared" --ranks 2 --tokens 100 --exchange-chunk 30
 expect 0 "its 50 tokens in chunks: 1 of at most 50 tokens of each rank; buffers of [0-9]+ MiB$" "$moxie" explain "$tmp/shared" --ranks 2 --tokens 100
 expect 2 "--exchange-chunk goes with --ranks N" "$moxie" explain "$tmp/shared" --exchange-chunk 30
-grep -qE "^return +512 " "$tmp/out" || fail "results are not of 16 bits: $(cat "$tmp/out")"
-grep -q "room for 4 tokens" "$tmp/out" || fail "explain without the capacity: $(cat "$tmp/out")"
 
 # ---- bench --------------------------------------------------------------------------------------------
 expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3
