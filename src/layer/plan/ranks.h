@@ -41,9 +41,9 @@
 /* What the buffers of a chunk may take together. A chunk reads all local weights once, so it should be large; but its
  * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
 #define MOX_EXCHANGE_BYTES (INT64_C(256) << 20)
-/* On a GPU a 16th of its memory, within these; not where rows are staged in pinned memory. There a chunk costs more: its
- * products read the weights anew, its exchanges are on the stream of the products and so hide behind nothing, and the
- * host waits once for its counts. */
+/* On a GPU a 16th of its memory, within these; not where rows are staged in pinned memory. There a chunk costs more:
+ * its products read the weights anew, its exchanges are on the stream of the products and so hide behind nothing, and
+ * the host waits once for its counts. */
 #define MOX_EXCHANGE_BYTES_DEVICE     (INT64_C(1) << 30)
 #define MOX_EXCHANGE_MAX_BYTES_DEVICE (INT64_C(4) << 30)
 
