@@ -105,6 +105,7 @@ class Layer(_moxie.Layer):
     exchange_capacity  the most tokens a rank owns in a run: then no counts travel; 0: any number
     degraded           when a rank is lost: "none" raises, "keep" and "renormalize" go on without it
     spare_slots        so many slots more, for experts that a Mover brings
+    exchange_chunk     the most tokens of a rank that are exchanged at a time; 0: as many as the plan has memory for
 
     max_adapter_rank   the largest rank of the LoRA adapters that runs may name; 0: none (Adapters)
     """
@@ -141,7 +142,7 @@ class Layer(_moxie.Layer):
     def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
         names = ("backend", "mode", "isa", "max_tokens", "threads", "device", "comm", "token_layout", "max_adapter_rank",
-                 "exchange_capacity", "degraded", "spare_slots")
+                 "exchange_capacity", "degraded", "spare_slots", "exchange_chunk")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         return cls.from_weights(Weights(config, **arguments), config, progress=progress, **options)
 

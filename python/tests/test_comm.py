@@ -219,7 +219,7 @@ def test_bytes_are_those_of_one_rank(kind, qwen, alone):
     x, want = alone
     assert want.any()
     for ranks, options in ((2, {}), (3, {}), (4, {"ep_map": "round_robin"}), (4, {"tp": 2}), (2, {"layout": "replicated"}),
-                           (2, {"exchange_capacity": 8}),
+                           (2, {"exchange_capacity": 8}), (2, {"exchange_chunk": 2}),
                            (3, {"slot_map": moxie.SlotMap((0, 1, 2, 3, 4, 5, 6, 7, 0, -1, 3), (0, 4, 8, 11), 8, 4)})):
         assert np.array_equal(run_on(MAKERS[kind](ranks), qwen, x, **options), want), (ranks, options)
     few = x[:1]  # ranks without tokens

@@ -47,9 +47,9 @@ uint64_t mox_comm_operations(const moxie_comm *comm);
 /* Nanoseconds that this rank has waited so far: in mox_comm_wait, less the calls of the transport that ended a request.
  */
 uint64_t mox_comm_waited(const moxie_comm *comm);
-/* How long mox_comm_wait sleeps before it looks again, where the transport has no wait(), after `waited` ns; 0: it gives
- * way to others. A part of what it has waited, so that no wait becomes much longer: rows are awaited behind milliseconds
- * of products. In ns. */
+/* How long mox_comm_wait sleeps before it looks again, where the transport has no wait(), after `waited` ns; 0: it
+ * gives way to others. A part of what it has waited, so that no wait becomes much longer: rows are awaited behind
+ * milliseconds of products. In ns. */
 uint64_t mox_comm_pause(uint64_t waited);
 /* Bytes that it has sent so far to other ranks in alltoallv, allgatherv and reduce_scatter. */
 uint64_t mox_comm_sent_bytes(const moxie_comm *comm);

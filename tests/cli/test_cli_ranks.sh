@@ -26,6 +26,8 @@ same --ranks 2 --ep-map "$tmp/map.json"
 same --ranks 4 --tp 2 --ep-map "$tmp/map.json" --tokens-as replicated
 same --ranks 24
 same --ranks 3 --exchange-capacity 7
+same --ranks 4 --exchange-chunk 2
+same --ranks 4 --tp 2 --tokens-as scattered --exchange-chunk 3
 same --ranks 4 --tp 2 --tokens-as replicated --exchange-capacity 6
 same --ranks 3 --threads 2
 expect 2 "rank 0 has 7 tokens, but the exchange has room for 6" "$moxie" run "$tmp/model" --tokens 21 --ranks 3 --exchange-capacity 6
@@ -148,6 +150,10 @@ expect 3 "holds no limits" "$moxie" explain "$tmp/model" --ranks 2 --limits "$tm
 expect 0 "^dispatch +[0-9]+ " "$moxie" explain "$tmp/shared" --ranks 2 --round-results --exchange-capacity 4
 grep -qE "^return +512 " "$tmp/out" || fail "results are not of 16 bits: $(cat "$tmp/out")"
 grep -q "room for 4 tokens" "$tmp/out" || fail "explain without the capacity: $(cat "$tmp/out")"
+expect 0 "its 50 tokens in chunks: 2 of at most 25 tokens of each rank, as options.exchange_chunk asks; buffers of .* travel while" \
+    "$moxie" explain "$tmp/shared" --ranks 2 --tokens 100 --exchange-chunk 30
+expect 0 "its 50 tokens in chunks: 1 of at most 50 tokens of each rank; buffers of [0-9]+ MiB$" "$moxie" explain "$tmp/shared" --ranks 2 --tokens 100
+expect 2 "--exchange-chunk goes with --ranks N" "$moxie" explain "$tmp/shared" --exchange-chunk 30
 
 # ---- bench --------------------------------------------------------------------------------------------
 expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3

@@ -3,7 +3,8 @@
  * test_exchange_forms.c - the forms of an exchange give the bytes of one rank: rows of codes in place of hidden states,
  * a fixed capacity in place of counts, results of 16 bits in place of f32.
  *
- *     every quantizer of activations, sharded tokens; T = 0, 1, 7, 64, 300 with each form and layout of tokens
+ *     every quantizer of activations, sharded tokens; T = 0, 1, 7, 64, 300 with each form and layout of tokens;
+ *     chunks as small as options.exchange_chunk asks
  */
 #include "test_ranks.h"
 
@@ -208,6 +209,86 @@ static void too_many_tokens(void **state)
     test_layer_free(&layer);
 }
 
+/* ---- chunks --------------------------------------------------------------------------------------------- */
+
+/* What the plan of rank 0 of 3 says about its chunks. Returns its workspace. */
+static uint64_t explain_chunks(const test_layer *layer, const moxie_options *options, char *text, size_t size)
+{
+    moxie_layer_config config = layer->config;
+    moxie_options o = *options;
+    moxie_comm *comms[3];
+    moxie_plan *plan = NULL;
+    const moxie_plan_step *step;
+    moxie_error error;
+    config.ep_size = 3;
+    assert_ok(moxie_comm_local_create(3, NULL, comms, &error), &error);
+    o.comm = comms[0];
+    assert_ok(moxie_plan_explain(&config, &o, &plan, &error), &error);
+    text[0] = '\0';
+    for (int32_t i = 0; (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        if (strcmp(step->role, "chunks") == 0)
+            snprintf(text, size, "%s", step->reason);
+    const uint64_t bytes = moxie_plan_workspace_bytes(plan);
+    moxie_plan_destroy(plan);
+    for (int r = 0; r < 3; r++)
+        moxie_comm_destroy(comms[r]);
+    return bytes;
+}
+
+static const struct asked_chunk {
+    int64_t asked, tokens;
+    const char *says;
+} asked_chunks[] = {
+    { 0, 300, "1 of at most 300 tokens of each rank; buffers of " },
+    { 1000, 300, "1 of at most 300 tokens of each rank, as options.exchange_chunk asks; buffers of " },
+    { 299, 300, "2 of at most 150 tokens of each rank, as options.exchange_chunk asks; buffers of " },
+    { 7, 300, "43 of at most 7 tokens of each rank, as options.exchange_chunk asks; buffers of " },
+};
+
+static void any_chunk_gives_the_same_bytes(void **state)
+{
+    static const int64_t chunks[] = { 1, 4, 7, 20, 21, 60, 1000 };
+    (void)state;
+    test_rng rng = { test_seed(4900) };
+    for (int i = 0; i < 21; i++) {
+        const test_layer_limits limits = {
+            .tokens = 61, .experts = EXPERTS, .largest = 64, .no_parallel = true, .plain_routing = true
+        };
+        test_layer layer;
+        test_layer_make(&layer, &rng, &limits);
+        test_ranks_spec spec = { .ranks = 3, .layout = layouts[i % 3], .options = MOXIE_OPTIONS_INIT };
+        test_ranks_cut(&spec, &rng, layer.args.tokens);
+        spec.options.exchange_chunk = chunks[i / 3];
+        assert_same(&layer, &spec);
+        test_layer_free(&layer);
+    }
+}
+
+/* As few as may be, all alike; smaller ones need a smaller workspace. */
+static void chunks_as_asked(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(4950) };
+    const test_layer_limits limits = {
+        .experts = EXPERTS, .no_parallel = true, .plain_routing = true, .act = test_act_quant_named("none")
+    };
+    uint64_t before = UINT64_MAX;
+    test_layer layer;
+    test_layer_make(&layer, &rng, &limits);
+    for (size_t i = 0; i < sizeof asked_chunks / sizeof *asked_chunks; i++) {
+        moxie_options options = MOXIE_OPTIONS_INIT;
+        char text[320];
+        options.max_tokens = asked_chunks[i].tokens;
+        options.exchange_chunk = asked_chunks[i].asked;
+        const uint64_t bytes = explain_chunks(&layer, &options, text, sizeof text);
+        if (strncmp(text, asked_chunks[i].says, strlen(asked_chunks[i].says)) != 0)
+            fail_msg("asked for %lld: %s", (long long)asked_chunks[i].asked, text);
+        assert_true(bytes <= before);
+        before = bytes;
+    }
+    test_layer_free(&layer);
+}
+
 /* ---- bytes ---------------------------------------------------------------------------------------------- */
 
 static void assert_bytes(const moxie_layer_config *c, uint64_t dispatch, uint64_t result)
@@ -286,8 +367,13 @@ static void bytes_of_rows_by_options(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_quantizer), cmocka_unit_test(sizes_and_forms),
-                                        cmocka_unit_test(too_many_tokens), cmocka_unit_test(the_next_run_succeeds),
-                                        cmocka_unit_test(bytes_of_rows),   cmocka_unit_test(bytes_of_rows_by_options) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_quantizer),
+                                        cmocka_unit_test(sizes_and_forms),
+                                        cmocka_unit_test(too_many_tokens),
+                                        cmocka_unit_test(the_next_run_succeeds),
+                                        cmocka_unit_test(bytes_of_rows),
+                                        cmocka_unit_test(bytes_of_rows_by_options),
+                                        cmocka_unit_test(any_chunk_gives_the_same_bytes),
+                                        cmocka_unit_test(chunks_as_asked) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -347,6 +347,43 @@ static void the_host_waits_once_a_chunk(void **state)
     }
 }
 
+/* A chunk's buffers may take a 16th of the device's memory, at most 4 GiB. For each token of one rank: its row twice to
+ * send and twice to receive, since there are two sides; 8 results of 7168 f32 to send, and as many to receive. */
+static void chunks_by_the_memory_of_a_device(void **state)
+{
+    static const struct {
+        const char *device, *says; /* 80 GiB; 24 GiB, of which 1.5 GiB hold 3119 tokens of 516224 bytes */
+    } devices[] = { { "sm_80", "1 of at most 4096 tokens of each rank; buffers of 2016 MiB" },
+                    { "sm_86", "2 of at most 2048 tokens of each rank; buffers of 1008 MiB; each reads the experts' "
+                               "weights again, and all are on one stream" } };
+    (void)state;
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    moxie_layer_config config = test_config();
+    config.hidden = 7168;
+    config.top_k = config.experts = 8;
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 1;
+    nccl.id = id;
+    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+    for (int i = 0; i < 2; i++) {
+        moxie_options options = options_with(comm);
+        const moxie_plan_step *step;
+        moxie_plan *plan = NULL;
+        bool said = false;
+        options.max_tokens = 4096;
+        test_cuda_set_device(devices[i].device);
+        assert_ok(moxie_plan_explain(&config, &options, &plan, &error), &error);
+        for (int32_t s = 0; (step = moxie_plan_step_at(plan, s)) != NULL; s++)
+            said = said || strncmp(step->reason, devices[i].says, strlen(devices[i].says)) == 0;
+        assert_true(said);
+        moxie_plan_destroy(plan);
+    }
+    moxie_comm_destroy(comm);
+}
+
 /* Without a comm only the first expert parallel rank has the shared expert. The others' plans are explained, too. */
 static void any_rank_is_explained(void **state)
 {
@@ -406,6 +443,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(captures_that_fail_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_arguments_break_nothing, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(the_host_waits_once_a_chunk, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(chunks_by_the_memory_of_a_device, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(any_rank_is_explained, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_wait_has_a_deadline, test_cuda_begin, test_cuda_end),
     };

@@ -176,6 +176,35 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     return status;
 }
 
+/* What the plan of rank 0 says, with ranks that are threads of one process. */
+static moxie_status find_chunks(explain_ranks *r, const moxie_options *given, moxie_error *error)
+{
+    const int32_t ranks = r->placement.ranks;
+    moxie_layer_config config = r->config;
+    moxie_options o = *given;
+    moxie_plan *plan = NULL;
+    const moxie_plan_step *step;
+    moxie_comm **comms = cli_alloc((size_t)ranks * sizeof *comms);
+    moxie_status status = moxie_comm_local_create(ranks, NULL, comms, error);
+    const bool made = status == MOXIE_OK, sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
+    r->tokens = o.max_tokens = sharded ? (given->max_tokens + ranks - 1) / ranks : given->max_tokens;
+    o.comm = comms[0];
+    o.token_layout = r->options->tokens_as;
+    o.exchange_capacity = r->options->capacity;
+    o.exchange_chunk = r->options->chunk;
+    cli_placement_apply(&r->placement, 0, &config);
+    if (status == MOXIE_OK)
+        status = moxie_plan_explain(&config, &o, &plan, error);
+    for (int32_t i = 0; status == MOXIE_OK && (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        if (!strcmp(step->family, "exchange") && !strcmp(step->role, "chunks"))
+            snprintf(r->chunks, sizeof r->chunks, "%s", step->reason);
+    moxie_plan_destroy(plan);
+    for (int32_t i = 0; made && i < ranks; i++)
+        moxie_comm_destroy(comms[i]);
+    free(comms);
+    return status;
+}
+
 moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_layer *source, const moxie_options *plan,
                                 explain_ranks *out, moxie_error *error)
 {
@@ -187,7 +216,9 @@ moxie_status explain_ranks_find(const cli_ranks_options *options, const cli_laye
         status = find_map(out, error);
     if (status == MOXIE_OK)
         status = find_ranks(out, (moxie_mode)plan->mode, error);
-    return status == MOXIE_OK ? find_exchanges(out, error) : status;
+    if (status == MOXIE_OK)
+        status = find_exchanges(out, error);
+    return status == MOXIE_OK ? find_chunks(out, plan, error) : status;
 }
 
 void explain_ranks_free(explain_ranks *r)
@@ -288,6 +319,13 @@ static void find_fixed(const explain_ranks *r, uint64_t bytes[2])
     bytes[1] = capacity * (uint64_t)r->config.top_k * r->exchange[2].row_bytes / (uint64_t)r->placement.tp;
 }
 
+static void print_chunks(const explain_ranks *r)
+{
+    if (r->chunks[0])
+        printf("\na rank exchanges and computes its %lld %s in chunks: %s%s\n", CLI_COUNT(r->tokens, "token"),
+               r->chunks, on_device(r) ? " (over NCCL, in up to 4 GiB of a GPU's memory)" : "");
+}
+
 static void print_fixed(const explain_ranks *r)
 {
     uint64_t bytes[2];
@@ -324,6 +362,7 @@ void explain_ranks_print(const explain_ranks *r)
     cli_table_free(&table);
     print_shared(r);
     print_exchanges(r);
+    print_chunks(r);
     print_fixed(r);
 }
 
@@ -357,9 +396,9 @@ json_t *explain_ranks_json(const explain_ranks *r)
     }
     uint64_t fixed[2];
     find_fixed(r, fixed);
-    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:I, s:I, s:I}", "count", (int)r->placement.ranks, "ep",
+    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:s, s:I, s:I, s:I}", "count", (int)r->placement.ranks, "ep",
                     (int)r->placement.ep, "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name),
                     "tokens_as", cli_tokens_as(r->options->tokens_as), "ranks", ranks, "exchange_per_token", exchanges,
-                    "exchange_capacity", (json_int_t)r->options->capacity, "fixed_dispatch_bytes", (json_int_t)fixed[0],
-                    "fixed_return_bytes", (json_int_t)fixed[1]);
+                    "chunks", r->chunks, "exchange_capacity", (json_int_t)r->options->capacity, "fixed_dispatch_bytes",
+                    (json_int_t)fixed[0], "fixed_return_bytes", (json_int_t)fixed[1]);
 }

@@ -32,5 +32,7 @@ moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie
     MOX_FAIL_IF(options->exchange_capacity < 0, MOXIE_ERR_ARGUMENT, error,
                 "options.exchange_capacity is %lld tokens; it must be 0 or more",
                 (long long)options->exchange_capacity);
+    MOX_FAIL_IF(options->exchange_chunk < 0, MOXIE_ERR_ARGUMENT, error,
+                "options.exchange_chunk is %lld tokens; it must be 0 or more", (long long)options->exchange_chunk);
     return MOXIE_OK;
 }

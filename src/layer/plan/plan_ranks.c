@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan_ranks.c - the ranks' part of a plan: placement, chunks, buffers, steps (plan_ranks.h).
+ * plan_ranks.c - the ranks' part of a plan: placement, chunks, buffers (plan_ranks.h).
  */
 #include "layer/plan/plan_ranks.h"
-
-#include <stdio.h>
 
 #include "base/sizes.h"
 #include "layer/config/tp_slice.h"
@@ -210,6 +208,7 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
     x->coded =
         sent.codes && x->layout == MOXIE_TOKENS_SHARDED; /* static scales may differ: mox_plan_ranks_agree() sees */
     x->capacity = options->exchange_capacity;
+    x->asked_chunk = options->exchange_chunk;
     MOX_TRY(set_staged(plan, x, error));
     return place(c, x, error);
 }
@@ -243,8 +242,7 @@ void mox_plan_ranks_losses(const mox_ranks *ranks, moxie_losses *out)
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */
 
-/* Of a token, in all arrays. */
-static int64_t row_bytes(const moxie_plan *plan)
+int64_t mox_plan_ranks_row_bytes(const moxie_plan *plan)
 {
     return (int64_t)mox_exchange_dispatch_bytes(&plan->config, mox_ranks_dispatch(plan->ranks));
 }
@@ -258,8 +256,7 @@ static int64_t max_copies(const moxie_plan *plan)
     return x->places || x->capacity > 0 ? x->groups : mox_min_i64(plan->config.top_k, x->groups);
 }
 
-/* Tokens that one rank owns. */
-static int64_t max_own(const moxie_plan *plan)
+int64_t mox_plan_ranks_max_own(const moxie_plan *plan)
 {
     return plan->ranks->layout == MOXIE_TOKENS_SHARDED ? plan->max_tokens
                                                        : mox_ceil_div(plan->max_tokens, plan->ranks->count);
@@ -278,23 +275,37 @@ int64_t mox_plan_max_pass(const moxie_plan *plan)
 
 int64_t mox_plan_ranks_test_chunk, mox_plan_ranks_test_more;
 
+/* What the buffers of a chunk may take. */
+static int64_t max_bytes(const moxie_plan *plan)
+{
+    const int64_t part = (int64_t)(plan->device.features.memory_bytes / 16);
+    if (!plan->backend->on_device || plan->ranks->staged)
+        return MOX_EXCHANGE_BYTES;
+    return mox_min_i64(mox_max_i64(part, MOX_EXCHANGE_BYTES_DEVICE), MOX_EXCHANGE_MAX_BYTES_DEVICE);
+}
+
+int64_t mox_plan_ranks_token_bytes(const moxie_plan *plan)
+{
+    const mox_ranks *x = plan->ranks;
+    const int64_t results = plan->config.top_k * (int64_t)mox_exchange_result_bytes(&plan->config);
+    return 2 * (max_copies(plan) + x->count) * mox_plan_ranks_row_bytes(plan) + (x->count + 1) * results;
+}
+
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
 {
     mox_ranks *x = plan->ranks;
     if (x == NULL)
         return;
     mox_plan_ranks_set_row(plan);
-    const int64_t results = plan->config.top_k * (int64_t)mox_exchange_result_bytes(&plan->config);
-    const int64_t token = 2 * (max_copies(plan) + x->count) * row_bytes(plan) + (x->count + 1) * results;
-    const int64_t own = mox_max_i64(max_own(plan), 1);
-    const int64_t bytes = plan->backend->on_device && !x->staged ? MOX_EXCHANGE_BYTES_DEVICE : MOX_EXCHANGE_BYTES;
-    int64_t limit = mox_max_i64(bytes / token, 1);
+    const int64_t own = mox_max_i64(mox_plan_ranks_max_own(plan), 1);
+    int64_t limit =
+        x->asked_chunk > 0 ? x->asked_chunk : mox_max_i64(max_bytes(plan) / mox_plan_ranks_token_bytes(plan), 1);
     if (mox_plan_ranks_test_chunk > 0)
         limit = mox_min_i64(limit, mox_plan_ranks_test_chunk + x->rank * mox_plan_ranks_test_more);
     if (x->capacity > 0)
         x->capacity = mox_min_i64(x->capacity, own);
     x->one_chunk = one_chunk;
-    x->chunk_tokens = x->capacity > 0 ? x->capacity : one_chunk ? own : mox_min_i64(own, limit);
+    x->chunk_tokens = x->capacity > 0 ? x->capacity : one_chunk ? own : mox_ranks_even_chunk(own, limit);
     x->max_rows = x->count * x->chunk_tokens;
 }
 
@@ -341,7 +352,9 @@ void mox_plan_ranks_fit_chunk(moxie_plan *plan)
 void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens)
 {
     mox_ranks *x = plan->ranks;
-    x->chunk_tokens = mox_min_i64(x->chunk_tokens, tokens);
+    if (tokens < x->chunk_tokens)
+        x->chunk_tokens =
+            x->capacity > 0 ? tokens : mox_ranks_even_chunk(mox_max_i64(mox_plan_ranks_max_own(plan), 1), tokens);
     x->max_rows = x->count * x->chunk_tokens;
 }
 
@@ -419,7 +432,8 @@ void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *c)
         return;
     mox_ranks_space *one = &x->sides[0].space, *two = &x->sides[1].space;
     /* On a device there are always two sides: pinned memory is as large before ranks agree on a smaller chunk. */
-    const bool chunks = x->capacity == 0 && (max_own(plan) > x->chunk_tokens || plan->backend->on_device);
+    const bool chunks =
+        x->capacity == 0 && (mox_plan_ranks_max_own(plan) > x->chunk_tokens || plan->backend->on_device);
     mox_ranks_space numbers = { 0 };
     carve_numbers(plan, one, c);
     if (chunks)
@@ -486,93 +500,4 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
     MOX_TRY(plan->device.table->allocate_pinned(c.used, &pinned, error));
     x->pinned = pinned;
     return MOXIE_OK;
-}
-
-/* ---- steps ----------------------------------------------------------------------------------------- */
-
-static moxie_status add_step(moxie_plan *plan, const char *role, const char *text, moxie_error *error)
-{
-    const moxie_plan_step step = { .family = "exchange",
-                                   .role = role,
-                                   .kernel = mox_comm_name(plan->ranks->comm),
-                                   .isa = "",
-                                   .layout = "",
-                                   .exactness = "EXACT",
-                                   .chosen = 1,
-                                   .reason = mox_steps_copy_text(&plan->steps, text),
-                                   .remedy = "" };
-    MOX_FAIL_IF(step.reason == NULL, MOXIE_ERR_MEMORY, error, "no memory for the steps of a plan");
-    return mox_steps_add(&plan->steps, &step, error);
-}
-
-/* How rows of a device travel, and what the host waits for. */
-static const char *way_of(const moxie_plan *plan)
-{
-    if (!plan->backend->on_device)
-        return "";
-    if (mox_ranks_fit_graph(plan->ranks))
-        return ", from device to device, which places the rows; a graph can hold the run";
-    if (plan->ranks->places && !plan->ranks->staged)
-        return ", from device to device";
-    return plan->ranks->staged
-               ? ", through pinned memory of the host, which waits for the device before each exchange"
-               : ", from device to device; the host waits for the choices of experts, and until rows came";
-}
-
-static const char *what_travels(const moxie_plan *plan)
-{
-    const bool one_scale = mox_act_quant_needs_static_scale(&plan->config.a13);
-    if (!plan->ranks->coded)
-        return "hidden states";
-    if (one_scale && plan->layer == NULL)
-        return "codes and scales, quantized once, if all experts have one static scale";
-    return "codes and scales, quantized once";
-}
-
-moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
-{
-    const mox_ranks *x = plan->ranks;
-    char text[320];
-    if (x == NULL)
-        return MOXIE_OK;
-    const char *way = way_of(plan);
-    const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
-    if (x->layout == MOXIE_TOKENS_SHARDED) {
-        if (x->capacity > 0)
-            snprintf(text, sizeof text,
-                     "%lld bytes to each of %d ranks: a capacity of %lld tokens, %lld bytes each; no counts; %s%s",
-                     (long long)(row_bytes(plan) * x->capacity), (int)x->count, (long long)x->capacity,
-                     (long long)row_bytes(plan), what_travels(plan), way);
-        else
-            snprintf(text, sizeof text,
-                     "%lld bytes a token to each rank that computes one of its choices, at most %lld ranks; %s%s%s",
-                     (long long)row_bytes(plan), (long long)mox_min_i64(plan->config.top_k, x->groups) * x->tp_size,
-                     what_travels(plan), way,
-                     x->places ? "; the device places them, and the host reads their number" : "");
-        MOX_TRY(add_step(plan, "dispatch", text, error));
-    }
-    if (plan->tp_cut == MOX_TP_SUMS) {
-        snprintf(text, sizeof text,
-                 "%lld bytes a choice from each of the %d tensor parallel ranks of a group to the others", h * 4,
-                 (int)x->tp_size);
-        MOX_TRY(add_step(plan, "sum", text, error));
-    } else if (x->tp_size > 1) {
-        snprintf(text, sizeof text, "%lld bytes a choice from the %d tensor parallel ranks of a group to each of them",
-                 (long long)plan->config.intermediate * mox_dtype_bytes(mox_tp_dtype(plan, MOX_ROUTED, MOX_W13)),
-                 (int)x->tp_size);
-        MOX_TRY(add_step(plan, "act", text, error));
-    }
-    const long long choice = (long long)mox_exchange_result_bytes(&plan->config),
-                    token = choice * (long long)plan->config.top_k;
-    if (x->capacity > 0)
-        snprintf(text, sizeof text, "%lld bytes to each of %d ranks: %lld tokens of %lld bytes%s", token * x->capacity,
-                 (int)x->count, (long long)x->capacity, token, way);
-    else
-        snprintf(text, sizeof text, "%lld bytes a choice, up to %lld a token, to the token's rank%s", choice, token,
-                 way);
-    MOX_TRY(add_step(plan, "return", text, error));
-    if (x->layout != MOXIE_TOKENS_REPLICATED)
-        return MOXIE_OK;
-    snprintf(text, sizeof text, "%lld bytes a token to each of %d ranks%s", h * element, (int)x->count, way);
-    return add_step(plan, "gather", text, error);
 }

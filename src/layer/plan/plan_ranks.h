@@ -43,7 +43,13 @@ void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens);
 void mox_plan_ranks_carve(moxie_plan *plan, mox_carver *carver);
 /* Allocates the pinned memory of a plan on a device. */
 moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error);
-/* Steps "dispatch", "return", "gather" with their bytes. */
+/* Bytes of a token: of what is dispatched; in the buffers of a chunk, of one rank. And the tokens that one rank owns.
+ */
+int64_t mox_plan_ranks_row_bytes(const moxie_plan *plan);
+int64_t mox_plan_ranks_token_bytes(const moxie_plan *plan);
+int64_t mox_plan_ranks_max_own(const moxie_plan *plan);
+
+/* Steps "chunks", "dispatch", "return", "gather" with their bytes (plan_ranks_steps.c). */
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error);
 
 /* Compares the plans of all ranks. Collective: `status` says whether this rank's plan could be made so far, and a rank

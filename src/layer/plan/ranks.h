@@ -33,6 +33,7 @@
 #define MOX_LAYER_RANKS_H
 
 #include "base/memory.h"
+#include "base/sizes.h"
 #include "comm/comm.h"
 #include "cuda/cuda_table.h"
 #include "layer/plan/exchange_bytes.h"
@@ -40,8 +41,11 @@
 /* What the buffers of a chunk may take together. A chunk reads all local weights once, so it should be large; but its
  * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
 #define MOX_EXCHANGE_BYTES (INT64_C(256) << 20)
-/* On a GPU, whose products read the weights anew for each chunk; not where rows are staged in pinned memory. */
-#define MOX_EXCHANGE_BYTES_DEVICE (INT64_C(1) << 30)
+/* On a GPU a 16th of its memory, within these; not where rows are staged in pinned memory. There a chunk costs more:
+ * its products read the weights anew, its exchanges are on the stream of the products and so hide behind nothing, and
+ * the host waits once for its counts. */
+#define MOX_EXCHANGE_BYTES_DEVICE     (INT64_C(1) << 30)
+#define MOX_EXCHANGE_MAX_BYTES_DEVICE (INT64_C(4) << 30)
 
 /* Arrays of one number a rank that a run needs. */
 typedef struct mox_ranks_counts {
@@ -95,7 +99,8 @@ typedef struct mox_ranks {
     int64_t *tp_numbers;    /* [4 count] of an exchange in a tensor parallel group */
     int64_t *share;         /* [tp_size] tokens that each rank brings to the shared expert */
     int64_t unit;           /* columns that divide the widths of all ranks */
-    int64_t chunk_tokens;   /* of one rank */
+    int64_t chunk_tokens;   /* of one rank, at most */
+    int64_t asked_chunk;    /* options.exchange_chunk; 0: chosen by the buffers' bytes */
     int64_t capacity;       /* 0, or chunk_tokens: no counts are exchanged */
     void *refusal;          /* with a capacity: rows to send and receive for a run whose arguments are wrong */
     void *refusal_x;        /* the same of x where it alone is on the device */
@@ -146,6 +151,13 @@ static inline bool mox_ranks_fit_graph(const mox_ranks *x)
 static inline mox_dispatch mox_ranks_dispatch(const mox_ranks *x)
 {
     return (mox_dispatch) { .codes = x->coded, .adapters = x->adapted };
+}
+
+/* The size of a chunk where as few as possible of at most `most` tokens are alike. */
+static inline int64_t mox_ranks_even_chunk(int64_t tokens, int64_t most)
+{
+    const int64_t chunks = mox_ceil_div(tokens, most);
+    return chunks > 1 ? mox_ceil_div(tokens, chunks) : mox_min_i64(tokens, most);
 }
 
 /* Of tokens that all ranks have: the first that `rank` owns. */

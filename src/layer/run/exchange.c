@@ -24,9 +24,17 @@ static int64_t end_token(const mox_run *run, int32_t rank)
     return x->layout == MOXIE_TOKENS_SHARDED ? run->args.tokens : mox_ranks_first_token(x, run->args.tokens, rank + 1);
 }
 
+/* Tokens of a chunk of this run. Of tokens that all ranks have, the same for all. */
+static int64_t chunk_tokens(const mox_run *run)
+{
+    const mox_ranks *x = run->plan->ranks;
+    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
+    return mox_ranks_even_chunk(sharded ? run->args.tokens : mox_ceil_div(run->args.tokens, x->count), x->chunk_tokens);
+}
+
 mox_chunk mox_exchange_chunk(const mox_run *run, int32_t rank, int64_t number)
 {
-    const int64_t size = run->plan->ranks->chunk_tokens, end = end_token(run, rank);
+    const int64_t size = chunk_tokens(run), end = end_token(run, rank);
     const int64_t first = mox_min_i64(first_token(run, rank) + number * size, end);
     return (mox_chunk) { number, first, mox_min_i64(size, end - first) };
 }

@@ -536,6 +536,7 @@ pub struct moxie_options {
     pub exchange_capacity: i64,
     pub degraded: i32,
     pub spare_slots: i32,
+    pub exchange_chunk: i64,
 }
 extern "C" {
     pub fn moxie_layer_create(
