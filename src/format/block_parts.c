@@ -4,30 +4,26 @@
  */
 #include "format/block_parts.h"
 
-#define MOX_FIELD(at, bits, stride)                                                                                    \
-    {                                                                                                                  \
-        at, bits, stride                                                                                               \
-    }
-#define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
-    { MOX_BLOCK_DTYPE + type, low, high, d_at, m_at, m_sign, MOX_BLOCK_##integers, at, run, offset, levels },
-static const mox_block_fields rows[] = {
+#include "format/block_rows.h"
+
+#define MOX_BLOCK_FIELDS(id, ...) &mox_fields_##id,
+static const mox_block_fields *const rows[] = {
 #include "format/block_fields.def"
 };
 #undef MOX_BLOCK_FIELDS
-#undef MOX_FIELD
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 const mox_block_fields *mox_block_fields_at(int32_t i)
 {
-    return i >= 0 && i < ROWS ? &rows[i] : NULL;
+    return i >= 0 && i < ROWS ? rows[i] : NULL;
 }
 
 const mox_block_fields *mox_block_fields_of(moxie_dtype dtype)
 {
     for (int32_t i = 0; i < ROWS; i++)
-        if (rows[i].dtype == dtype)
-            return &rows[i];
+        if (rows[i]->dtype == dtype)
+            return rows[i];
     return NULL;
 }
 

@@ -171,7 +171,7 @@ static void halves_to_floats(const uint8_t *from, bool negate, float *out)
 {
     const __m256 sign = _mm256_set1_ps(negate ? -0.0f : 0.0f);
     for (int i = 0; i < MOX_PANEL_ROWS; i += 8) {
-        const __m128i halves = _mm_load_si128((const __m128i *)(const void *)(from + 2 * i));
+        const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * i));
         _mm256_store_ps(out + i, _mm256_xor_ps(_mm256_cvtph_ps(halves), sign));
     }
 }
@@ -249,6 +249,18 @@ static void prepare_blocks(mox_ymm_job *j, const mox_panel_matrix *m, moxie_dtyp
     }
 }
 
+/* The scales of all groups of panel `panel`. */
+static void group_scales(const mox_panel_matrix *m, moxie_dtype dtype, int64_t panel, float *out)
+{
+    const uint8_t *halves = m->panels + (uint64_t)panel * m->panel_bytes + m->scale_at;
+    if (dtype != MOXIE_F16 || m->scale_lanes != MOX_PANEL_ROWS) {
+        mox_panel_scales(m, dtype, panel, out);
+        return;
+    }
+    for (int64_t g = 0; g < m->groups; g++)
+        halves_to_floats(halves + 2 * MOX_PANEL_ROWS * g, false, out + MOX_PANEL_ROWS * g);
+}
+
 static void prepare_groups(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel,
                            const mox_ymm_scratch *sc)
 {
@@ -256,7 +268,7 @@ static void prepare_groups(mox_ymm_job *j, const mox_panel_matrix *m, const moxi
     mox_half_tables_init(weight->element, j->zeros, &j->tables);
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *counts = j->codes + (uint64_t)p * m->panel_bytes + m->zero_at;
-        mox_panel_scales(m, weight->scale, panel + p, sc->scale + p * j->panel_floats);
+        group_scales(m, weight->scale, panel + p, sc->scale + p * j->panel_floats);
         for (int64_t i = 0; j->zeros && i < j->panel_floats; i++)
             sc->zero[p * j->panel_floats + i] = (float)counts[i];
     }

@@ -9,6 +9,7 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
+#include "format/block_rows.h"
 
 /* ---- activations ---------------------------------------------------------------------------------- */
 
@@ -76,36 +77,24 @@ int64_t mox_block_bytes_prepare(const mox_panel_rows *a, int64_t steps, const mo
 
 /* ---- variants ------------------------------------------------------------------------------------- */
 
-enum {
-#define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights,
-#include "format/blocks.def"
-#undef MOX_BLOCK
-};
-
-#define MOX_FIELD(at, bits, stride)                                                                                    \
-    {                                                                                                                  \
-        at, bits, stride                                                                                               \
-    }
-#define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
-    static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
-                                                  MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
+#define MOX_BLOCK_FIELDS(id, ...)                                                                                      \
     static void expand_##id(const mox_ymm_job *job, int p, int64_t first, int64_t count)                               \
     {                                                                                                                  \
-        mox_bytes_expand(&fields_##id, WEIGHTS_##id, job, p, first, count);                                            \
+        mox_bytes_expand(&mox_fields_##id, MOX_WEIGHTS_##id, job, p, first, count);                                    \
     }                                                                                                                  \
     static void float_step_##id(const mox_ymm_job *job, const mox_ymm_pos *pos, int p, int64_t row)                    \
     {                                                                                                                  \
-        mox_bytes_float_step(&fields_##id, WEIGHTS_##id, job, pos, p, row);                                            \
+        mox_bytes_float_step(&mox_fields_##id, MOX_WEIGHTS_##id, job, pos, p, row);                                    \
     }                                                                                                                  \
     static void all_##id(const mox_ymm_job *job, bool floats)                                                          \
     {                                                                                                                  \
         static const mox_bytes_type ways = { expand_##id, float_step_##id };                                           \
         if (job->a->rows == 1 && !floats && job->a->scales == NULL)                                                    \
-            mox_bytes_narrow_whole(&fields_##id, WEIGHTS_##id, job);                                                   \
+            mox_bytes_narrow_whole(&mox_fields_##id, MOX_WEIGHTS_##id, job);                                           \
         else if (job->a->rows == 1)                                                                                    \
-            mox_bytes_narrow(&fields_##id, WEIGHTS_##id, job);                                                         \
+            mox_bytes_narrow(&mox_fields_##id, MOX_WEIGHTS_##id, job);                                                 \
         else                                                                                                           \
-            mox_bytes_wide(&fields_##id, &ways, job, floats);                                                          \
+            mox_bytes_wide(&mox_fields_##id, &ways, job, floats);                                                      \
     }
 #include "format/block_fields.def"
 #undef MOX_BLOCK_FIELDS

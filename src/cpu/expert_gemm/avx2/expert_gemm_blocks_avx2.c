@@ -8,31 +8,20 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
+#include "format/block_rows.h"
 
-enum {
-#define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights,
-#include "format/blocks.def"
-#undef MOX_BLOCK
-};
-
-#define MOX_FIELD(at, bits, stride)                                                                                    \
-    {                                                                                                                  \
-        at, bits, stride                                                                                               \
-    }
-#define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
-    static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
-                                                  MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
+#define MOX_BLOCK_FIELDS(id, ...)                                                                                      \
     static void one_##id(const mox_ymm_job *j)                                                                         \
     {                                                                                                                  \
-        mox_ymm_block_narrow(&fields_##id, WEIGHTS_##id, 1, j);                                                        \
+        mox_ymm_block_narrow(&mox_fields_##id, MOX_WEIGHTS_##id, 1, j);                                                \
     }                                                                                                                  \
     static void two_##id(const mox_ymm_job *j)                                                                         \
     {                                                                                                                  \
-        mox_ymm_block_narrow(&fields_##id, WEIGHTS_##id, 2, j);                                                        \
+        mox_ymm_block_narrow(&mox_fields_##id, MOX_WEIGHTS_##id, 2, j);                                                \
     }                                                                                                                  \
     static void expand_##id(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count)                      \
     {                                                                                                                  \
-        mox_ymm_block_expand(&fields_##id, WEIGHTS_##id, j, p, start, count);                                          \
+        mox_ymm_block_expand(&mox_fields_##id, MOX_WEIGHTS_##id, j, p, start, count);                                  \
     }
 #include "format/block_fields.def"
 #undef MOX_BLOCK_FIELDS

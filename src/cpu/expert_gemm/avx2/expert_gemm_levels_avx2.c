@@ -8,12 +8,7 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
-
-enum {
-#define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights, BYTES_##id = bytes,
-#include "format/blocks.def"
-#undef MOX_BLOCK
-};
+#include "format/block_rows.h"
 
 /* Fields that stand for a row: signed levels of so many bits, without minimums. */
 #define MOX_BLOCK_LEVELS(id, type, d_at, run_cols, width)                                                              \
@@ -23,7 +18,7 @@ enum {
     static __attribute__((noinline)) void half_##id(const mox_ymm_job *j, int p, int64_t step, int half, __m256i w[8], \
                                                     __m256 scale[2])                                                   \
     {                                                                                                                  \
-        mox_levels_half(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, j, p, step, half, w, scale);                  \
+        mox_levels_half(mox_block_##id##_step, MOX_WEIGHTS_##id, MOX_BYTES_##id, j, p, step, half, w, scale);          \
     }                                                                                                                  \
     static void expand_##id(const mox_ymm_job *j, int p, const mox_ymm_pos *start, int64_t count)                      \
     {                                                                                                                  \

@@ -9,12 +9,7 @@
 
 #include "cpu/expert_gemm/avx2/avx2_plan.h"
 #include "cpu/expert_gemm/avx512/block_bytes_avx512.h"
-
-enum {
-#define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights, BYTES_##id = bytes,
-#include "format/blocks.def"
-#undef MOX_BLOCK
-};
+#include "format/block_rows.h"
 
 /* ---- blocks of rows ---------------------------------------------------------------------------------------- */
 
@@ -146,19 +141,13 @@ static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_
     static void name##_##id(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,           \
                             const mox_panel_rows *a, float *c, void *scratch)                                          \
     {                                                                                                                  \
-        multiply(&fields_##id, &mox_block_type_##id, expand_##id, codes, m, weight, panel, panels, a, c, scratch);     \
+        multiply(&mox_fields_##id, &mox_block_type_##id, expand_##id, codes, m, weight, panel, panels, a, c, scratch); \
     }
 
-#define MOX_FIELD(at, bits, stride)                                                                                    \
-    {                                                                                                                  \
-        at, bits, stride                                                                                               \
-    }
-#define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
-    static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
-                                                  MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
+#define MOX_BLOCK_FIELDS(id, ...)                                                                                      \
     static void expand_##id(const mox_block_job *j, int p, int64_t step, uint8_t *to, float *scales)                   \
     {                                                                                                                  \
-        mox_block_bytes_expand(&fields_##id, WEIGHTS_##id, j, p, step, to, scales);                                    \
+        mox_block_bytes_expand(&mox_fields_##id, MOX_WEIGHTS_##id, j, p, step, to, scales);                            \
     }                                                                                                                  \
     TIMES(times_bytes, id, false)                                                                                      \
     TIMES(times_codes, id, true)
@@ -167,11 +156,11 @@ static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_
 
 /* Fields that stand for a row: levels that count from -128. */
 #define MOX_BLOCK_LEVELS(id, type, d_at, run_cols, bits)                                                               \
-    static const mox_block_fields fields_##id = { .m_at = -1, .run = run_cols, .offset = 128 };                        \
+    static const mox_block_fields mox_fields_##id = { .m_at = -1, .run = run_cols, .offset = 128 };                    \
     static void expand_##id(const mox_block_job *j, int p, int64_t step, uint8_t *to, float *scales)                   \
     {                                                                                                                  \
-        mox_block_bytes_expand_levels(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, d_at, 32 / run_cols, j, p,      \
-                                      step, to, scales);                                                               \
+        mox_block_bytes_expand_levels(mox_block_##id##_step, MOX_WEIGHTS_##id, MOX_BYTES_##id, d_at, 32 / run_cols, j, \
+                                      p, step, to, scales);                                                            \
     }                                                                                                                  \
     TIMES(times_bytes, id, false)                                                                                      \
     TIMES(times_codes, id, true)

@@ -13,12 +13,7 @@
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
 #include "cpu/expert_gemm/avx512/block_job_avx512.h"
-
-enum {
-#define MOX_BLOCK(id, type, name, weights, bytes) WEIGHTS_##id = weights, BYTES_##id = bytes,
-#include "format/blocks.def"
-#undef MOX_BLOCK
-};
+#include "format/block_rows.h"
 
 /* ---- narrow ------------------------------------------------------------------------------------------------ */
 
@@ -186,26 +181,20 @@ static void multiply(const mox_block_type *type, const mox_panel_matrix *m, cons
         multiply(&mox_block_type_##id, m, weight, panel, panels, a, c, scratch);                                       \
     }
 
-#define MOX_FIELD(at, bits, stride)                                                                                    \
-    {                                                                                                                  \
-        at, bits, stride                                                                                               \
-    }
-#define MOX_BLOCK_FIELDS(id, type, low, high, d_at, m_at, m_sign, integers, at, run, offset, levels)                   \
-    static const mox_block_fields fields_##id = { MOX_BLOCK_DTYPE + type, low, high, d_at,   m_at,  m_sign,            \
-                                                  MOX_BLOCK_##integers,   at,  run,  offset, levels };                 \
+#define MOX_BLOCK_FIELDS(id, ...)                                                                                      \
     static void one_##id(const mox_block_job *j)                                                                       \
     {                                                                                                                  \
-        narrow(&fields_##id, WEIGHTS_##id, 1, j);                                                                      \
+        narrow(&mox_fields_##id, MOX_WEIGHTS_##id, 1, j);                                                              \
     }                                                                                                                  \
     static void two_##id(const mox_block_job *j)                                                                       \
     {                                                                                                                  \
-        narrow(&fields_##id, WEIGHTS_##id, 2, j);                                                                      \
+        narrow(&mox_fields_##id, MOX_WEIGHTS_##id, 2, j);                                                              \
     }                                                                                                                  \
     static void expand_##id(const mox_block_job *j, int p, int64_t step, float *slab)                                  \
     {                                                                                                                  \
-        expand(&fields_##id, WEIGHTS_##id, j, p, step, slab);                                                          \
+        expand(&mox_fields_##id, MOX_WEIGHTS_##id, j, p, step, slab);                                                  \
     }                                                                                                                  \
-    const mox_block_type mox_block_type_##id = { &fields_##id, { one_##id, two_##id }, expand_##id };                  \
+    const mox_block_type mox_block_type_##id = { &mox_fields_##id, { one_##id, two_##id }, expand_##id };              \
     MULTIPLY(id)
 #include "format/block_fields.def"
 #undef MOX_BLOCK_FIELDS
@@ -213,7 +202,7 @@ static void multiply(const mox_block_type *type, const mox_panel_matrix *m, cons
 #define MOX_BLOCK_LEVELS(id, type, d_at, run, bits)                                                                    \
     static void expand_##id(const mox_block_job *j, int p, int64_t step, float *slab)                                  \
     {                                                                                                                  \
-        expand_levels(mox_block_##id##_step, WEIGHTS_##id, BYTES_##id, d_at, j, p, step, slab);                        \
+        expand_levels(mox_block_##id##_step, MOX_WEIGHTS_##id, MOX_BYTES_##id, d_at, j, p, step, slab);                \
     }                                                                                                                  \
     const mox_block_type mox_block_type_##id = { NULL, { NULL, NULL }, expand_##id };                                  \
     MULTIPLY(id)
