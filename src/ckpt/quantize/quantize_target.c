@@ -106,8 +106,8 @@ static moxie_status find_family(const moxie_model *model, mox_quantize_target *o
             out->family = family;
             out->config = out->made;
             out->config_path = "config.json";
-            MOX_FAIL_IF(!mox_gguf_keys_to_config(model->model_type, model->set, out->made),
-                        MOXIE_ERR_MEMORY, error, "no memory for config.json");
+            MOX_FAIL_IF(!mox_gguf_keys_to_config(model->model_type, model->set, out->made), MOXIE_ERR_MEMORY, error,
+                        "no memory for config.json");
             return MOXIE_OK;
         }
     }
