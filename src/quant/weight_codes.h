@@ -13,10 +13,7 @@
 #define MOX_QUANT_WEIGHT_CODES_H
 
 #include "format/format.h"
-
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
+#include "quant/block_fit_vector.h"
 
 /* How the weights of a group become codes. */
 typedef struct mox_weight_step {
@@ -39,7 +36,8 @@ typedef struct mox_weight_error {
 
 typedef struct mox_weight_loops {
     mox_weight_range (*range)(const float *w, int64_t count);
-    void (*extent)(const float *w, int64_t count, float *low, float *high); /* of the weights and what is there */
+    /* Of the weights and of *low <= 0 <= *high. */
+    void (*extent)(const float *w, int64_t count, float *low, float *high);
     void (*codes)(const mox_weight_step *step, const float *w, int64_t count, uint8_t *codes);
     mox_weight_error (*error)(const mox_weight_step *step, const float *w, const uint8_t *codes, int64_t count);
 } mox_weight_loops;
@@ -115,6 +113,13 @@ static inline void mox_weight_extent_of(const float *w, int64_t count, float *lo
 {
     float lows[MOX_WEIGHT_LANES] = { 0 }, highs[MOX_WEIGHT_LANES] = { 0 };
     int64_t i = 0;
+    if (count > 0 && count <= INT32_MAX && count % MOX_FIT_LANES == 0) {
+        float least, most;
+        mox_fit_extent_of(w, (int32_t)count, &least, &most);
+        *low = least < *low ? least : *low;
+        *high = most > *high ? most : *high;
+        return;
+    }
     for (; i + MOX_WEIGHT_LANES <= count; i += MOX_WEIGHT_LANES)
         for (int j = 0; j < MOX_WEIGHT_LANES; j++) {
             lows[j] = w[i + j] < lows[j] ? w[i + j] : lows[j];

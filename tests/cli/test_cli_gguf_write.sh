@@ -117,7 +117,9 @@ open(path + '.new', 'wb').write(struct.pack('<Q', len(text)) + text + data)
 os.rename(path + '.new', path)
 config = json.load(open(sys.argv[1] + '/config.json'))
 config.update({'num_attention_heads': 4, 'num_key_value_heads': 1, 'head_dim': 32, 'rms_norm_eps': 1e-06, 'rope_theta': 1000000,
-               'max_position_embeddings': 4096})
+               'max_position_embeddings': 4096, 'vocab_size': 96, 'attention_bias': False, 'tie_word_embeddings': False,
+               'partial_rotary_factor': 0.5, 'rope_scaling': {'type': 'yarn', 'factor': 4.0, 'beta_fast': 32.0, 'beta_slow': 1.0,
+                                                              'original_max_position_embeddings': 1024}})
 json.dump(config, open(sys.argv[1] + '/config.json', 'w'))
 END
 python3 "$tmp/attention.py" "$tmp/whole" || fail "no checkpoint with attention"
@@ -131,10 +133,16 @@ a, b = read(sys.argv[1]), read(sys.argv[2])
 del a['model.layers.0.self_attn.other.weight']
 assert a == b, [k for k in set(a) | set(b) if a.get(k) != b.get(k)]
 c, d = [json.load(open(dir + '/config.json')) for dir in sys.argv[1:3]]
-for key in ('num_attention_heads', 'num_key_value_heads', 'head_dim', 'max_position_embeddings', 'rope_theta'):
-    assert c[key] == d[key], key
-assert abs(d['rms_norm_eps'] - 1e-6) < 1e-12
+c['rope_scaling']['rope_type'] = c['rope_scaling'].pop('type')
+for key in ('num_attention_heads', 'num_key_value_heads', 'head_dim', 'max_position_embeddings', 'rope_theta', 'rms_norm_eps',
+            'vocab_size', 'attention_bias', 'tie_word_embeddings', 'partial_rotary_factor', 'rope_scaling'):
+    assert c[key] == d[key], (key, c[key], d[key])
 raw = open(sys.argv[3], 'rb').read()
+for key, type_, form, value in (('scaling.factor', 6, 'f', 4), ('scaling.yarn_beta_fast', 6, 'f', 32), ('dimension_count', 4, 'I', 16),
+                                ('scaling.yarn_beta_slow', 6, 'f', 1), ('scaling.original_context_length', 4, 'I', 1024)):
+    at = raw.index(b'qwen3moe.rope.' + key.encode()) + len(b'qwen3moe.rope.' + key.encode())
+    assert struct.unpack_from('<I' + form, raw, at) == (type_, value), key
+assert struct.pack('<IQ', 8, 4) + b'yarn' in raw
 for name in ('token_embd', 'output_norm', 'output', 'blk.0.attn_norm', 'blk.0.ffn_norm', 'blk.0.attn_q', 'blk.0.attn_k',
              'blk.0.attn_v', 'blk.0.attn_output', 'blk.0.attn_q_norm', 'blk.0.attn_k_norm'):
     text = (name + '.weight').encode()

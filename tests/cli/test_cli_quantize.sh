@@ -85,6 +85,7 @@ expect 0 "root mean square error" "$moxie" quantize "$tmp/ds" --format w4afp8 --
 expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/dsw" --deep
 
 expect 2 "did you mean nvfp4-ct" "$moxie" quantize "$tmp/src" --format nvfp4-tc -o "$tmp/x"
+expect 2 "give gguf-mxfp4 for the file, or .* begin with mxfp4-" "$moxie" quantize "$tmp/src" --format mxfp4 -o "$tmp/x"
 expect 2 "did you mean mse" "$moxie" quantize "$tmp/src" --format int4-ct --scales msee -o "$tmp/x"
 expect 2 "give -o OUT" "$moxie" quantize "$tmp/src" --format int4-ct
 expect 2 "give --format" "$moxie" quantize "$tmp/src" -o "$tmp/x"

@@ -24,7 +24,10 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    { "format", OPT_FORMAT, "NAME", 0, "format of the routed experts in OUT: a name that `moxie info --support` lists",
+    { "format", OPT_FORMAT, "NAME", 0,
+      "format of the routed experts in OUT: a name that `moxie info --support` lists; gguf-... make a GGUF file, from "
+      "a "
+      "directory or from another file, and all others a directory",
       1 },
     { "output", 'o', "OUT", 0, "directory to make, absent or empty; with a gguf format, the file to make", 1 },
     { "scales", OPT_SCALES, "HOW", 0,
@@ -83,7 +86,19 @@ static bool is_gguf(const char *format)
     return strncmp(format, "gguf-", strlen("gguf-")) == 0;
 }
 
-/* GGUF's types are also known without "gguf-", where no other format has the name. */
+/* Formats of directories are called after the type, too: mxfp4-ct. */
+static bool has_other_kinds(const char *type)
+{
+    const size_t length = strlen(type);
+    for (int32_t i = 0; moxie_checkpoint_format_at(i); i++) {
+        const char *name = moxie_checkpoint_format_at(i);
+        if (strncmp(name, type, length) == 0 && name[length] == '-')
+            return true;
+    }
+    return false;
+}
+
+/* GGUF's types are also known without "gguf-", where no other format has the name, or begins with it. */
 static const char *format_name(struct argp_state *state, char *arg)
 {
     for (int32_t i = 0; moxie_checkpoint_format_at(i); i++)
@@ -91,8 +106,14 @@ static const char *format_name(struct argp_state *state, char *arg)
             return arg;
     for (int32_t i = 0; moxie_checkpoint_format_at(i); i++) {
         const char *name = moxie_checkpoint_format_at(i);
-        if (is_gguf(name) && strcmp(name + strlen("gguf-"), arg) == 0)
-            return name;
+        if (!is_gguf(name) || strcmp(name + strlen("gguf-"), arg) != 0)
+            continue;
+        if (has_other_kinds(arg))
+            argp_error(state,
+                       "--format %s can be a GGUF file or a directory: give %s for the file, or one of the formats of "
+                       "directories that begin with %s- (moxie info --support)",
+                       arg, name, arg);
+        return name;
     }
     cli_parse_name(state, &cli_formats, arg);
     return arg;

@@ -11,7 +11,7 @@
 #include "ckpt/families/layer_difference.h"
 #include "ckpt/gguf/gguf_family.h"
 #include "ckpt/gguf/gguf_formats.h"
-#include "ckpt/gguf/gguf_names.h"
+#include "ckpt/gguf/gguf_keys.h"
 #include "format/block.h"
 
 enum { GATING_SOFTMAX = 1, GATING_SIGMOID, GATING_SOFTMAX_CHOSEN, GATING_SQRTSOFTPLUS };

@@ -173,14 +173,14 @@ static moxie_status put_copied(const mox_quantize_rest *rest, int64_t i, mox_sea
     if (spec->dtype == t->view.dtype)
         return mox_sealed_writer_put(writer, i, 0, t->view.data, error);
     float *row = mox_calloc((uint64_t)cols, sizeof *row);
-    uint8_t *bytes = mox_calloc((uint64_t)rows_of(t), row_bytes);
-    moxie_status status = row && bytes ? MOXIE_OK : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for %s", spec->name);
+    uint8_t *bytes = mox_calloc(1, row_bytes);
+    moxie_status status =
+        row && bytes ? MOXIE_OK : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for a row of %s", spec->name);
     for (int64_t r = 0; status == MOXIE_OK && r < rows_of(t); r++) {
         read_row(t, r, row);
-        mox_narrow(spec->dtype, row, bytes + (uint64_t)r * row_bytes, cols);
+        mox_narrow(spec->dtype, row, bytes, cols);
+        status = mox_sealed_writer_put(writer, i, r, bytes, error);
     }
-    if (status == MOXIE_OK)
-        status = mox_sealed_writer_put(writer, i, 0, bytes, error);
     mox_free(row);
     mox_free(bytes);
     return status;
@@ -215,8 +215,10 @@ moxie_status mox_quantize_rest_write_gguf(const mox_quantize_rest *rest, const c
     MOX_FAIL_IF(!tensors, MOXIE_ERR_MEMORY, error, "no memory for a list of %lld tensors", (long long)rest->n_specs);
     for (int64_t i = 0; i < rest->n_specs; i++) {
         const mox_tensor_spec *spec = &rest->specs[i];
+        const mox_file_tensor *t = rest->copied[i];
+        const int64_t pieces = t && t->view.dtype != spec->dtype ? rows_of(t) : 1; /* a row at a time */
         tensors[i] =
-            (moxie_sealed_tensor) { .name = spec->name, .dtype = spec->dtype, .rank = spec->rank, .pieces = 1 };
+            (moxie_sealed_tensor) { .name = spec->name, .dtype = spec->dtype, .rank = spec->rank, .pieces = pieces };
         memcpy(tensors[i].shape, spec->shape, sizeof tensors[i].shape);
     }
     moxie_status status = mox_sealed_writer_open(path, tensors, rest->n_specs, metadata, 1, &writer, error);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ckpt/families/layer_difference.h"
-#include "ckpt/gguf/gguf_names.h"
+#include "ckpt/gguf/gguf_keys.h"
 #include "ckpt/gguf/gguf_target.h"
 #include "ckpt/model/model.h"
 #include "ckpt/model/model_scan.h"
@@ -106,8 +106,8 @@ static moxie_status find_family(const moxie_model *model, mox_quantize_target *o
             out->family = family;
             out->config = out->made;
             out->config_path = "config.json";
-            MOX_FAIL_IF(!mox_gguf_keys_to_config(model->model_type, mox_tensor_set_gguf(model->set), out->made),
-                        MOXIE_ERR_MEMORY, error, "no memory for config.json");
+            MOX_FAIL_IF(!mox_gguf_keys_to_config(model->model_type, model->set, out->made), MOXIE_ERR_MEMORY, error,
+                        "no memory for config.json");
             return MOXIE_OK;
         }
     }
