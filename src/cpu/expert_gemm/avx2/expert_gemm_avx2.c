@@ -82,6 +82,21 @@ WIDE(by_pair_6, MOX_DECODE_NIBBLES, 6)
 static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL,      by_pair_1, by_pair_2, by_pair_3,
                                                     by_pair_4, by_pair_5, by_pair_6 };
 
+/* Three to eight rows of 4-bit weights, by number of rows. */
+#define BY_HALF(name, R, S)                                                                                            \
+    static void name(const mox_ymm_job *j)                                                                             \
+    {                                                                                                                  \
+        mox_ymm_narrow_halves(MOX_DECODE_NIBBLES, R, S, j);                                                            \
+    }
+BY_HALF(by_half_3, 3, 0)
+BY_HALF(by_half_4, 4, 0)
+BY_HALF(by_half_5, 5, 0)
+BY_HALF(by_half_6, 3, 3)
+BY_HALF(by_half_7, 4, 3)
+BY_HALF(by_half_8, 4, 4)
+static const narrow_fn by_half[MOX_YMM_NARROW_HALVES + 1] = { NULL,      NULL,      NULL,      by_half_3, by_half_4,
+                                                              by_half_5, by_half_6, by_half_7, by_half_8 };
+
 /* VCVTPH2PS keeps subnormals whatever MXCSR says, but some emulators flush them. So f16 is decoded under the caller's
  * MXCSR. */
 static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, const mox_ymm_pos *start, int64_t count)
@@ -322,6 +337,8 @@ static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const mox
     } else if (!multiply_int_dot(&j, weight->element, sc.head)) {
         if (a->rows <= MOX_YMM_NARROW && has_narrow(&j, decode))
             all_narrow(&j, decode);
+        else if (a->rows <= MOX_YMM_NARROW_HALVES && decode == MOX_DECODE_NIBBLES)
+            by_half[a->rows](&j);
         else
             all_wide(&j, decode);
     }

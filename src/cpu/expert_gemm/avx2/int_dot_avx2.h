@@ -267,9 +267,9 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_floats(mox_decode_class decode, const mox
         if (count > 1)                                                                                                 \
             mox_ymm_int_dot_floats(decode, j, place, rows, count);                                                     \
         else if (j->panels == 2)                                                                                       \
-            mox_ymm_narrow_step(decode, 1, 4, j, &place->at, 0, rows[0]);                                              \
+            mox_ymm_narrow_step(decode, 1, 4, j, &place->at, 0, 0, rows[0]);                                           \
         else                                                                                                           \
-            mox_ymm_narrow_step(decode, 1, 2, j, &place->at, 0, rows[0]);                                              \
+            mox_ymm_narrow_step(decode, 1, 2, j, &place->at, 0, 0, rows[0]);                                           \
     }
 MOX_YMM_INT_DOT_FLOAT_ROWS(int_dot_float_rows, MOX_DECODE_NIBBLES)
 MOX_YMM_INT_DOT_FLOAT_ROWS(int_dot_float_rows_zeros, MOX_DECODE_NIBBLES_ZEROS)
