@@ -10,9 +10,9 @@
  * Chains begin from zero at every step. A multiply-add has a latency of 4 cycles and two start per cycle, so at least 8
  * chains are needed. Two ways through a panel give the same bits (FMA_STEPS, panel_kernel.h):
  *
- *     narrow    few rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the halves
- *               of both panels at once. 3 to 8 rows of 4-bit weights take one half at a time, in one or two blocks of
- *               rows: decoding twice costs less than the slab's stores
+ *     narrow    few rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
+ *               halves of both panels at once. 3 to 8 rows of 4-bit weights take one half at a time, in one or two
+ *               blocks of rows: decoding twice costs less than the slab's stores
  *     wide      more rows: SLAB steps of a panel are decoded to floats in the L1 cache, then multiplied by up to BLOCK
  *               rows at a time. Rows x 2 chains
  *
@@ -274,7 +274,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_halves(mox_decode_class decode, int R, int
     mox_ymm_pos at = { 0 };
     for (; at.step < j->steps; mox_ymm_next(j, &at)) {
         for (int p = 0; p < j->panels; p++) {
-            mox_ymm_prefetch(true, j, p, at.step);
+            mox_ymm_prefetch(false, j, p, at.step);
             for (int half = 0; half < 2; half++) {
                 mox_ymm_narrow_step(decode, R, 1, j, &at, p, half, 0);
                 if (S > 0)
