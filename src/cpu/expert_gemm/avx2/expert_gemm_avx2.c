@@ -162,10 +162,11 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
     mox_panel_counts format;
     if (rows > mox_ymm_int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
-    j->counts = mox_half_both(format.counts);
+    const int32_t swapped = mox_ymm_int_dot_swapped(j) && !j->zeros ? format.offset : 0;
+    j->counts = _mm256_sub_epi8(mox_half_both(format.counts), _mm256_set1_epi8((char)swapped));
     const mox_ymm_int_dot_format int_format = { .h = format.h,
                                                 .max = (int32_t)format.max,
-                                                .offset = j->zeros ? 1 : format.offset };
+                                                .offset = j->zeros ? 1 : format.offset - swapped };
     if (!j->a->again)
         head->floats = mox_ymm_int_dot_prepare(j, &int_format);
     if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
