@@ -99,6 +99,20 @@ with_limits 1000000 1000000
 cp "$limits" "$tmp/other"
 expect 0 '"limits_raised": ..,' "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --json
 cmp "$limits" "$tmp/other" || fail "limits that no run beat were written again"
+# Operations on int8 activations count by the int8 rate, where that is the larger one.
+int8="--preset granite-3.1-1b-a400m --format int8-w8a8 --experts 8 --tokens 2 --repeats 2"
+with_int8() { # INT8
+    with_limits 1000000 0.0000001
+    sed -i 's/"int8_top_s": [0-9][0-9.]*/"int8_top_s": '"$1"'/' "$limits"
+}
+with_int8 0.0000002
+expect 0 '"limit": "int8_top_s"' "$moxie" bench $int8 --limits "$limits" --json
+grep -q '"floor_by": "int8"' "$tmp/out" || fail "the floor of int8 activations is not by the int8 rate"
+awk -v rate="$(figure int8_top_s)" 'BEGIN { exit !(rate > 0.000001) }' || fail "the file kept an int8 limit that was beaten: $(figure int8_top_s)"
+with_int8 0.00000005
+expect 0 '"floor_by": "bf16"' "$moxie" bench $int8 --limits "$limits" --json
+with_int8 0.0000002
+expect 0 '"limit": "bf16_tflop_s"' "$moxie" bench $small --tokens 2 --repeats 2 --limits "$limits" --json
 
 # More threads than processors measure no more than the machine has, and are worth a warning.
 if ! [ -e "$1/emulated" ]; then

@@ -179,9 +179,14 @@ json_t *bench_phases_json(const bench_phases *phases);
 
 /* ---- one line (bench_line.c) --------------------------------------------------------------------- */
 
-typedef enum bench_by { BENCH_BY_MEMORY, BENCH_BY_BF16, BENCH_BY_FP8 } bench_by;
-/* "memory", "bf16", "fp8". */
-extern const char *const bench_by_names[];
+typedef enum bench_by { BENCH_BY_MEMORY, BENCH_BY_BF16, BENCH_BY_FP8, BENCH_BY_INT8 } bench_by;
+/* The limits that make floors, by bench_by: "memory", "bf16", "fp8", "int8"; the key and the unit of the figure. */
+typedef struct bench_limit {
+    const char *name, *key, *unit;
+    size_t value, how; /* offsets of the fields in moxie_limits */
+} bench_limit;
+extern const bench_limit bench_limit_of[];
+double bench_limit_value(const moxie_limits *limits, bench_by by);
 
 typedef struct bench_line {
     int64_t tokens;
@@ -195,7 +200,8 @@ typedef struct bench_line {
     double floor, ratio;            /* seconds; median / floor, 0 without a floor */
     bench_by by;                    /* which limit makes the floor */
     double read_gb_s, bf16_tflop_s; /* the limits behind it */
-    double fp8_tflop_s;             /* 0 where operations count as bf16 ones */
+    double fp8_tflop_s, int8_top_s; /* 0 where operations count by another limit */
+    bench_by operations;            /* the limit by which operations count */
     uint64_t reuse;                 /* fewest bytes of other weights read between two reads of one expert */
     bool reused;                    /* false: no expert was read twice */
     double output_rms;              /* of the last run: not finite when an output was not */
@@ -216,7 +222,7 @@ void bench_line_set_floor(bench_line *line, const moxie_layer_config *config, co
 /* ---- the picture (bench_plot.c) ------------------------------------------------------------------ */
 
 typedef struct bench_roof {
-    const char *name; /* of the operations: "bf16" or "fp8" */
+    const char *name; /* of the operations: "bf16", "fp8" or "int8" */
     double read_gb_s, tflop_s;
 } bench_roof;
 /* What is drawn. */

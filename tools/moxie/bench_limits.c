@@ -12,6 +12,26 @@
 #include "bench.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+const bench_limit bench_limit_of[] = {
+    [BENCH_BY_MEMORY] = { "memory", "read_gb_s", "GB/s", offsetof(moxie_limits, read_gb_s),
+                          offsetof(moxie_limits, read_how) },
+    [BENCH_BY_BF16] = { "bf16", "bf16_tflop_s", "TFLOP/s", offsetof(moxie_limits, bf16_tflop_s),
+                        offsetof(moxie_limits, bf16_how) },
+    [BENCH_BY_FP8] = { "fp8", "fp8_tflop_s", "TFLOP/s", offsetof(moxie_limits, fp8_tflop_s),
+                       offsetof(moxie_limits, fp8_how) },
+    [BENCH_BY_INT8] = { "int8", "int8_top_s", "TOP/s", offsetof(moxie_limits, int8_top_s),
+                        offsetof(moxie_limits, int8_how) },
+};
+
+double bench_limit_value(const moxie_limits *limits, bench_by by)
+{
+    double value;
+    memcpy(&value, (const char *)limits + bench_limit_of[by].value, sizeof value);
+    return value;
+}
 
 /* Makes each figure of `into` the better of both. */
 static void keep_better(moxie_limits *into, const moxie_limits *other)
@@ -31,20 +51,15 @@ static void keep_better(moxie_limits *into, const moxie_limits *other)
 static void raise_limit(bench *b, const bench_line *line, moxie_limits *limits, bool best)
 {
     static const char how[] = "a run of moxie bench";
+    const char *const reached_how = how;
     const double read = line->bytes / line->median * 1e-9, rate = line->flop / line->median * 1e-12;
-    double *limit = &limits->read_gb_s;
-    const char **limit_how = &limits->read_how;
-    if (line->by != BENCH_BY_MEMORY) {
-        limit = line->by == BENCH_BY_FP8 ? &limits->fp8_tflop_s : &limits->bf16_tflop_s;
-        limit_how = line->by == BENCH_BY_FP8 ? &limits->fp8_how : &limits->bf16_how;
-    }
-    const double reached = line->by == BENCH_BY_MEMORY ? read : rate;
-    if (reached <= *limit)
+    const double reached = line->by == BENCH_BY_MEMORY ? read : rate, limit = bench_limit_value(limits, line->by);
+    if (reached <= limit)
         return;
     if (best)
-        b->raised[b->n_raised++] = (bench_raised) { line->by, line->tokens, *limit, reached };
-    *limit = reached;
-    *limit_how = how;
+        b->raised[b->n_raised++] = (bench_raised) { line->by, line->tokens, limit, reached };
+    memcpy((char *)limits + bench_limit_of[line->by].value, &reached, sizeof reached);
+    memcpy((char *)limits + bench_limit_of[line->by].how, &reached_how, sizeof reached_how);
 }
 
 /* Whether a kernel may multiply a narrower type than that of the limit. */

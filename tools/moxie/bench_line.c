@@ -5,8 +5,8 @@
  *     batch:   for each of its runs: routing drawn anew, copy r mod copies;  [ the back end's time of all of them ]
  *     bytes    = distinct experts of a run x bytes of one, and the shared expert's
  *     flop     = 2 x (chosen pairs x (2 or 1 + 1) H I, and the shared expert's for every token)
- *     floor    = max(bytes / read_gb_s, flop / bf16_tflop_s), or / fp8_tflop_s where activations are FP8 and a machine
- *                multiplies that
+ *     floor    = max(bytes / read_gb_s, flop / bf16_tflop_s), or / fp8_tflop_s or int8_top_s where activations are FP8
+ *                or int8 and a machine multiplies that faster
  *
  * A batch is timed as a whole. On a processor it is one run, timed once. On a GPU it is a graph of several runs, which
  * is launched many times.
@@ -16,8 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *const bench_by_names[] = { "memory", "bf16", "fp8" };
 
 enum { MIN_REPEATS = 5, MAX_REPEATS = 5000, USUAL_RUNS = 8 };
 #define BATCH_BYTES 4e9 /* weights that a batch of many runs reads, at most and about */
@@ -288,15 +286,26 @@ static bool is_fp8(const moxie_quant *activations)
     return activations->element == MOXIE_F8_E4M3 || activations->element == MOXIE_F8_E5M2;
 }
 
+/* The limit by which operations count. Without int8 instructions int8 numbers are multiplied as wider ones. */
+static bench_by operations_of(const moxie_layer_config *config, const moxie_limits *limits)
+{
+    if (limits->fp8_tflop_s > 0 && is_fp8(&config->a13) && is_fp8(&config->a2))
+        return BENCH_BY_FP8;
+    if (limits->int8_top_s > limits->bf16_tflop_s && config->a13.element == MOXIE_I8 && config->a2.element == MOXIE_I8)
+        return BENCH_BY_INT8;
+    return BENCH_BY_BF16;
+}
+
 void bench_line_set_floor(bench_line *line, const moxie_layer_config *config, const moxie_limits *limits)
 {
-    const bool fp8 = limits->fp8_tflop_s > 0 && is_fp8(&config->a13) && is_fp8(&config->a2);
-    const double rate = fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s;
+    line->operations = operations_of(config, limits);
+    const double rate = bench_limit_value(limits, line->operations);
     const double memory = line->bytes / (limits->read_gb_s * 1e9), compute = line->flop / (rate * 1e12);
-    line->by = memory >= compute ? BENCH_BY_MEMORY : fp8 ? BENCH_BY_FP8 : BENCH_BY_BF16;
+    line->by = memory >= compute ? BENCH_BY_MEMORY : line->operations;
     line->floor = fmax(memory, compute);
     line->ratio = line->floor > 0 ? line->median / line->floor : 0;
     line->read_gb_s = limits->read_gb_s;
     line->bf16_tflop_s = limits->bf16_tflop_s;
-    line->fp8_tflop_s = fp8 ? limits->fp8_tflop_s : 0;
+    line->fp8_tflop_s = line->operations == BENCH_BY_FP8 ? rate : 0;
+    line->int8_top_s = line->operations == BENCH_BY_INT8 ? rate : 0;
 }

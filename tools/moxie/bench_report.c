@@ -93,6 +93,8 @@ static void print_head(const bench *b)
     printf("limits  %.1f GB/s from memory, %.4g TFLOP/s bf16 (%s)", l->read_gb_s, l->bf16_tflop_s, l->bf16_how);
     if (l->fp8_tflop_s > 0)
         printf(", %.4g FP8 (%s)", l->fp8_tflop_s, l->fp8_how);
+    if (b->lines[0].operations == BENCH_BY_INT8)
+        printf(", %.4g TOP/s int8 (%s)", l->int8_top_s, l->int8_how);
     printf(", %s\n\n", b->limits.from_file ? "from the file" : "measured");
 }
 
@@ -115,7 +117,7 @@ static void print_lines(const bench *b)
         cli_table_add(&table, "%.2f", l->bytes / l->median * 1e-9);
         cli_table_add(&table, "%.1f", l->flop / l->median * 1e-9);
         cli_table_add(&table, "%s", bench_ms(l->floor, ms));
-        cli_table_add(&table, "%s", bench_by_names[l->by]);
+        cli_table_add(&table, "%s", bench_limit_of[l->by].name);
         cli_table_add(&table, "%.2f", l->ratio);
     }
     cli_table_print(&table);
@@ -124,18 +126,12 @@ static void print_lines(const bench *b)
         bench_print_phases(b);
 }
 
-static const struct {
-    const char *key, *unit;
-} raised_as[] = { [BENCH_BY_MEMORY] = { "read_gb_s", "GB/s" },
-                  [BENCH_BY_BF16] = { "bf16_tflop_s", "TFLOP/s" },
-                  [BENCH_BY_FP8] = { "fp8_tflop_s", "TFLOP/s" } };
-
 static void print_raised(const bench *b)
 {
     for (int i = 0; i < b->n_raised; i++) {
         const bench_raised *r = &b->raised[i];
         printf("T = %lld: its runs reached %.4g %s, more than the limit of %.4g: the larger one counts\n",
-               (long long)r->tokens, r->now, raised_as[r->by].unit, r->before);
+               (long long)r->tokens, r->now, bench_limit_of[r->by].unit, r->before);
     }
     if (b->n_raised > 0 && b->args->limits_file)
         printf("it is now in %s\n", cli_printable(b->args->limits_file));
@@ -146,7 +142,7 @@ static json_t *json_raised(const bench *b)
     json_t *all = json_array();
     for (int i = 0; i < b->n_raised; i++) {
         const bench_raised *r = &b->raised[i];
-        cli_json_append(all, cli_pack("{s:s, s:I, s:f, s:f}", "limit", raised_as[r->by].key, "tokens",
+        cli_json_append(all, cli_pack("{s:s, s:I, s:f, s:f}", "limit", bench_limit_of[r->by].key, "tokens",
                                       (json_int_t)r->tokens, "from", r->before, "to", r->now));
     }
     return all;
@@ -183,11 +179,12 @@ static json_t *json_line(const bench *b, const bench_line *l)
                    cli_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:s}", "repeats",
                             l->repeats, "runs_at_once", l->at_once, "preempted_runs", l->preempted, "experts_touched",
                             l->touched, "fullest_expert", l->fullest, "gb_s", l->bytes / l->median * 1e-9, "gflop_s",
-                            l->flop / l->median * 1e-9, "floor_by", bench_by_names[l->by], "read_gb_s", l->read_gb_s,
-                            "bf16_tflop_s", l->bf16_tflop_s, "fp8_tflop_s", l->fp8_tflop_s, "output_rms",
+                            l->flop / l->median * 1e-9, "floor_by", bench_limit_of[l->by].name, "read_gb_s",
+                            l->read_gb_s, "bf16_tflop_s", l->bf16_tflop_s, "fp8_tflop_s", l->fp8_tflop_s, "output_rms",
                             isfinite(l->output_rms) ? json_real(l->output_rms) : json_null(), "reuse_bytes",
                             l->reused ? json_integer((json_int_t)l->reuse) : json_null(), "note",
                             note_of(b, l, note, sizeof note)));
+    cli_json_set(row, "int8_top_s", json_real(l->int8_top_s));
     cli_json_set(row, "adapters", json_integer(b->args->adapters));
     cli_json_set(row, "adapter_rank", json_integer(b->args->adapter_rank));
     if (b->args->phases)

@@ -353,11 +353,11 @@ static moxie_status time_lines(bench *b, moxie_error *error)
     return status == MOXIE_OK ? bench_keep_limits(b, error) : status;
 }
 
-/* The roof of the best of all measurements; FP8's where operations count by that rate. */
+/* The roof of the best of all measurements, for the operations that count. */
 static moxie_status draw_plot(const bench *b, moxie_error *error)
 {
     const moxie_limits *limits = &b->limits.found;
-    const bool fp8 = b->lines[0].fp8_tflop_s > 0;
+    const bench_by operations = b->lines[0].operations;
     char title[256], subtitle[256], warning[200];
     bench_titles(b, title, subtitle, sizeof title);
     const bench_picture picture = { .title = title,
@@ -365,8 +365,8 @@ static moxie_status draw_plot(const bench *b, moxie_error *error)
                                     .warning = bench_warning(b, warning, sizeof warning),
                                     .lines = b->lines,
                                     .n_lines = b->n_lines,
-                                    .roof = { fp8 ? "fp8" : "bf16", limits->read_gb_s,
-                                              fp8 ? limits->fp8_tflop_s : limits->bf16_tflop_s } };
+                                    .roof = { bench_limit_of[operations].name, limits->read_gb_s,
+                                              bench_limit_value(limits, operations) } };
     return bench_plot_write(b->args->plot, &picture, error);
 }
 

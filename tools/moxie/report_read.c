@@ -133,13 +133,19 @@ static int by_tokens(const void *a, const void *b)
 static void read_roof(reader *in, const json_t *json, report_bench *out)
 {
     const json_t *limits = value_of(in, json, "limits");
+    static const struct {
+        const char *roof, *key;
+    } narrower[] = { { "fp8", "fp8_tflop_s" }, { "int8", "int8_top_s" } };
+    const char *key = "bf16_tflop_s";
     out->roof = "bf16";
-    for (int i = 0; i < out->n_rows; i++)
-        if (!strcmp(out->rows[i].floor_by, "fp8"))
-            out->roof = "fp8";
+    for (int i = 0; i < 2 * out->n_rows; i++)
+        if (!strcmp(out->rows[i / 2].floor_by, narrower[i % 2].roof)) {
+            out->roof = narrower[i % 2].roof;
+            key = narrower[i % 2].key;
+        }
     snprintf(in->where, sizeof in->where, "limits.");
     out->read_gb_s = number(in, limits, "read_gb_s", LEAST, MOST);
-    out->tflop_s = number(in, limits, strcmp(out->roof, "fp8") ? "bf16_tflop_s" : "fp8_tflop_s", LEAST, MOST);
+    out->tflop_s = number(in, limits, key, LEAST, MOST);
 }
 
 static void read_bench(reader *in, const json_t *json, report_bench *out)

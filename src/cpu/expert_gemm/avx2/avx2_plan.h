@@ -20,6 +20,8 @@ extern const mox_panel_multiply_fn mox_avx2_fma_multiply, mox_avx2_bytes_multipl
 
 enum {
     MOX_YMM_NARROW = 2,
+    MOX_YMM_HALF_ROWS = 5,     /* one half panel's chains for so many rows fit the registers */
+    MOX_YMM_NARROW_HALVES = 8, /* rows */
     MOX_YMM_BLOCK = 6,
     MOX_YMM_SLAB = 4,
     MOX_YMM_HALF = MOX_PANEL_STEP * 8,  /* floats of half a panel's step */

@@ -82,6 +82,21 @@ WIDE(by_pair_6, MOX_DECODE_NIBBLES, 6)
 static const wide_fn by_pair[MOX_YMM_BLOCK + 1] = { NULL,      by_pair_1, by_pair_2, by_pair_3,
                                                     by_pair_4, by_pair_5, by_pair_6 };
 
+/* Three to eight rows of 4-bit weights, by number of rows. */
+#define BY_HALF(name, R, S)                                                                                            \
+    static void name(const mox_ymm_job *j)                                                                             \
+    {                                                                                                                  \
+        mox_ymm_narrow_halves(MOX_DECODE_NIBBLES, R, S, j);                                                            \
+    }
+BY_HALF(by_half_3, 3, 0)
+BY_HALF(by_half_4, 4, 0)
+BY_HALF(by_half_5, 5, 0)
+BY_HALF(by_half_6, 3, 3)
+BY_HALF(by_half_7, 4, 3)
+BY_HALF(by_half_8, 4, 4)
+static const narrow_fn by_half[MOX_YMM_NARROW_HALVES + 1] = { NULL,      NULL,      NULL,      by_half_3, by_half_4,
+                                                              by_half_5, by_half_6, by_half_7, by_half_8 };
+
 /* VCVTPH2PS keeps subnormals whatever MXCSR says, but some emulators flush them. So f16 is decoded under the caller's
  * MXCSR. */
 static void expand_slab(const mox_ymm_job *j, mox_decode_class decode, int p, const mox_ymm_pos *start, int64_t count)
@@ -147,10 +162,11 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
     mox_panel_counts format;
     if (rows > mox_ymm_int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
-    j->counts = mox_half_both(format.counts);
+    const int32_t swapped = mox_ymm_int_dot_swapped(j) && !j->zeros ? format.offset : 0;
+    j->counts = _mm256_sub_epi8(mox_half_both(format.counts), _mm256_set1_epi8((char)swapped));
     const mox_ymm_int_dot_format int_format = { .h = format.h,
                                                 .max = (int32_t)format.max,
-                                                .offset = j->zeros ? 1 : format.offset };
+                                                .offset = j->zeros ? 1 : format.offset - swapped };
     if (!j->a->again)
         head->floats = mox_ymm_int_dot_prepare(j, &int_format);
     if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
@@ -334,6 +350,8 @@ static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const mox
     } else if (!multiply_int_dot(&j, weight->element, sc.head)) {
         if (a->rows <= MOX_YMM_NARROW && has_narrow(&j, decode))
             all_narrow(&j, decode);
+        else if (a->rows <= MOX_YMM_NARROW_HALVES && decode == MOX_DECODE_NIBBLES)
+            by_half[a->rows](&j);
         else
             all_wide(&j, decode);
     }

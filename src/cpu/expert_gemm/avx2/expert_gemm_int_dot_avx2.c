@@ -94,14 +94,14 @@ static inline float power_of_two(int32_t exponent)
     return value;
 }
 
-/* Stores the limbs of 8 columns and returns A. */
-static inline __m256i put_line(const float *a, __m256 per_unit, int8_t *out)
+/* Stores the limbs of 8 columns, of `swapped` signs with 128 added, and returns A. */
+static inline __m256i put_line(bool swapped, const float *a, __m256 per_unit, int8_t *out)
 {
     const __m256i offset = _mm256_set1_epi32(0x00808080), columns = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const __m256i by_limb =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     const __m256i whole = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(a), per_unit));
-    const __m256i limbs = _mm256_xor_si256(_mm256_add_epi32(whole, offset), offset);
+    const __m256i above = _mm256_add_epi32(whole, offset), limbs = swapped ? above : _mm256_xor_si256(above, offset);
     const __m256i placed = _mm256_shuffle_epi8(_mm256_permutevar8x32_epi32(limbs, columns), by_limb);
     _mm256_store_si256((__m256i *)(void *)out, placed);
     return whole;
@@ -138,14 +138,15 @@ static bool put_step(const float *a, int64_t lines, const mox_ymm_int_dot_format
         return false;
     __m256i sum = _mm256_setzero_si256();
     for (int64_t l = 0; l < lines; l++)
-        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, _mm256_set1_ps(per_unit), out + l * MOX_YMM_INT_DOT_LINE));
+        sum =
+            _mm256_add_epi32(sum, put_line(false, a + 8 * l, _mm256_set1_ps(per_unit), out + l * MOX_YMM_INT_DOT_LINE));
     put_ends(unit, -format->offset * sum_of(sum), x.largest * per_unit <= (float)TWO_LIMBS ? 2 : 3, out);
     return true;
 }
 
 /* Stores a step as bytes in `out`, as two limbs whose second is 0; false when sum "BYTE_ACTIVATIONS" wants floats.
  * Magnitudes compare as their bits do, with NaN above infinity. */
-static bool put_bytes(const float *a, int64_t lines, const mox_ymm_int_dot_format *format, int8_t *out)
+static bool put_bytes(bool swapped, const float *a, int64_t lines, const mox_ymm_int_dot_format *format, int8_t *out)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256i largest = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
@@ -161,7 +162,7 @@ static bool put_bytes(const float *a, int64_t lines, const mox_ymm_int_dot_forma
         return false;
     const __m256 per_unit = _mm256_set1_ps(none ? 0.0f : 127.0f / max);
     for (int64_t l = 0; l < lines; l++)
-        sum = _mm256_add_epi32(sum, put_line(a + 8 * l, per_unit, out + l * MOX_YMM_INT_DOT_LINE));
+        sum = _mm256_add_epi32(sum, put_line(swapped, a + 8 * l, per_unit, out + l * MOX_YMM_INT_DOT_LINE));
     put_ends(none ? 0.0f : max * (1.0f / 127.0f) * format->h, -format->offset * sum_of(sum), 2, out);
     return true;
 }
@@ -183,13 +184,15 @@ static void put_order(int64_t rows, int64_t step_bytes, const int8_t *limbs, uin
 int64_t mox_ymm_int_dot_prepare(const mox_ymm_job *job, const mox_ymm_int_dot_format *format)
 {
     const int64_t rows = job->a->rows, step_bytes = job->quarters * MOX_YMM_INT_DOT_LINE;
+    const bool swapped = mox_ymm_int_dot_swapped(job);
     int64_t floats = 0;
     for (int64_t s = 0; s < job->steps; s++) {
         const float *a = (const float *)job->a->data + s * job->quarters * 8;
         int8_t *out = job->limbs + s * rows * step_bytes;
         for (int64_t row = 0; row < rows; row++)
-            floats += !(job->bytes ? put_bytes : put_step)(a + row * job->stride, job->quarters, format,
-                                                           out + row * step_bytes);
+            floats += job->bytes
+                          ? !put_bytes(swapped, a + row * job->stride, job->quarters, format, out + row * step_bytes)
+                          : !put_step(a + row * job->stride, job->quarters, format, out + row * step_bytes);
         put_order(rows, step_bytes, out, job->order + s * mox_ymm_int_dot_order_bytes(rows));
     }
     return floats;

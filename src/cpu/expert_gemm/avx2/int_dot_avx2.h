@@ -29,6 +29,10 @@
  *
  * One row multiplies W + offset as it is looked up. For more rows it is looked up once and stays in the L1 cache. Two
  * or more rows that need floats share the step decoded to floats in the same way.
+ *
+ * VPMADDUBSW multiplies unsigned bytes in a register by signed ones, which may be in memory. So without AVX-VNNI, more
+ * rows of avx2_bytes swap the signs: `limbs` are l0 + 128 and `counts` are W, and memory operands replace loads.
+ *     sum A W = sum (A + 128) W - 128 sum W           behind the counts: -128 sum W of each row of weights
  */
 #ifndef MOX_CPU_INT_DOT_AVX2_H
 #define MOX_CPU_INT_DOT_AVX2_H
@@ -47,6 +51,12 @@ int64_t mox_ymm_int_dot_prepare(const mox_ymm_job *job, const mox_ymm_int_dot_fo
 
 /* The products of a call: the same code as mox_ymm_int_dot_avxvnni, compiled with other flags. */
 void mox_ymm_int_dot_avx2(const mox_ymm_job *job);
+
+/* Whether limbs and counts have the swapped signs. */
+static inline bool mox_ymm_int_dot_swapped(const mox_ymm_job *j)
+{
+    return j->bytes && j->a->rows > 1 && !mox_ymm_has_vnni();
+}
 
 /* ---- one line ------------------------------------------------------------------------------------ */
 
@@ -171,6 +181,50 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_step(bool look_up, int H, int L, const mo
     mox_ymm_add_step(1, H, true, sink, p, 0, total);
 }
 
+#ifdef __AVXVNNI__
+enum { MOX_YMM_SWAPPED = 0 };
+#else
+enum { MOX_YMM_SWAPPED = 1 };
+#endif
+
+/* The same for bytes with swapped signs. Four products of at most 2 * 255 * 15 fit 16 bits. */
+MOX_KERNEL_INLINE void mox_ymm_int_dot_swapped_step(int H, const mox_ymm_job *j, const uint8_t *counts,
+                                                    const __m256i *points, const int8_t *limbs,
+                                                    const mox_ymm_sink *sink)
+{
+    const __m256 unit = _mm256_broadcast_ss((const float *)(const void *)(limbs + 12));
+    const __m256i ones = _mm256_set1_epi16(1), start = mox_ymm_int_dot_broadcast(limbs + 28);
+    const uint8_t *end = counts + j->quarters * MOX_COUNTS_LINE;
+    __m256i sum[4];
+    __m256 total[1][4];
+    MOX_KERNEL_UNROLL
+    for (int h = 0; h < H; h++) {
+        sum[h] = mox_half_line(end + 32 * h);
+        if (points != NULL)
+            sum[h] = _mm256_add_epi32(sum[h], _mm256_mullo_epi32(start, points[h]));
+    }
+    for (; counts < end; counts += 2 * MOX_COUNTS_LINE, limbs += 2 * MOX_YMM_INT_DOT_LINE) {
+        __m256i four[4];
+        MOX_KERNEL_UNROLL
+        for (int i = 0; i < 4; i++)
+            four[i] = mox_ymm_int_dot_broadcast(limbs + 16 * i);
+        MOX_KERNEL_UNROLL
+        for (int h = 0; h < H; h++) {
+            __m256i products = _mm256_maddubs_epi16(four[0], mox_half_line(counts + 32 * h));
+            MOX_KERNEL_UNROLL
+            for (int i = 1; i < 4; i++) {
+                const __m256i w = mox_half_line(counts + i * (MOX_COUNTS_LINE / 2) + 32 * h);
+                products = _mm256_add_epi16(products, _mm256_maddubs_epi16(four[i], w));
+            }
+            sum[h] = _mm256_add_epi32(sum[h], _mm256_madd_epi16(products, ones));
+        }
+    }
+    MOX_KERNEL_UNROLL
+    for (int h = 0; h < H; h++)
+        total[0][h] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[h]), unit);
+    mox_ymm_add_step(1, H, true, sink, 0, 0, total);
+}
+
 /* All rows of the step that are multiplied as integers; they come first in `order`. Rows with the same number of limbs
  * follow each other, so that the branch is predicted. Three limbs take one panel at a time, because two do not fit the
  * registers. What the rows share is copied to locals, so that no store makes the compiler load it again. */
@@ -185,6 +239,10 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_rows(bool look_up, bool bytes, int panels
     for (int64_t i = 0; i < two; i++) {
         const int64_t row = order[2 + i];
         const mox_ymm_sink sink = mox_ymm_int_dot_sink(&first, row);
+        if (MOX_YMM_SWAPPED && bytes && !look_up) {
+            mox_ymm_int_dot_swapped_step(2 * panels, j, from.counts, points, limbs + row * row_bytes, &sink);
+            continue;
+        }
         mox_ymm_int_dot_step(look_up, 2 * panels, bytes ? 1 : 2, j, from, points, 0, limbs + row * row_bytes, row_bytes,
                              &sink);
     }
@@ -267,19 +325,25 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_floats(mox_decode_class decode, const mox
         if (count > 1)                                                                                                 \
             mox_ymm_int_dot_floats(decode, j, place, rows, count);                                                     \
         else if (j->panels == 2)                                                                                       \
-            mox_ymm_narrow_step(decode, 1, 4, j, &place->at, 0, rows[0]);                                              \
+            mox_ymm_narrow_step(decode, 1, 4, j, &place->at, 0, 0, rows[0]);                                           \
         else                                                                                                           \
-            mox_ymm_narrow_step(decode, 1, 2, j, &place->at, 0, rows[0]);                                              \
+            mox_ymm_narrow_step(decode, 1, 2, j, &place->at, 0, 0, rows[0]);                                           \
     }
 MOX_YMM_INT_DOT_FLOAT_ROWS(int_dot_float_rows, MOX_DECODE_NIBBLES)
 MOX_YMM_INT_DOT_FLOAT_ROWS(int_dot_float_rows_zeros, MOX_DECODE_NIBBLES_ZEROS)
 
 /* ---- one call ------------------------------------------------------------------------------------ */
 
-/* Looks up W + offset of a step and stores it to the slab. */
-MOX_KERNEL_INLINE void mox_ymm_int_dot_expand(int panels, const mox_ymm_job *j, const mox_ymm_int_dot_codes *from)
+/* Looks up W + offset of a step and stores it to the slab; with swapped signs W, and -128 sum W. The sum of eight W
+ * fits a byte. */
+MOX_KERNEL_INLINE void mox_ymm_int_dot_expand(bool swapped, int panels, const mox_ymm_job *j,
+                                              const mox_ymm_int_dot_codes *from)
 {
     uint8_t *to = (uint8_t *)j->slab;
+    __m256i sums[4];
+    MOX_KERNEL_UNROLL
+    for (int h = 0; h < 4; h++)
+        sums[h] = _mm256_setzero_si256();
     for (int64_t line = 0; line < j->quarters; line++, to += MOX_COUNTS_LINE) {
         MOX_KERNEL_UNROLL
         for (int h = 0; h < 2 * panels; h++) {
@@ -287,7 +351,16 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_expand(int panels, const mox_ymm_job *j, 
             mox_ymm_int_dot_look_up(j, from->codes + h / 2 * from->second + h % 2 * 32 + line * 64, w);
             _mm256_store_si256((__m256i *)(void *)(to + 32 * h), w[0]);
             _mm256_store_si256((__m256i *)(void *)(to + MOX_COUNTS_LINE / 2 + 32 * h), w[1]);
+            if (swapped)
+                sums[h] = _mm256_add_epi8(sums[h], _mm256_add_epi8(w[0], w[1]));
         }
+    }
+    if (!swapped)
+        return;
+    MOX_KERNEL_UNROLL
+    for (int h = 0; h < 2 * panels; h++) {
+        const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), sums[h]);
+        _mm256_store_si256((__m256i *)(void *)(to + 32 * h), _mm256_madd_epi16(pairs, _mm256_set1_epi16(-128)));
     }
 }
 
@@ -335,7 +408,7 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_panels(bool look_up, bool bytes, int pane
     for (; place.at.step < j->steps; mox_ymm_next(j, &place.at), order += mox_ymm_int_dot_order_bytes(rows)) {
         mox_ymm_int_dot_enter(panels, j, &place);
         if (!look_up)
-            mox_ymm_int_dot_expand(panels, j, &place.from);
+            mox_ymm_int_dot_expand(MOX_YMM_SWAPPED && bytes, panels, j, &place.from);
         mox_ymm_int_dot_rows(look_up, bytes, panels, j, &place, order);
         if (order[1] < rows)
             (j->zeros ? int_dot_float_rows_zeros : int_dot_float_rows)(j, &place, order + 2 + order[1],

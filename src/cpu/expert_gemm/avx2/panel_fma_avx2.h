@@ -10,15 +10,16 @@
  * Chains begin from zero at every step. A multiply-add has a latency of 4 cycles and two start per cycle, so at least 8
  * chains are needed. Two ways through a panel give the same bits (FMA_STEPS, panel_kernel.h):
  *
- *     narrow    1 or 2 rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
- *               halves of both panels at once
+ *     narrow    few rows: columns are multiplied as they are decoded. Rows x halves x 2 chains; one row takes the
+ *               halves of both panels at once. 3 to 8 rows of 4-bit weights take one half at a time, in one or two
+ *               blocks of rows: decoding twice costs less than the slab's stores
  *     wide      more rows: SLAB steps of a panel are decoded to floats in the L1 cache, then multiplied by up to BLOCK
  *               rows at a time. Rows x 2 chains
  *
  *     slab      [step][half][column pair][2 vectors][8] f32
  *
  * Parameters of the always-inline functions are constants where they are called:
- *     decode    the decode class      R   rows of activations      H   half panels at once: 2, or 4 of two panels
+ *     decode    the decode class      R   rows of activations      H   half panels at once: 1, 2, or 4 of two panels
  */
 #ifndef MOX_CPU_PANEL_FMA_AVX2_H
 #define MOX_CPU_PANEL_FMA_AVX2_H
@@ -213,17 +214,17 @@ MOX_KERNEL_INLINE const void *mox_ymm_reload(const void *p)
     return p;
 }
 
-/* One step of H halves, from panel p on, times R rows from `row` on. */
+/* One step of H halves, from half `half` of panel p on, times R rows from `row` on. */
 MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_decode_class decode, int R, int H, const mox_ymm_job *j,
-                                           const mox_ymm_pos *at, int p, int64_t row)
+                                           const mox_ymm_pos *at, int p, int half, int64_t row)
 {
     const uint8_t *first = j->codes + p * (int64_t)j->matrix->panel_bytes;
     const uint8_t *second = first + j->matrix->panel_bytes;
-    const float *points = j->zero + at->group * MOX_PANEL_ROWS + p * j->panel_floats;
+    const float *points = j->zero + at->group * MOX_PANEL_ROWS + p * j->panel_floats + half * 8;
     const float *a = (const float *)j->a->data + row * j->stride + at->step * j->quarters * 8;
     const int64_t end = (at->step + 1) * j->quarters, stride = j->stride;
     const mox_ymm_sink sink = mox_ymm_sink_of(j, at, row);
-    __m256 chains[4][MOX_YMM_NARROW][2], zero[4][2], sum[MOX_YMM_NARROW][4];
+    __m256 chains[4][MOX_YMM_HALF_ROWS][2], zero[4][2], sum[MOX_YMM_HALF_ROWS][4];
     MOX_KERNEL_UNROLL
     for (int h = 0; h < H; h++) {
         mox_half_zeros(decode, j->zeros, points + h / 2 * j->panel_floats + h % 2 * 8, zero[h]);
@@ -237,7 +238,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_decode_class decode, int R, int H
             const float *x = mox_ymm_reload(a);
             const mox_half_tables *tables = mox_ymm_reload(&j->tables);
             __m256i loaded[4];
-            mox_half_load(decode, tables, h < 2 ? first : second, h % 2, quarter, loaded);
+            mox_half_load(decode, tables, h < 2 ? first : second, (half + h) % 2, quarter, loaded);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 4; i++) {
                 const __m256 w[2] = { mox_half_column(decode, tables, loaded, zero[h], i, 0),
@@ -252,7 +253,7 @@ MOX_KERNEL_INLINE void mox_ymm_narrow_step(mox_decode_class decode, int R, int H
         for (int h = 0; h < H; h++)
             sum[r][h] = mox_ymm_step_sum(decode, chains[h][r]);
     }
-    mox_ymm_add_step(R, H, false, &sink, p, 0, sum);
+    mox_ymm_add_step(R, H, false, &sink, p, half, sum);
 }
 
 /* All steps: H = 2 one panel after the other, H = 4 both at once. */
@@ -263,7 +264,23 @@ MOX_KERNEL_INLINE void mox_ymm_narrow(mox_decode_class decode, int R, int H, con
         for (int p = 0; p < j->panels; p++)
             mox_ymm_prefetch(decode == MOX_DECODE_PAIRS, j, p, at.step);
         for (int p = 0; p < j->panels; p += H / 2)
-            mox_ymm_narrow_step(decode, R, H, j, &at, p, 0);
+            mox_ymm_narrow_step(decode, R, H, j, &at, p, 0, 0);
+    }
+}
+
+/* All steps by one half at a time: R rows, then the S rows after them. */
+MOX_KERNEL_INLINE void mox_ymm_narrow_halves(mox_decode_class decode, int R, int S, const mox_ymm_job *j)
+{
+    mox_ymm_pos at = { 0 };
+    for (; at.step < j->steps; mox_ymm_next(j, &at)) {
+        for (int p = 0; p < j->panels; p++) {
+            mox_ymm_prefetch(false, j, p, at.step);
+            for (int half = 0; half < 2; half++) {
+                mox_ymm_narrow_step(decode, R, 1, j, &at, p, half, 0);
+                if (S > 0)
+                    mox_ymm_narrow_step(decode, S, 1, j, &at, p, half, R);
+            }
+        }
     }
 }
 
