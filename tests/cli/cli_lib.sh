@@ -34,6 +34,18 @@ synth() {
     "$moxie" synth "$preset" --format "$format" -o "$dir" --layers 1 --experts 16 --hidden 256 --intermediate 128 "$@" >/dev/null
 }
 
+# resume OUT COMMAND...: again, until OUT is there. A killed process may hold its lock for a moment.
+resume() {
+    resumed=$1
+    shift
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        [ ! -e "$resumed" ] || return 0
+        "$@" >/dev/null 2>"$tmp/err" && return 0
+        sleep 0.3
+    done
+    fail "a killed run is not resumed: $(cat "$tmp/err")"
+}
+
 finish() {
     [ "$failures" = 0 ] && exit 0
     echo "$failures failures"

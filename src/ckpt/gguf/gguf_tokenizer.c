@@ -148,7 +148,7 @@ static int64_t largest_id(const json_t *vocabulary, const json_t *added)
         const json_int_t at = json_integer_value(json_object_get(json_array_get(added, i), "id"));
         largest = at > largest ? at : largest;
     }
-    return largest;
+    return largest < MAX_TOKENS ? largest : MAX_TOKENS; /* one more is too many, and no overflow */
 }
 
 static void read_vocabulary(tokenizer *t, const json_t *config)
