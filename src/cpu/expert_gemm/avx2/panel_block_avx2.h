@@ -14,7 +14,8 @@
  * FMA_STEPS of plain floats (panel_kernel.h).
  *
  *     narrow     one or two rows: multiplies as it decodes. Vectors by row (panel_decode_avx2.h) take the fewest
- *                operations
+ *                operations. One row takes both halves of a panel in turn; two take one after the other, so that their
+ *                chains fit the registers
  *     wide       decodes to the slab, which mox_ymm_wide() multiplies. Vectors by pair: one broadcast serves two
  *                columns
  *
@@ -174,17 +175,15 @@ MOX_KERNEL_INLINE void mox_ymm_block_step(const mox_block_fields *f, int weights
     for (int r = 0; r < R; r++)
         chains[0][r][0] = chains[0][r][1] = chains[1][r][0] = chains[1][r][1] = _mm256_setzero_ps();
     MOX_KERNEL_UNROLL
-    for (int g = 0; g < 8; g++) {
+    for (int i = 0; i < 16; i++) {
+        const int g = R == 1 ? i / 2 : i % 8, half = R == 1 ? i % 2 : i / 8;
+        __m256 w[4];
+        if (g % (8 / runs) == 0)
+            run[half] = mox_ymm_block_run(f, &form, blocks, d[half], (int)first_run + g / (8 / runs), half);
+        mox_ymm_block_columns(f, false, &j->tables, step, run[half], half, g, w);
         MOX_KERNEL_UNROLL
-        for (int half = 0; half < 2; half++) {
-            __m256 w[4];
-            if (g % (8 / runs) == 0)
-                run[half] = mox_ymm_block_run(f, &form, blocks, d[half], (int)first_run + g / (8 / runs), half);
-            mox_ymm_block_columns(f, false, &j->tables, step, run[half], half, g, w);
-            MOX_KERNEL_UNROLL
-            for (int i = 0; i < 2; i++)
-                mox_ymm_add_pair(MOX_DECODE_PAIRS, R, a + 4 * g + 2 * i, j->stride, w + 2 * i, chains[half]);
-        }
+        for (int pair = 0; pair < 2; pair++)
+            mox_ymm_add_pair(MOX_DECODE_PAIRS, R, a + 4 * g + 2 * pair, j->stride, w + 2 * pair, chains[half]);
     }
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++) {
