@@ -271,6 +271,11 @@ MOXIE_API int moxie_plan_phase_at(const moxie_plan *plan, int32_t worker, int32_
 MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_plan **out, moxie_error *error);
 
+/* The same for a layer with these weights, of which only group indices are read: where they put columns in act order,
+ * other layouts and kernels may be chosen, and then scales and zero points are looked at, too. Thread-safe. */
+MOXIE_API moxie_status moxie_plan_explain_weights(const moxie_layer_config *config, const moxie_weights *weights,
+                                                  const moxie_options *options, moxie_plan **out, moxie_error *error);
+
 /* What a run reads and writes. Rows are contiguous. Pointers are host memory, for moxie_cuda_plan_run device memory.
  * The experts are given by `ids` and `weights`, else chosen from `logits`, else from the logits of the layer's own
  * router. */

@@ -241,6 +241,15 @@ moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_op
     return mox_plan_explain(config, NULL, options, out, error);
 }
 
+moxie_status moxie_plan_explain_weights(const moxie_layer_config *config, const moxie_weights *weights,
+                                        const moxie_options *options, moxie_plan **out, moxie_error *error)
+{
+    NEED(config);
+    NEED(weights);
+    NEED(out);
+    return mox_plan_explain_weights(config, weights, options, out, error);
+}
+
 void moxie_plan_destroy(moxie_plan *plan)
 {
     mox_plan_destroy(plan);

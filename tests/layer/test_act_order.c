@@ -60,6 +60,23 @@ static void check_padding(test_layer *t)
     free(outputs[1]);
 }
 
+/* The plan of weights that were not packed: the kernels, and the steps, that a run has. */
+static void check_explained(const test_layer *t, const moxie_options *options)
+{
+    moxie_error error = { 0 };
+    moxie_plan *explained = NULL;
+    assert_ok(moxie_plan_explain_weights(&t->config, &t->weights, options, &explained, &error), &error);
+    assert_int_equal(moxie_plan_step_count(explained), moxie_plan_step_count(t->plan));
+    for (int32_t i = 0; i < moxie_plan_step_count(t->plan); i++) {
+        const moxie_plan_step *a = moxie_plan_step_at(explained, i), *b = moxie_plan_step_at(t->plan, i);
+        assert_string_equal(a->kernel, b->kernel);
+        assert_string_equal(a->layout, b->layout);
+        assert_string_equal(a->reason, b->reason);
+        assert_int_equal(a->chosen, b->chosen);
+    }
+    moxie_plan_destroy(explained);
+}
+
 static void check(test_layer *t, const moxie_options *options, bool panels)
 {
     moxie_error error = { 0 };
@@ -70,6 +87,7 @@ static void check(test_layer *t, const moxie_options *options, bool panels)
     if (!(report.worst_ratio <= 1))
         fail_msg("a stage is %g times its bound: %s", report.worst_ratio, t->text);
     check_padding(t);
+    check_explained(t, options);
     if (panels && options->isa == NULL)
         assert_string_not_equal(layout_of(t), "rowmajor");
     sorted += strcmp(layout_of(t), "panel16_order") == 0;
@@ -156,12 +174,38 @@ static void row_major(void **state)
     }
 }
 
+static void explained_without_views(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8823) };
+    const small_spec spec = { .weight = test_weight_quant_named("gptq act order"),
+                              .act = test_act_quant_named("none"),
+                              .dtype = MOXIE_BF16,
+                              .experts = 2,
+                              .top_k = 1,
+                              .hidden = 64,
+                              .intermediate = 64,
+                              .tokens = 1 };
+    test_layer t;
+    small_layer_make(&t, &rng, &spec);
+    moxie_error error = { 0 };
+    moxie_plan *plan = NULL;
+    t.weights.n_experts = 1;
+    assert_int_equal(moxie_plan_explain_weights(&t.config, &t.weights, NULL, &plan, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "1 experts, but the configuration has 2"));
+    assert_null(plan);
+    t.weights.n_experts = 2;
+    assert_int_equal(moxie_plan_explain_weights(&t.config, NULL, NULL, &plan, &error), MOXIE_ERR_ARGUMENT);
+    test_layer_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage),
         cmocka_unit_test(replaced_experts),
         cmocka_unit_test(row_major),
+        cmocka_unit_test(explained_without_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
  *
  * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better kernel was rejected.
  *
- * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it; weights are
- * never read. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size. With
+ * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it. Of a checkpoint's
+ * weights only group indices are read, which decide whether columns are in act order. Of a plan for a Hopper GPU it also shows how the products are launched for each batch size. With
  * --ranks it shows which rank has what (explain_ranks.c).
  */
 #include "cli_disk.h"
@@ -423,6 +423,8 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     config.tp_size = args->ranks.tp;
     if (status == MOXIE_OK && layer->file && !cli_ranks_asked(&args->ranks))
         status = moxie_expert_file_explain(layer->file, &config, &plan_options, &layer->plan, error);
+    else if (status == MOXIE_OK && layer->weights)
+        status = moxie_plan_explain_weights(&config, layer->weights, &plan_options, &layer->plan, error);
     else if (status == MOXIE_OK)
         status = moxie_plan_explain(&config, &plan_options, &layer->plan, error);
     if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))

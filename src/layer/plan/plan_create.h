@@ -13,6 +13,9 @@ moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *opti
 /* `layouts`: of records that exist, so that kernels which read others are rejected; NULL: there are none. */
 moxie_status mox_plan_explain(const moxie_layer_config *config, const mox_layout *const layouts[MOX_EXPERT_KINDS],
                               const moxie_options *options, moxie_plan **out, moxie_error *error);
+/* Body of moxie_plan_explain_weights (plan_explain.c). */
+moxie_status mox_plan_explain_weights(const moxie_layer_config *config, const moxie_weights *weights,
+                                      const moxie_options *options, moxie_plan **out, moxie_error *error);
 void mox_plan_destroy(moxie_plan *plan);
 
 #endif

@@ -635,6 +635,15 @@ extern "C" {
         error: *mut moxie_error,
     ) -> moxie_status;
 }
+extern "C" {
+    pub fn moxie_plan_explain_weights(
+        config: *const moxie_layer_config,
+        weights: *const moxie_weights,
+        options: *const moxie_options,
+        out: *mut *mut moxie_plan,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
 #[repr(C)]
 pub struct moxie_run_args {
     pub struct_size: u32,
