@@ -405,8 +405,8 @@ static void an_absent_rank(void **state)
     }
 }
 
-/* Plans are for 12 tokens of each rank, in two chunks of 6. In the run ranks 0 and 2 own 6 tokens, 1 and 3 own 7, two
- * chunks of 4 and 3. Where both of these are lost, the others have the second chunk, too, though 6 tokens fit in one. */
+/* Plans are for 12 tokens of each rank, in two chunks of 6. In the run ranks 0 and 2 own 6 tokens, 1 and 3 own 7: two
+ * chunks of 4 and 3. Where both of these are lost, the others have the second chunk, too; 6 tokens would fit in one. */
 static void those_with_a_token_more_are_lost(void **state)
 {
     (void)state;
