@@ -43,7 +43,8 @@ static bool find_layouts(const moxie_layer_config *config, const moxie_weights *
                          const mox_layout *layouts[MOX_EXPERT_KINDS])
 {
     const mox_record_shape routed = mox_config_routed_shape(config);
-    bool moved = find_layout(config, MOX_ROUTED, &routed, weights->experts, weights->n_experts, 0, &layouts[MOX_ROUTED]);
+    bool moved =
+        find_layout(config, MOX_ROUTED, &routed, weights->experts, weights->n_experts, 0, &layouts[MOX_ROUTED]);
     if (layouts[MOX_SHARED_EXPERT] != NULL && weights->shared != NULL) {
         const mox_record_shape shared = mox_config_shared_shape(config);
         moved |= find_layout(config, MOX_SHARED_EXPERT, &shared, weights->shared, 1, -1, &layouts[MOX_SHARED_EXPERT]);
