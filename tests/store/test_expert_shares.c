@@ -189,11 +189,9 @@ static void test_refusals(void **state)
     plain.backend = MOXIE_BACKEND_CPU;
     budget.ram_bytes = UINT64_C(1) << 30;
     uint64_t seed = 31900;
-    for (;; test_layer_free(&layer)) { /* the next one that has rows for both */
-        test_store_make(&layer, seed++, &limits);
-        if (layer.config.hidden >= 64 && layer.config.intermediate >= 64)
-            break;
-    }
+    test_layer_make_large(&layer, &limits, &seed); /* it has rows for both */
+    for (; !test_store_fits(&layer); test_layer_make_large(&layer, &limits, &seed))
+        test_layer_free(&layer);
     write_share(&layer, 0, &two);
     write_share(&layer, 1, &two);
     test_store_write(folders[2], 3, &layer, "moxie-cpu");
