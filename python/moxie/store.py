@@ -8,7 +8,7 @@
     plans = [store.layer(number).plan(max_tokens=64) for number in store.layers]
     print(store.counters().hit_rate)
 
-Results are the same bytes wherever the experts lie.
+Results are the same bytes wherever the experts lie, except with compute_where_it_lies.
 """
 
 from __future__ import annotations
@@ -83,6 +83,9 @@ class StoreInfo:
     device_buffers: int
     device_record_bytes: int
     device_shared_bytes: int
+    host_slots: int  #: with compute_where_it_lies: of records for the CPU, of each layer; `slots` is 0 then
+    host_read_buffers: int
+    host_record_bytes: int
 
 
 @dataclass
@@ -111,6 +114,8 @@ class StoreCounters:
     id_wait_seconds: float
     copy_waits: int
     copy_wait_seconds: float
+    host_uses: int  #: uses that had no slot on the GPU, which the CPU computed where they lie
+    host_seconds: float  #: the CPU took for these, waits for their reads included
 
     @property
     def hit_rate(self) -> float:
@@ -219,6 +224,8 @@ class Store(_moxie.Store):
     buffered      read through the page cache
     mirror        a folder with the same files on another drive
     device        "0", "1", ... of device_bytes; device_buffers: for copies, besides its slots
+    compute_where_it_lies   of device_bytes: a folder with files of the same layers for the CPU (moxie-cpu), which then computes
+                  the experts without a slot on the GPU. Bits of results depend on which these are; None: the GPU computes all
 
     moxie.OutOfMemory when the budget is too small, with the bytes that would do.
     """
@@ -233,7 +240,7 @@ class Store(_moxie.Store):
 
     def layer(self, number: int | None = None, config: LayerConfig | None = None, **options: Any) -> Layer:
         """The Layer with this number (None: the first) whose experts the store reads; options as for Layer. It keeps the
-        store open. Results have the bytes of the layer with all experts in memory.
+        store open. Results have the bytes of the layer with all experts in memory, except with compute_where_it_lies.
 
         config: None for the file's own, or a changed copy of layer_config(number). With device_bytes the back end is "cuda".
         """

@@ -79,9 +79,12 @@ static int put_number(const array *a, int64_t i, PyObject *number)
         ((float *)a->data)[i] = (float)PyFloat_AsDouble(number);
     else if (a->dtype == MOXIE_F64)
         ((double *)a->data)[i] = PyFloat_AsDouble(number);
-    else if (a->dtype == MOXIE_I32)
-        ((int32_t *)a->data)[i] = (int32_t)PyLong_AsLong(number);
-    else
+    else if (a->dtype == MOXIE_I32) {
+        const long long whole = PyLong_AsLongLong(number);
+        if (whole < INT32_MIN || whole > INT32_MAX)
+            PyErr_Format(PyExc_OverflowError, "%R does not fit in 32 bits", number);
+        ((int32_t *)a->data)[i] = (int32_t)whole;
+    } else
         ((int64_t *)a->data)[i] = PyLong_AsLongLong(number);
     return PyErr_Occurred() == NULL ? 0 : -1;
 }

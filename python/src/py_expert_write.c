@@ -31,6 +31,7 @@ static int extra_get(PyObject *item, moxie_expert_extra *out, mpy_view *view)
     if (mpy_view_contiguous(view) && !mpy_view_on_gpu(view))
         return 0;
     mpy_fail(MOXIE_ERR_ARGUMENT, "extras: %s must be contiguous, on the host", out->name);
+    mpy_view_release(view);
     return -1;
 }
 

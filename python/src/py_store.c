@@ -71,7 +71,7 @@ static void paths_release(path_list *p)
 typedef struct given {
     path_list paths;
     moxie_store_options options;
-    PyObject *census, *pinned, *mirror; /* references to what the options point to */
+    PyObject *census, *pinned, *mirror, *where; /* references to what the options point to */
 } given;
 
 static int census_get(given *g, PyObject *object)
@@ -123,21 +123,23 @@ static int given_get(PyObject *args, PyObject *named, given *g)
     static char *names[] = { "paths",     "ram_bytes", "device_bytes",     "policy",         "max_inserts",
                              "half_life", "warm_runs", "census",           "pinned",         "read_buffers",
                              "prefetch",  "verify",    "reader",           "read_depth",     "buffered",
-                             "mirror",    "device",    "read_chunk_bytes", "device_buffers", NULL };
+                             "mirror",    "device",    "read_chunk_bytes", "device_buffers", "compute_where_it_lies",
+                             NULL };
     moxie_store_options *o = &g->options;
     PyObject *paths, *census = Py_None, *pinned = Py_None;
     unsigned long long ram = 0, device = 0, chunk = 0;
     long long warm = 0;
     int prefetch = 1, verify = 0, buffered = 0;
     *g = (given) { .options = MOXIE_STORE_OPTIONS_INIT };
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OK|$KzidLOOippzipO&zKi", names, &paths, &ram, &device, &o->policy,
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OK|$KzidLOOippzipO&zKiO&", names, &paths, &ram, &device, &o->policy,
                                      &o->max_inserts, &o->half_life, &warm, &census, &pinned, &o->read_buffers,
                                      &prefetch, &verify, &o->reader, &o->read_depth, &buffered, mpy_path_or_none,
-                                     &g->mirror, &o->device, &chunk, &o->device_buffers))
+                                     &g->mirror, &o->device, &chunk, &o->device_buffers, mpy_path_or_none, &g->where))
         return -1;
     o->ram_bytes = ram, o->device_bytes = device, o->read_chunk_bytes = chunk, o->warm_runs = warm;
     o->no_prefetch = !prefetch, o->verify = verify, o->buffered = buffered;
     o->mirror = g->mirror != NULL ? PyBytes_AsString(g->mirror) : NULL;
+    o->compute_where_it_lies = g->where != NULL ? PyBytes_AsString(g->where) : NULL;
     if (census != Py_None && census_get(g, census) < 0)
         return -1;
     if (pinned != Py_None && pinned_get(g, pinned) < 0)
@@ -151,6 +153,7 @@ static void given_release(given *g)
     Py_XDECREF(g->census);
     Py_XDECREF(g->pinned);
     Py_XDECREF(g->mirror);
+    Py_XDECREF(g->where);
 }
 
 /* What would become of the budget; without a census, whose length is checked by this. */
@@ -313,7 +316,8 @@ static PyMethodDef methods[] = {
     { "describe", NAMED(describe), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
       "describe(paths, ram_bytes, *, device_bytes=0, policy=None, max_inserts=0, half_life=0.0, warm_runs=0,\n"
       "         census=None, pinned=None, read_buffers=0, prefetch=True, verify=False, reader=None, read_depth=0,\n"
-      "         buffered=False, mirror=None, device=None, read_chunk_bytes=0, device_buffers=0)\n--\n\n"
+      "         buffered=False, mirror=None, device=None, read_chunk_bytes=0, device_buffers=0,\n"
+      "         compute_where_it_lies=None)\n--\n\n"
       "The StoreInfo of a store that is not opened: what would become of the budget. No record is read." },
     { NULL, NULL, 0, NULL }
 };

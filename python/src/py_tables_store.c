@@ -51,6 +51,9 @@ static const mpy_field store_info_fields[] = { F(moxie_store_info, layers, I32),
                                                F(moxie_store_info, device_buffers, I32),
                                                F(moxie_store_info, device_record_bytes, U64),
                                                F(moxie_store_info, device_shared_bytes, U64),
+                                               F(moxie_store_info, host_slots, I32),
+                                               F(moxie_store_info, host_read_buffers, I32),
+                                               F(moxie_store_info, host_record_bytes, U64),
                                                END };
 const mpy_record mpy_store_info_record = { "StoreInfo", store_info_fields };
 
@@ -76,6 +79,8 @@ static const mpy_field counters_fields[] = { F(moxie_store_counters, runs, I64),
                                              F(moxie_store_counters, id_wait_seconds, F64),
                                              F(moxie_store_counters, copy_waits, I64),
                                              F(moxie_store_counters, copy_wait_seconds, F64),
+                                             F(moxie_store_counters, host_uses, I64),
+                                             F(moxie_store_counters, host_seconds, F64),
                                              END };
 const mpy_record mpy_store_counters_record = { "StoreCounters", counters_fields };
 

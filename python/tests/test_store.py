@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import states
 from moxie import _tool
+from test_comm import on_ranks
 from test_long import grows
 
 FORMATS = [("gpt-oss-20b", "mxfp4-gptoss"), ("deepseek-v3", "fp8-block"), ("mixtral-8x7b", "awq"), ("qwen3-30b-a3b", "bf16")]
@@ -117,6 +118,31 @@ def test_a_share_of_the_experts(tmp_path, model):
     assert [e for e in range(8) if file.record(e)] == [1, 6]
 
 
+def test_a_tensor_parallel_share(tmp_path, model):
+    """Each of two ranks has a file of its rows; together they give the bytes of one rank."""
+    weights = model.load(0)
+    want = first(model).plan().run(states(5))
+    files = []
+    for rank in range(2):
+        config = weights.config.replace(tp_size=2, tp_rank=rank)
+        (tmp_path / str(rank)).mkdir()
+        files.append(moxie.ExpertFile(written(tmp_path / str(rank), model, config=config), verify=True))
+        assert files[rank].config == config and files[rank].info.held == 8
+
+    def work(comm):
+        return files[comm.rank].layer(comm=comm, threads=1, max_tokens=8, token_layout="replicated").plan().run(states(5))
+
+    assert all(np.array_equal(got, want) for got in on_ranks(moxie.Comm.local(2), work))
+    with pytest.raises(moxie.ArgumentError, match="rank 1 of 2, and options.comm is NULL"):
+        files[1].layer(threads=1)
+    with pytest.raises(moxie.Mismatch, match="tensor parallel rank 0 of 1"):
+        files[1].layer(weights.config)
+    with pytest.raises(moxie.Unsupported, match="rows of tensor parallel rank 1 of 2"):
+        files[1].weights()
+    with pytest.raises(moxie.Unsupported, match="whole experts"):
+        moxie.Store(tmp_path / "1", 1 << 24)
+
+
 def test_a_replaced_expert(tmp_path, model):
     path = written(tmp_path, model)
     before = moxie.ExpertFile(path)
@@ -159,8 +185,10 @@ def test_refused_files(tmp_path, model):
         written(tmp_path, model, source_hashes=[1, 2])
     with pytest.raises(moxie.ArgumentError, match="x\\."):
         written(tmp_path, model, extras={"note": b"hello"})
-    with pytest.raises(moxie.Unsupported, match="tp_size"):
-        written(tmp_path, model, config=model.load(0).config.replace(tp_size=2))
+    numbers = bytearray(64)
+    with pytest.raises(moxie.ArgumentError, match="x.odd must be contiguous"):
+        written(tmp_path, model, extras={"x.odd": memoryview(numbers)[::2]})
+    numbers += b"more"  # nothing holds them
     with pytest.raises(TypeError, match="moxie.Weights is wanted"):
         moxie.ExpertFile.write(tmp_path / "a", 3)
     assert list(tmp_path.iterdir()) == []
@@ -267,6 +295,30 @@ def test_what_a_store_holds(chain):
     assert pinned.counters(0).uses == 0
 
 
+def test_where_experts_are_computed(chain, tmp_path):
+    """What two budgets give to a GPU and to the CPU beside it, which needs no GPU to say."""
+    model, folder = chain
+    moxie.ExpertFile.write(tmp_path / "layer-00001.moxie", model.load(1), target="moxie-sm90", layer=1, threads=1)
+    record = budget(tmp_path, 1)
+    both = dict(ram_bytes=64 * record, device_bytes=16 * record)
+    (tmp_path / "cpu").mkdir()
+    moxie.ExpertFile.write(tmp_path / "cpu" / "layer.moxie", model.load(1), target="moxie-cpu", layer=1, threads=1)
+    where = moxie.Store.describe(tmp_path, **both, compute_where_it_lies=tmp_path / "cpu")
+    assert where.slots == 0 < where.host_slots and where.host_read_buffers > 0 and where.device_slots > 0
+    assert where.host_record_bytes == budget(folder, 1)
+    with pytest.raises(moxie.Mismatch, match="expert 0 of layer 1"):  # of the tool, which writes hashes
+        moxie.Store.describe(tmp_path, **both, compute_where_it_lies=folder / "layer-00001.moxie")
+    without = moxie.Store.describe(tmp_path, **both)
+    assert without.slots > 0 == without.host_slots
+    for open_it in (moxie.Store, moxie.Store.describe):
+        with pytest.raises(moxie.ArgumentError, match="device_bytes is 0"):
+            open_it(folder, 1 << 22, compute_where_it_lies=folder)
+    with pytest.raises(moxie.FileError, match="experts that the CPU computes|nowhere"):
+        moxie.Store.describe(tmp_path, **both, compute_where_it_lies=tmp_path / "nowhere")
+    with pytest.raises(TypeError):
+        moxie.Store(tmp_path, **both, compute_where_it_lies=3)
+
+
 def test_refused_stores(chain, model):
     _, folder = chain
     with pytest.raises(moxie.OutOfMemory, match="need at least"):
@@ -296,6 +348,8 @@ def test_refused_stores(chain, model):
         store.prefetch(9, [1])
     with pytest.raises(moxie.ArgumentError, match="ids: i32"):
         store.prefetch(0, np.zeros(3, np.int64))
+    with pytest.raises(OverflowError, match="32 bits"):
+        store.prefetch(0, [2**32 + 1])
     layer = store.layer(0, threads=1)
     for change in (lambda: layer.update_expert(0, model.load(0)), lambda: layer.prepare(moxie.Model(chain[0].path).load(0))):
         with pytest.raises(moxie.Unsupported, match="of a store"):

@@ -35,7 +35,10 @@ moxie_status mox_expert_file_unpack(const moxie_expert_file *file, int64_t exper
     moxie_expert mine;
     MOX_TRY(mox_record_check(&mox_layout_rowmajor, &file->shapes.whole[kind], expert, views, error));
     MOX_TRY(mox_tp_slice_expert(&file->config, kind, file->shapes.cut[kind], views, &mine, error));
-    return layout->unpack(&file->shapes.mine[kind], record, &mine, error);
+    MOX_TRY(layout->unpack(&file->shapes.mine[kind], record, &mine, error));
+    views->a13_scale = mine.a13_scale;
+    views->a2_scale = mine.a2_scale;
+    return MOXIE_OK;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------- */

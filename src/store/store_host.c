@@ -29,6 +29,22 @@ moxie_store_options mox_store_host_options(const moxie_store *store, const moxie
 
 /* ---- the same layers ------------------------------------------------------------------------------------ */
 
+static moxie_status check_expert(const moxie_expert_file *file, const moxie_expert_file *other, int64_t e,
+                                 moxie_error *error)
+{
+    const mox_expert_entry *a = &file->index[e], *b = &other->index[e];
+    if (a->range.bytes != 0 && b->range.bytes == 0)
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, other->path, -1,
+                             "it lacks expert %lld of layer %lld, which %s has: prepare both with one share of experts",
+                             (long long)e, (long long)file->header.layer, file->path);
+    if (a->range.bytes != 0 && a->source_hash != b->source_hash)
+        return mox_fail_file(MOXIE_ERR_MISMATCH, error, other->path, -1,
+                             "its expert %lld of layer %lld has another source hash than that of %s, so they may be of "
+                             "different weights: prepare both of one checkpoint, by the same means",
+                             (long long)e, (long long)file->header.layer, file->path);
+    return MOXIE_OK;
+}
+
 static moxie_status link_layer(mox_store_layer *layer, const moxie_store *host, moxie_error *error)
 {
     const moxie_expert_file *file = layer->file;
@@ -38,16 +54,8 @@ static moxie_status link_layer(mox_store_layer *layer, const moxie_store *host, 
         return mox_fail_file(MOXIE_ERR_MISMATCH, error, other->path, -1,
                              "it has a layer of %lld experts, that of %s has %lld: prepare both of one checkpoint",
                              (long long)other->header.experts, file->path, (long long)file->header.experts);
-    for (int64_t e = 0; e < file->header.experts; e++) {
-        const mox_expert_entry *a = &file->index[e], *b = &other->index[e];
-        if (a->range.bytes == 0 || (b->range.bytes != 0 && a->source_hash == b->source_hash))
-            continue;
-        return mox_fail_file(MOXIE_ERR_MISMATCH, error, other->path, -1,
-                             "%s expert %lld of layer %lld that %s has: prepare both of one checkpoint, with one share "
-                             "of experts",
-                             b->range.bytes == 0 ? "it lacks" : "it was made of other weights for", (long long)e,
-                             (long long)file->header.layer, file->path);
-    }
+    for (int64_t e = 0; e < file->header.experts; e++)
+        MOX_TRY(check_expert(file, other, e, error));
     return MOXIE_OK;
 }
 

@@ -103,6 +103,13 @@ static void compare_weights(const test_layer *t, moxie_expert_file *file)
     if (d.count != 0)
         fail_msg("expert %lld %s %s differs at %lld, %lld: %s", (long long)d.expert, d.projection, d.part,
                  (long long)d.row, (long long)d.column, t->text);
+    for (int64_t e = 0; e < t->config.experts; e++) { /* once more into the same memory: the scales are given back */
+        moxie_expert views = back->experts[e];
+        views.a13_scale = views.a2_scale = -7;
+        assert_ok(moxie_expert_file_unpack(file, e, &views, &error), &error);
+        assert_true(views.a13_scale == t->weights.experts[e].a13_scale);
+        assert_true(views.a2_scale == t->weights.experts[e].a2_scale);
+    }
 }
 
 /* Runs a layer of the file, and compares with a layer prepared from the checkpoint. False when these options choose

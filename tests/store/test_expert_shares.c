@@ -7,11 +7,13 @@
  *
  * MOXIE_TEST_SEED repeats a layer, MOXIE_TEST_CONFIGS sets how many there are.
  */
+#include "test_cuda_table.h"
 #include "test_ranks.h"
 #include "test_store.h"
 
 #include <unistd.h>
 
+#include "layer/weights/layer.h"
 #include "store/expert_file.h"
 
 enum { MAX_RANKS = 8 };
@@ -64,7 +66,7 @@ static void remove_files(void)
     }
 }
 
-static void write_share(test_layer *layer, int32_t rank, const test_ranks_spec *spec)
+static void write_share_for(test_layer *layer, int32_t rank, const test_ranks_spec *spec, const char *target)
 {
     const moxie_layer_config whole = layer->config;
     layer->config.ep_size = spec->ranks / spec->tp;
@@ -72,8 +74,13 @@ static void write_share(test_layer *layer, int32_t rank, const test_ranks_spec *
     layer->config.ep_map = spec->ep_map;
     layer->config.tp_size = spec->tp;
     layer->config.tp_rank = rank % spec->tp;
-    test_store_write(folders[rank], 3, layer, "moxie-cpu");
+    test_store_write(folders[rank], 3, layer, target);
     layer->config = whole;
+}
+
+static void write_share(test_layer *layer, int32_t rank, const test_ranks_spec *spec)
+{
+    write_share_for(layer, rank, spec, "moxie-cpu");
 }
 
 /* Puts an expert's own weights in its place once more: each file takes its rows of them. */
@@ -151,6 +158,52 @@ static void test_shares(void **state)
     }
 }
 
+/* ---- on a GPU (test_cuda_table.h stands for one) --------------------------------------------------------- */
+
+/* The records of rank `rank` in device memory are those that a layer of the checkpoint packs there. */
+static void compare_records(const test_layer *layer, int32_t rank, moxie_comm *comm)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_layer *opened = NULL, *packed = NULL;
+    moxie_error error;
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.comm = comm;
+    assert_ok(open_rank(rank, NULL, &options, &opened, &error), &error);
+    assert_ok(moxie_layer_create(moxie_expert_file_config(files[rank]), &options, &packed, &error), &error);
+    assert_ok(moxie_layer_prepare(packed, &layer->weights, &options, &error), &error);
+    assert_int_equal(opened->slots, packed->slots);
+    for (int32_t s = 0; s < packed->slots; s++)
+        assert_memory_equal(opened->records[s], packed->records[s], packed->record_bytes);
+    assert_int_equal(opened->shared_bytes, packed->shared_bytes);
+    if (packed->shared_record != NULL)
+        assert_memory_equal(opened->shared_record, packed->shared_record, packed->shared_bytes);
+    moxie_layer_destroy(opened);
+    moxie_layer_destroy(packed);
+}
+
+static void test_device(void **state)
+{
+    (void)state;
+    static const char *const devices[][2] = { { "sm_80", "moxie-sm80" }, { "sm_90", "moxie-sm90" } };
+    const test_layer_limits limits = { .largest = 160, .decoded = true, .no_parallel = true, .plain_routing = true };
+    const test_ranks_spec spec = { .ranks = 3, .tp = 3 };
+    for (uint64_t seed = 0; seed < 16; seed++) {
+        test_layer layer;
+        moxie_comm *comms[3];
+        moxie_error error;
+        test_store_make(&layer, 32000 + 100 * seed, &limits);
+        test_cuda_set_device(devices[seed % 2][0]);
+        assert_ok(moxie_comm_local_create(spec.ranks, NULL, comms, &error), &error);
+        for (int32_t r = 0; r < spec.ranks; r++) {
+            write_share_for(&layer, r, &spec, devices[seed % 2][1]);
+            compare_records(&layer, r, comms[r]);
+            moxie_comm_destroy(comms[r]);
+        }
+        test_layer_free(&layer);
+        remove_files();
+    }
+}
+
 /* ---- one layer of two ranks ------------------------------------------------------------------------------ */
 
 static const test_layer_limits even = { .tokens = 8,
@@ -189,11 +242,9 @@ static void test_refusals(void **state)
     plain.backend = MOXIE_BACKEND_CPU;
     budget.ram_bytes = UINT64_C(1) << 30;
     uint64_t seed = 31900;
-    for (;; test_layer_free(&layer)) { /* the next one that has rows for both */
-        test_store_make(&layer, seed++, &limits);
-        if (layer.config.hidden >= 64 && layer.config.intermediate >= 64)
-            break;
-    }
+    test_layer_make_large(&layer, &limits, &seed); /* it has rows for both */
+    for (; !test_store_fits(&layer); test_layer_make_large(&layer, &limits, &seed))
+        test_layer_free(&layer);
     write_share(&layer, 0, &two);
     write_share(&layer, 1, &two);
     test_store_write(folders[2], 3, &layer, "moxie-cpu");
@@ -219,6 +270,10 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_shares), cmocka_unit_test(test_refusals) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test(test_refusals),
+    };
     return cmocka_run_group_tests(tests, begin_folders, end_folders);
 }

@@ -182,7 +182,7 @@ static void test_random_layers(void **state)
     const int64_t count = test_env("MOXIE_TEST_CONFIGS", test_sanitized() || test_quick() ? SANITIZED : CONFIGS);
     int compared = 0;
     for (uint64_t seed = 0; seed < (uint64_t)count; seed++)
-        one_layer(9100 + seed,
+        one_layer(test_seed(9100 + seed),
                   &(test_layer_limits) {
                       .tokens = token_counts[0], .features = seed % 2 == 1, .rounds = true, .largest = 60 },
                   &compared);

@@ -69,7 +69,7 @@ void test_trio_free(test_trio *x)
 /* False for a layer that a store on a GPU cannot have. */
 bool test_trio_make(test_trio *x, uint64_t seed, const test_layer_limits *limits, const char *target)
 {
-    test_rng rng = { test_seed(seed) };
+    test_rng rng = { seed };
     const moxie_options gpu = test_trio_options(MOXIE_BACKEND_CUDA), cpu = test_trio_options(MOXIE_BACKEND_CPU);
     moxie_layer *same = NULL;
     moxie_expert_file *file = NULL;
