@@ -175,12 +175,12 @@ static float activation(test_rng *rng, step_kind kind, int far, int64_t k)
     }
 }
 
-/* Rows 0 to 3 of the expert: steps of `kind` in one of `every`, else small ones. */
+/* Rows 0 to 7 of the expert: steps of `kind` in one of `every`, else small ones. */
 static void put_activations(bench *b, test_rng *rng, step_kind kind, uint64_t every)
 {
     static const int exponents[] = { -128, -60, 40, 116 };
     gemm_problem *p = &b->problem;
-    for (int64_t r = 0; r < 4; r++) {
+    for (int64_t r = 0; r < 8; r++) {
         float *values = p->operand.values + gemm_operand_row(p, b->first + r) * p->operand.stride;
         const int far = exponents[test_below(rng, 4)];
         step_kind now = SMALL;
@@ -192,12 +192,12 @@ static void put_activations(bench *b, test_rng *rng, step_kind kind, uint64_t ev
     }
 }
 
-static int64_t check_few_rows(bench *b)
+static int64_t check_few_rows(bench *b, int panels, int64_t most)
 {
     int64_t calls = 0;
     b->panel = 0;
-    b->panels = 2;
-    b->most = 4;
+    b->panels = panels;
+    b->most = most;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (mox_panel_kernel_of(row) == NULL || !gemm_admitted(row, &b->problem))
@@ -219,9 +219,11 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
     bench b = { .slot = 0 };
     gemm_problem_make(&b.problem, rng, weight, &test_act_quants[0], size);
     b.problem.asked.dtype = MOXIE_BF16;
+    /* Up to 8 rows of 4-bit weights have ways of their own. */
+    const int64_t most = mox_dtype_bits(weight->quant.element) == 4 ? 8 : 4;
     for (uint64_t every = 1; open_bench(&b) && every <= 9; every += 4) {
         put_activations(&b, rng, kind, every);
-        calls += check_few_rows(&b);
+        calls += check_few_rows(&b, every == 5 ? 1 : 2, most);
     }
     gemm_problem_free(&b.problem);
     return calls;

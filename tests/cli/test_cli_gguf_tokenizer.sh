@@ -35,6 +35,10 @@ elif change == 'past':
     config['vocab_size'] = 9
 elif change == 'merge':
     made['model']['merges'][1] = ['a']
+elif change == 'merges':
+    del made['model']['merges']
+elif change == 'nameless':
+    settings['added_tokens_decoder'][''] = {'content': 'in the place of a'}
 elif change == 'normalizer':
     made['normalizer'] = {'type': 'Lowercase'}
 json.dump(config, open(dir + '/config.json', 'w'))
@@ -115,6 +119,11 @@ left_out adds "adds tokens"
 left_out past "past config.json's vocab_size"
 left_out merge "no pair of texts"
 left_out normalizer "other than NFC"
+left_out merges "has no merges"
+left_out nameless "token without text"
+with none
+echo '{' >"$tmp/src/tokenizer_config.json"
+expect 0 "no tokenizer was written.*tokenizer_config.json cannot be read" "$moxie" quantize "$tmp/src" --format gguf-bf16 -o "$tmp/z.gguf"
 echo '{"model": {' >"$tmp/src/tokenizer.json"
 expect 0 "cannot be read" "$moxie" quantize "$tmp/src" --format gguf-bf16 -o "$tmp/y.gguf" --json
 finish

@@ -119,7 +119,8 @@ config = json.load(open(sys.argv[1] + '/config.json'))
 config.update({'num_attention_heads': 4, 'num_key_value_heads': 1, 'head_dim': 32, 'rms_norm_eps': 1e-06, 'rope_theta': 1000000,
                'max_position_embeddings': 4096, 'vocab_size': 96, 'attention_bias': False, 'tie_word_embeddings': False,
                'partial_rotary_factor': 0.5, 'rope_scaling': {'type': 'yarn', 'factor': 4.0, 'beta_fast': 32.0, 'beta_slow': 1.0,
-                                                              'original_max_position_embeddings': 1024}})
+                                                              'original_max_position_embeddings': 1024.0},
+               'sliding_window': -1})
 json.dump(config, open(sys.argv[1] + '/config.json', 'w'))
 END
 python3 "$tmp/attention.py" "$tmp/whole" || fail "no checkpoint with attention"

@@ -9,7 +9,9 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/cpu_features.h"
 #include "quant/quant.h"
+#include "quant/weight_codes.h"
 
 static void scales_by_hand(void **state)
 {
@@ -175,9 +177,87 @@ static void zero_points(void **state)
     assert_int_equal(mox_weight_code(&u4, -4, 0.5f, 1, 0), 0);
 }
 
+/* ---- the loops of all instruction sets ---------------------------------------------------------------------- */
+
+/* Zeros of both signs, subnormal numbers and numbers in the middle between two codes among normal ones. */
+static float any_weight(test_rng *rng)
+{
+    static const float odd[] = { 0.0f, -0.0f, 0x1p-149f, -0x1p-130f, 0x1p-126f };
+    if (test_below(rng, 4) == 0)
+        return odd[test_below(rng, sizeof odd / sizeof odd[0])];
+    return test_below(rng, 2) ? test_normal(rng) : 0.125f * (float)test_range(rng, -40, 40);
+}
+
+static void compare_ranges(const mox_weight_loops *a, const mox_weight_loops *b, const float *w, int64_t count)
+{
+    const mox_weight_range one = a->range(w, count), two = b->range(w, count);
+    float ends[2][2] = { { -0.01f, 0.01f }, { -0.01f, 0.01f } };
+    assert_memory_equal(&one.low, &two.low, sizeof one.low);
+    assert_memory_equal(&one.high, &two.high, sizeof one.high);
+    assert_int_equal(one.finite, two.finite);
+    assert_true(one.squares == two.squares || !one.finite);
+    a->extent(w, count, &ends[0][0], &ends[0][1]);
+    b->extent(w, count, &ends[1][0], &ends[1][1]);
+    if (one.finite)
+        assert_memory_equal(ends[0], ends[1], sizeof ends[0]);
+}
+
+static void compare_codes(const mox_weight_loops *a, const mox_weight_loops *b, moxie_dtype element, const float *w,
+                          int64_t count)
+{
+    const float largest = mox_format_of(element)->max;
+    const bool integer = mox_format_of(element)->kind == MOX_KIND_INTEGER;
+    for (int zero = 0; zero <= (integer ? 3 : 0); zero += 3) {
+        const mox_weight_step step = { element, 0.25f, (float)zero, -largest - 1, largest };
+        uint8_t codes[2][80];
+        memset(codes, 0xa5, sizeof codes);
+        a->codes(&step, w, count, codes[0]);
+        b->codes(&step, w, count, codes[1]);
+        assert_memory_equal(codes[0], codes[1], sizeof codes[0]);
+        assert_int_equal(codes[0][count], 0xa5);
+        const mox_weight_error one = a->error(&step, w, codes[0], count), two = b->error(&step, w, codes[0], count);
+        assert_true(one.squares == two.squares && one.worst == two.worst);
+        float worst = 0; /* plainly */
+        for (int64_t i = 0; i < count; i++)
+            worst = fmaxf(worst, fabsf((mox_format_of(element)->decode(codes[0][i]) - step.zero) * step.scale - w[i]));
+        assert_true(one.worst == worst);
+    }
+}
+
+static bool is_for_weights(moxie_dtype dtype)
+{
+    const mox_format *f = mox_format_of(dtype);
+    return f != NULL && f->bits <= 8 && (f->kind == MOX_KIND_FLOAT || f->kind == MOX_KIND_INTEGER);
+}
+
+/* Every count around whole vectors. The last weight is the largest, so that no loop may miss it. */
+static void same_bits(void **state)
+{
+    const mox_weight_loops *const loops[] = { mox_weight_loops_best(), &mox_weight_loops_avx2 };
+    test_rng rng = { test_seed(43) };
+    (void)state;
+    for (int64_t count = 1; count <= 79; count++)
+        for (int l = 0; l < 2; l++) {
+            float w[79];
+            if (loops[l]->range == NULL || mox_cpu()->allowed < (l ? MOX_ISA_AVX2 : MOX_ISA_SCALAR))
+                continue;
+            for (int64_t i = 0; i < count; i++)
+                w[i] = any_weight(&rng);
+            w[count - 1] = test_below(&rng, 2) ? 50.0f : -50.0f;
+            compare_ranges(loops[l], &mox_weight_loops_any, w, count);
+            for (moxie_dtype dtype = 1; dtype < 256; dtype++)
+                if (is_for_weights(dtype))
+                    compare_codes(loops[l], &mox_weight_loops_any, dtype, w, count);
+            const float special[] = { NAN, INFINITY, -INFINITY };
+            w[test_below(&rng, (uint64_t)count)] = special[test_below(&rng, 3)];
+            compare_ranges(loops[l], &mox_weight_loops_any, w, count);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits),
         cmocka_unit_test(scales_by_hand),
         cmocka_unit_test(codes_are_nearest),
         cmocka_unit_test(zero_points),

@@ -4,6 +4,7 @@
  */
 #include "ckpt/gguf/gguf_keys.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +57,20 @@ static bool put(json_t *to, const char *name, json_t *value)
     return json_object_set_new(to, name, value) == 0;
 }
 
+/* Metadata has no place for other integers, and readers want no real number there, such as 4096.0. */
+static bool put_whole(json_t *to, const char *name, double number)
+{
+    if (!(number >= 0 && number <= 0x1p53 && number == floor(number)))
+        return true;
+    return put(to, name, json_integer((json_int_t)number));
+}
+
 static bool put_number(json_t *to, const char *name, const json_t *value, bool real)
 {
-    if (!json_is_number(value))
+    const double number = json_number_value(value);
+    if (!json_is_number(value) || !isfinite((float)number))
         return true;
-    return put(to, name, real ? json_real(short_real(json_number_value(value))) : json_deep_copy(value));
+    return real ? put(to, name, json_real(short_real(number))) : put_whole(to, name, number);
 }
 
 static const char *full_name(char *out, size_t size, const char *architecture, const char *name)
@@ -105,8 +115,7 @@ static bool turned_to_metadata(const char *architecture, const json_t *config, j
     const json_t *turned = mox_config_find(config, "rotary_dim");
     full_name(name, sizeof name, architecture, "rope.dimension_count");
     if (!turned && json_is_number(part) && json_is_integer(width))
-        return put(metadata, name,
-                   json_integer((json_int_t)(json_number_value(part) * (double)json_integer_value(width))));
+        return put_whole(metadata, name, floor(json_number_value(part) * (double)json_integer_value(width)));
     return put_number(metadata, name, turned, false);
 }
 

@@ -12,7 +12,8 @@
 
 #include "ckpt/safetensors/tensors.h"
 
-/* Keys that are of another type, and those that are there already, are left alone. False when out of memory. */
+/* Keys that are of another type (where counts are wanted, negative numbers too), and those that are there already, are
+ * left alone. False when out of memory. */
 bool mox_gguf_keys_to_metadata(const char *architecture, const json_t *config, json_t *metadata);
 /* From a file's metadata and tensors. Also: vocabulary, tied embeddings, special tokens, biases of attention. */
 bool mox_gguf_keys_to_config(const char *architecture, const mox_tensor_set *file, json_t *config);

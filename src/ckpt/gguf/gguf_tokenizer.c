@@ -105,7 +105,7 @@ static const char *check(tokenizer *t, const char *architecture)
 static void set_token(tokenizer *t, const char *text, json_int_t id, int8_t type)
 {
     if (!text || id < 0 || id >= t->count) {
-        t->why = "tokenizer.json has a token without text, or past config.json's vocab_size";
+        t->why = "tokenizer.json has a token without text or number, or past config.json's vocab_size";
         return;
     }
     t->text[id] = text;
@@ -135,6 +135,12 @@ static void add_token(tokenizer *t, const json_t *token, json_int_t id)
         t->why = "tokenizer.json has an added token with U+2581, which stands for a space";
     else
         set_token(t, text, id, control ? CONTROL : USER_DEFINED);
+}
+
+static bool is_number(const char *text)
+{
+    const size_t length = strlen(text);
+    return length > 0 && length < 9 && strspn(text, "0123456789") == length;
 }
 
 static int64_t largest_id(const json_t *vocabulary, const json_t *added)
@@ -170,7 +176,7 @@ static void read_vocabulary(tokenizer *t, const json_t *config)
     json_object_foreach((json_t *)(uintptr_t)vocabulary, text, id)
         set_token(t, text, json_is_integer(id) ? json_integer_value(id) : -1, NORMAL);
     json_object_foreach(json_object_get(t->settings, "added_tokens_decoder"), text, token)
-        add_token(t, token, strspn(text, "0123456789") == strlen(text) && strlen(text) < 9 ? atoll(text) : -1);
+        add_token(t, token, is_number(text) ? atoll(text) : -1);
     for (size_t i = 0; i < json_array_size(added); i++) {
         token = json_array_get(added, i);
         id = json_object_get(token, "id");
@@ -226,6 +232,8 @@ static void put_merges(tokenizer *t)
 {
     const json_t *merges = json_object_get(json_object_get(t->file, "model"), "merges");
     json_t *texts = json_array();
+    if (json_array_size(merges) == 0)
+        t->why = "tokenizer.json has no merges";
     for (size_t i = 0; i < json_array_size(merges) && texts && !t->why; i++) {
         json_t *text = merge_of(json_array_get(merges, i));
         if (!text)
@@ -295,24 +303,26 @@ static void put_template(tokenizer *t, const char *dir)
 
 /* ---- all of it --------------------------------------------------------------------------------------- */
 
-/* NULL: there is no such file, or it is no JSON. */
-static json_t *load(tokenizer *t, const char *dir, const char *name)
+/* NULL: there is no such file, or it cannot be read, which `damaged` says. */
+static json_t *load(tokenizer *t, const char *dir, const char *name, const char *damaged)
 {
     char path[PATH_MAX];
     json_t *out = NULL;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (mox_file_exists(path) && mox_json_load(path, FILE_LIMIT, true, &out, NULL) == MOXIE_ERR_MEMORY)
-        t->failed = true;
+    const moxie_status status = mox_file_exists(path) ? mox_json_load(path, FILE_LIMIT, true, &out, NULL) : MOXIE_OK;
+    t->failed = t->failed || status == MOXIE_ERR_MEMORY;
+    t->why = status != MOXIE_OK ? damaged : t->why;
     return out;
 }
 
 static void make(tokenizer *t, const char *dir, const char *architecture, const json_t *config)
 {
-    t->file = load(t, dir, "tokenizer.json");
-    t->settings = load(t, dir, "tokenizer_config.json");
+    t->file = load(t, dir, "tokenizer.json", "tokenizer.json cannot be read: it is damaged, or too large");
+    t->settings = load(t, dir, "tokenizer_config.json", "tokenizer_config.json cannot be read: it is damaged");
     t->made = json_object();
     t->failed = t->failed || !t->made;
-    t->why = t->file ? check(t, architecture) : "there is no tokenizer.json, or it cannot be read";
+    if (!t->why)
+        t->why = t->file ? check(t, architecture) : "there is no tokenizer.json";
     if (!t->why && !t->failed)
         read_vocabulary(t, config);
     if (t->why || t->failed)
