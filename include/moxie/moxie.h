@@ -173,11 +173,11 @@ typedef struct moxie_options {
      * (moxie_comm.h). The same on all ranks. 0: the layer's experts stay. */
     int32_t spare_slots;
     /* With a comm and no exchange_capacity: the most tokens of one rank that are sent and computed at a time. Every
-     * such chunk reads the experts' weights again, and the workspace has room for all choices of a chunk on one rank. A
-     * run has as few chunks as that allows, all alike. On the host the rows of one travel while another is computed:
-     * over a slow network a smaller number may be faster. 0: what buffers of 256 MiB hold; over NCCL a 16th of a GPU's
-     * memory, 1 to 4 GiB. The smallest of all ranks counts. A layer whose activations have one scale for the whole
-     * batch is never cut. */
+     * such chunk reads the experts' weights again, and the workspace has room for all choices of a chunk on one rank.
+     * max_tokens are cut into as few as that allows, all alike. On the host the rows of one travel while another is
+     * computed: over a slow network a smaller number may be faster. 0: what buffers of 256 MiB hold; over NCCL a 16th
+     * of a GPU's memory, 1 to 4 GiB, beside what products need. The smallest of all ranks counts. A layer whose
+     * activations have one scale for the whole batch is never cut. */
     int64_t exchange_chunk;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)

@@ -12,7 +12,7 @@
  *
  *   The host's kernels read F32. W13's kernel reads the hidden states themselves where those already are in such rows.
  *
- *   tiled: NATIVE or CODES lie token tile by token tile (drawn in sm90_args.h), not row by row. The stride is then a
+ *   tiled: NATIVE or CODES lie token tile by token tile (drawn in mma_args.h), not row by row. The stride is then a
  *   multiple of 128 bytes, with one scale for every 128 columns. A W13 kernel that fuses the activation writes W2's
  *   activations in this form.
  *

@@ -6,7 +6,8 @@
  *     libcrash_report: signal 11 (Segmentation fault) at 0x10, thread 4711
  *     ./libmoxie.so.0(+0x4f2a1)[0x7f...]          each frame; addr2line -e an unstripped build names the line
  *
- * Then the signal does what it always does.
+ * Then the signal does what it would have done: a handler that the program set with signal() acts, as cmocka's, which
+ * goes on with the next test; else the program ends.
  */
 #include <execinfo.h>
 #include <signal.h>
@@ -15,20 +16,48 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+typedef void (*handler)(int number);
+
 enum { FRAMES = 64 };
 static const int deadly[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT };
+static handler of_program[NSIG]; /* SIG_DFL is 0 */
 
-/* Each handler acts once. Raised again, the signal ends the program as soon as this returns. */
-static void report(int signal, siginfo_t *info, void *context)
+static void go_on(int number)
+{
+    const handler then = of_program[number];
+    const struct sigaction as_ever = { .sa_handler = SIG_DFL };
+    if (then != SIG_DFL && then != SIG_IGN) {
+        then(number);
+        return;
+    }
+    sigaction(number, &as_ever, NULL);
+    raise(number); /* ends the program as soon as the handler returns */
+}
+
+static void report(int number, siginfo_t *info, void *context)
 {
     void *frames[FRAMES];
     char text[160];
     (void)context;
-    const int length = snprintf(text, sizeof text, "libcrash_report: signal %d (%s) at %p, thread %ld\n", signal,
-                                sigdescr_np(signal), info->si_addr, syscall(SYS_gettid));
+    const int length = snprintf(text, sizeof text, "libcrash_report: signal %d (%s) at %p, thread %ld\n", number,
+                                sigdescr_np(number), info->si_addr, syscall(SYS_gettid));
     if (length > 0 && write(STDERR_FILENO, text, (size_t)length) == length)
         backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
-    raise(signal);
+    go_on(number);
+}
+
+/* In place of the C library's. */
+__attribute__((visibility("default"))) handler signal(int number, handler then)
+{
+    const struct sigaction action = { .sa_handler = then, .sa_flags = SA_RESTART };
+    struct sigaction before;
+    for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++)
+        if (deadly[i] == number) {
+            const handler old = of_program[number];
+            of_program[number] = then;
+            return old;
+        }
+    return sigaction(number, &action, &before) == 0 ? before.sa_handler : SIG_ERR;
 }
 
 /* The first backtrace() loads a library, which must not happen in a handler. */
@@ -36,7 +65,7 @@ static void __attribute__((constructor)) begin(void)
 {
     static char stack[1 << 16];
     const stack_t other = { .ss_sp = stack, .ss_size = sizeof stack };
-    struct sigaction action = { .sa_sigaction = report, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND };
+    struct sigaction action = { .sa_sigaction = report, .sa_flags = SA_SIGINFO | SA_ONSTACK };
     void *frame[1];
     backtrace(frame, 1);
     sigaltstack(&other, NULL); /* of the main thread, should it overflow its own */

@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 
+#include "layer/plan/plan_ranks.h"
+
 enum { EXPERTS = 5 };
 
 static const moxie_token_layout layouts[] = { MOXIE_TOKENS_SHARDED, MOXIE_TOKENS_REPLICATED, MOXIE_TOKENS_SCATTERED };
@@ -289,6 +291,27 @@ static void chunks_as_asked(void **state)
     test_layer_free(&layer);
 }
 
+/* Unasked, chunks on the host are as large as their buffers: a run of so many tokens is not cut. */
+static void chunks_on_the_host(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(4960) };
+    const test_layer_limits limits = {
+        .experts = EXPERTS, .no_parallel = true, .plain_routing = true, .act = test_act_quant_named("none")
+    };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    test_layer layer;
+    char text[320];
+    test_layer_make(&layer, &rng, &limits);
+    options.max_tokens = 300;
+    mox_plan_ranks_test_chunk = 200;
+    explain_chunks(&layer, &options, text, sizeof text);
+    mox_plan_ranks_test_chunk = 0;
+    if (strncmp(text, "2 of at most 200 tokens", 23) != 0)
+        fail_msg("%s", text);
+    test_layer_free(&layer);
+}
+
 /* ---- bytes ---------------------------------------------------------------------------------------------- */
 
 static void assert_bytes(const moxie_layer_config *c, uint64_t dispatch, uint64_t result)
@@ -374,6 +397,7 @@ int main(void)
                                         cmocka_unit_test(bytes_of_rows),
                                         cmocka_unit_test(bytes_of_rows_by_options),
                                         cmocka_unit_test(any_chunk_gives_the_same_bytes),
-                                        cmocka_unit_test(chunks_as_asked) };
+                                        cmocka_unit_test(chunks_as_asked),
+                                        cmocka_unit_test(chunks_on_the_host) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

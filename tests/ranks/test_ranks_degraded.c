@@ -28,6 +28,8 @@ typedef struct trial {
     moxie_token_layout layout;
     moxie_degraded degraded;
     int64_t capacity; /* 0: counts are exchanged */
+    int64_t chunk;    /* options.exchange_chunk */
+    int64_t more;     /* tokens that plans are for, but runs have not */
     fault_kind kind;
     int32_t lost;               /* the faulty rank */
     int64_t calls;              /* of its transport before the fault, from the run on */
@@ -155,7 +157,8 @@ static void *rank_main(void *user)
     options.token_layout = t->layout;
     options.degraded = t->degraded;
     options.exchange_capacity = t->capacity;
-    options.max_tokens = TOKENS;
+    options.exchange_chunk = t->chunk;
+    options.max_tokens = TOKENS + t->more;
     moxie_status status = test_ranks_layer(&config, &t->layer.weights, &options, &layer, &error);
     pthread_barrier_wait(&t->prepared);
     if (status == MOXIE_OK)
@@ -402,6 +405,23 @@ static void an_absent_rank(void **state)
     }
 }
 
+/* Plans are for 12 tokens of each rank, in two chunks of 6. In the run ranks 0 and 2 own 6 tokens, 1 and 3 own 7: two
+ * chunks of 4 and 3. Where both of these are lost, the others have the second chunk, too; 6 tokens would fit in one. */
+static void those_with_a_token_more_are_lost(void **state)
+{
+    (void)state;
+    trial t = { .layout = MOXIE_TOKENS_REPLICATED,
+                .degraded = MOXIE_DEGRADED_KEEP,
+                .kind = STOPS,
+                .lost = 3,
+                .chunk = 6,
+                .more = 22 };
+    begin(&t, 600);
+    t.masks = false; /* each survivor goes on alone */
+    try(&t);
+    end(&t);
+}
+
 /* A rank that stops, leaves or is late at any call. */
 static void a_rank_at_any_time(void **state)
 {
@@ -457,6 +477,7 @@ static void what_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(an_absent_rank), cmocka_unit_test(a_rank_at_any_time),
+                                        cmocka_unit_test(those_with_a_token_more_are_lost),
                                         cmocka_unit_test(what_is_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

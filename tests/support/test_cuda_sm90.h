@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_cuda_sm90.h - what the rows on layout hopper compute, in plain C: the operations of sm90_plan.h from the very
- * arguments that the kernels get, straight from the pictures in sm90_args.h and pack/hopper/hopper.h. Sums are double.
+ * arguments that the kernels get, straight from the pictures in mma_args.h and pack/hopper/hopper.h. Sums are double.
  */
 #ifndef TEST_CUDA_SM90_H
 #define TEST_CUDA_SM90_H

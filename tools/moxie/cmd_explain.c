@@ -3,8 +3,8 @@
  * cmd_explain.c - `moxie explain`: the plan a layer gets, and why every better kernel was rejected.
  *
  * The layer comes from a checkpoint (DIR), a preset (--preset NAME), or flags that describe it. Of a checkpoint's
- * weights only group indices are read, which decide whether columns are in act order. Of a plan for a Hopper GPU it
- * also shows how the products are launched for each batch size. With --ranks it shows which rank has what
+ * weights only group indices are read, which say whether columns are in act order. Of a plan for a Hopper GPU it also
+ * shows how the products are launched for each batch size. With --ranks it shows which rank has what
  * (explain_ranks.c).
  */
 #include "cli_disk.h"

@@ -4,7 +4,7 @@
  * stages.
  *
  * The plan's part of the product's arguments goes through the same functions that the launchers call (sm90_plan.h,
- * sm90_shape.h). So the answer needs no GPU and cannot differ from a real launch.
+ * mma_shape.h). So the answer needs no GPU and cannot differ from a real launch.
  */
 #include "layer/plan/launch.h"
 

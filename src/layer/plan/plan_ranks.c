@@ -275,11 +275,16 @@ int64_t mox_plan_max_pass(const moxie_plan *plan)
 
 int64_t mox_plan_ranks_test_chunk, mox_plan_ranks_test_more;
 
+static bool in_host_memory(const moxie_plan *plan)
+{
+    return !plan->backend->on_device || plan->ranks->staged;
+}
+
 /* What the buffers of a chunk may take. */
 static int64_t max_bytes(const moxie_plan *plan)
 {
     const int64_t part = (int64_t)(plan->device.features.memory_bytes / 16);
-    if (!plan->backend->on_device || plan->ranks->staged)
+    if (in_host_memory(plan))
         return MOX_EXCHANGE_BYTES;
     return mox_min_i64(mox_max_i64(part, MOX_EXCHANGE_BYTES_DEVICE), MOX_EXCHANGE_MAX_BYTES_DEVICE);
 }
@@ -289,6 +294,14 @@ int64_t mox_plan_ranks_token_bytes(const moxie_plan *plan)
     const mox_ranks *x = plan->ranks;
     const int64_t results = plan->config.top_k * (int64_t)mox_exchange_result_bytes(&plan->config);
     return 2 * (max_copies(plan) + x->count) * mox_plan_ranks_row_bytes(plan) + (x->count + 1) * results;
+}
+
+/* A GPU's buffers are no larger than alike chunks of max_tokens need. Those in the host's memory are small: they are as
+ * large as they may be, so that a batch that fits is not cut. */
+static int64_t most_tokens(const moxie_plan *plan, int64_t own, int64_t limit)
+{
+    const bool all = plan->ranks->asked_chunk == 0 && in_host_memory(plan);
+    return all ? mox_min_i64(own, limit) : mox_ranks_even_chunk(own, limit);
 }
 
 void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
@@ -305,7 +318,7 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     if (x->capacity > 0)
         x->capacity = mox_min_i64(x->capacity, own);
     x->one_chunk = one_chunk;
-    x->chunk_tokens = x->capacity > 0 ? x->capacity : one_chunk ? own : mox_ranks_even_chunk(own, limit);
+    x->chunk_tokens = x->capacity > 0 ? x->capacity : one_chunk ? own : most_tokens(plan, own, limit);
     x->max_rows = x->count * x->chunk_tokens;
 }
 
@@ -352,9 +365,7 @@ void mox_plan_ranks_fit_chunk(moxie_plan *plan)
 void mox_plan_ranks_limit_chunk(moxie_plan *plan, int64_t tokens)
 {
     mox_ranks *x = plan->ranks;
-    if (tokens < x->chunk_tokens)
-        x->chunk_tokens =
-            x->capacity > 0 ? tokens : mox_ranks_even_chunk(mox_max_i64(mox_plan_ranks_max_own(plan), 1), tokens);
+    x->chunk_tokens = mox_min_i64(x->chunk_tokens, tokens);
     x->max_rows = x->count * x->chunk_tokens;
 }
 

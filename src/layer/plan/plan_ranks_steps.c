@@ -55,7 +55,7 @@ static const char *why_chunks(const moxie_plan *plan)
     if (x->asked_chunk == 0)
         return "";
     return x->chunk_tokens < mox_ranks_even_chunk(mox_max_i64(mox_plan_ranks_max_own(plan), 1), x->asked_chunk)
-               ? ", fewer than options.exchange_chunk asks, since a chunk is at most a pass of the products"
+               ? ", fewer than options.exchange_chunk asks: the fewest of all ranks, at most a pass of the products"
                : ", as options.exchange_chunk asks";
 }
 

@@ -24,12 +24,17 @@ static int64_t end_token(const mox_run *run, int32_t rank)
     return x->layout == MOXIE_TOKENS_SHARDED ? run->args.tokens : mox_ranks_first_token(x, run->args.tokens, rank + 1);
 }
 
-/* Tokens of a chunk of this run. Of tokens that all ranks have, the same for all. */
+/* The most tokens that a rank owns in this run. Of tokens that all ranks have, the same number on all. */
+static int64_t most_own(const mox_run *run)
+{
+    const mox_ranks *x = run->plan->ranks;
+    return x->layout == MOXIE_TOKENS_SHARDED ? run->args.tokens : mox_ceil_div(run->args.tokens, x->count);
+}
+
 static int64_t chunk_tokens(const mox_run *run)
 {
     const mox_ranks *x = run->plan->ranks;
-    const bool sharded = x->layout == MOXIE_TOKENS_SHARDED;
-    return mox_ranks_even_chunk(sharded ? run->args.tokens : mox_ceil_div(run->args.tokens, x->count), x->chunk_tokens);
+    return x->capacity > 0 ? x->capacity : mox_ranks_even_chunk(most_own(run), x->chunk_tokens);
 }
 
 mox_chunk mox_exchange_chunk(const mox_run *run, int32_t rank, int64_t number)
@@ -45,9 +50,10 @@ int64_t mox_exchange_own_tokens(const mox_run *run)
     return end_token(run, rank) - first_token(run, rank);
 }
 
+/* A rank with one token less may need a chunk less; it takes part in all, and may be the only one that is left. */
 int64_t mox_exchange_chunks(const mox_run *run)
 {
-    return mox_max_i64(mox_ceil_div(mox_exchange_own_tokens(run), run->plan->ranks->chunk_tokens), 1);
+    return mox_max_i64(mox_ceil_div(most_own(run), run->plan->ranks->chunk_tokens), 1);
 }
 
 /* ---- who computes which choice ----------------------------------------------------------------------- */

@@ -33,7 +33,8 @@ typedef struct mox_chunk {
 mox_chunk mox_exchange_chunk(const mox_run *run, int32_t rank, int64_t number);
 /* The tokens that this rank owns. */
 int64_t mox_exchange_own_tokens(const mox_run *run);
-/* The chunks that this rank's own tokens need, at least one. */
+/* The chunks that this rank's own tokens need, at least one. Of tokens that all ranks have, those that any rank needs,
+ * so the same number on all. */
 int64_t mox_exchange_chunks(const mox_run *run);
 
 /* With a fixed capacity: for each rank the numbers of rows and pairs, and where they begin. Returns how many rows to

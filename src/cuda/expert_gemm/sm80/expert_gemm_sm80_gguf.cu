@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm80_gguf.cu - instantiates sm80_kernel.cuh for block types (sm90_decode_gguf.cuh).
+ * expert_gemm_sm80_gguf.cu - instantiates sm80_kernel.cuh for block types (mma_decode_gguf.cuh).
  */
 #include "cuda/expert_gemm/sm80/sm80_kernel.cuh"
 

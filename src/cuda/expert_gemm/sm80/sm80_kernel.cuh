@@ -2,7 +2,7 @@
  *
  * sm80_kernel.cuh - the kernel of family expert_gemm for every device from sm_80 on, and for one element: a persistent
  * gemm of eight warps by mma.sync and cp.async. Layouts, work list, cut of the work, hand-off and epilogue are those of
- * the Hopper kernels (sm90_args.h).
+ * the Hopper kernels (mma_args.h).
  *
  *     narrow tiles   eight warps of 16 rows of a row tile and all columns of a token tile each
  *     wide tiles     four warps of two times 16 rows: rows 16 w and 64 + 16 w on
@@ -15,7 +15,7 @@
 
 #include "cuda/expert_gemm/sm80/sm80_ring.cuh"
 #include "cuda/expert_gemm/sm80/sm80_tile.cuh"
-#include "cuda/expert_gemm/sm90/sm90_epilogue.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_epilogue.cuh"
 
 /* What a thread keeps from one unit to the next: where the ring is filled, and which stage is read next. */
 struct mox_sm80_cursor {

@@ -12,7 +12,7 @@
 #define MOX_CUDA_SM80_RING_CUH
 
 #include "cuda/expert_gemm/sm80/sm80_shape.h"
-#include "cuda/expert_gemm/sm90/sm90_work.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_work.cuh"
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 

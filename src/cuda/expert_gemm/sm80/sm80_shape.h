@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm80_shape.h - the shape of a block of the mma.sync kernels: widths of token tiles, blocks of a multiprocessor, and
- * the ring of stages, by the shared memory that the device has. Plain C, as sm90_shape.h is.
+ * the ring of stages, by the shared memory that the device has. Plain C, as mma_shape.h is.
  *
  *     0        | header (sm80_ring.cuh)
  *     9216     | stage 0 | stage 1 | ...
@@ -13,7 +13,7 @@
 #ifndef MOX_CUDA_SM80_SHAPE_H
 #define MOX_CUDA_SM80_SHAPE_H
 
-#include "cuda/expert_gemm/sm90/sm90_shape.h"
+#include "cuda/expert_gemm/tensor_cores/mma_shape.h"
 
 #define MOX_SM80_WIDTHS_NARROW 8, 16, MOX_SM80_NARROW_COLUMNS
 /* Wide tiles run in the multiple of eight that holds their columns. */

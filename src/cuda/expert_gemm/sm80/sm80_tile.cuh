@@ -8,13 +8,13 @@
  *     sums         one chain of additions over K; or, where scales multiply sums, each group of a chunk begins anew
  *
  * Chunks lie in shared memory as the tensor cores of Hopper read them: rows of 128 bytes, whose 16-byte units are
- * swizzled so that ldmatrix meets no bank twice. Accumulators lie as sm90_tile.cuh says, so the epilogue is the same.
+ * swizzled so that ldmatrix meets no bank twice. Accumulators lie as mma_tile.cuh says, so the epilogue is the same.
  */
 #ifndef MOX_CUDA_SM80_TILE_CUH
 #define MOX_CUDA_SM80_TILE_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_codes.cuh"
-#include "cuda/expert_gemm/sm90/sm90_tile.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_codes.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_tile.cuh"
 #include "cuda/ptx/ptx_mma.cuh"
 
 /* How an element's tokens are multiplied. */
@@ -23,7 +23,7 @@ template <> constexpr bool mox_sm80_is_f16<MOX_SM90_F16> = true;
 template <> constexpr bool mox_sm80_is_f16<MOX_SM90_INT4_F16_SHORT> = true;
 template <> constexpr bool mox_sm80_is_f16<MOX_SM90_INT4_F16_LONG> = true;
 
-/* d[16, 8] += fragment * eight tokens. Sums of integers are words that look like floats, as in sm90_tile.cuh. */
+/* d[16, 8] += fragment * eight tokens. Sums of integers are words that look like floats, as in mma_tile.cuh. */
 template <int ELEMENT>
 __device__ __forceinline__ void mox_sm80_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {

@@ -9,8 +9,8 @@
 #include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cuda/expert_gemm/sm90/sm90_acts.cuh"
-#include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
-#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_inline_routing.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
 namespace

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * expert_gemm_sm90_gguf4_levels.cu - instantiates sm90_kernel.cuh for block types whose codes of 4 bits number levels
- * (sm90_decode_gguf.cuh). Each element has a file: files compile in parallel.
+ * (mma_decode_gguf.cuh). Each element has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"
 

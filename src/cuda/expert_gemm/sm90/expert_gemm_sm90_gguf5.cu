@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_sm90_gguf5.cu - instantiates sm90_kernel.cuh for block types with codes of 5 bits (sm90_decode_gguf.cuh).
+ * expert_gemm_sm90_gguf5.cu - instantiates sm90_kernel.cuh for block types with codes of 5 bits (mma_decode_gguf.cuh).
  * Each element has a file: files compile in parallel.
  */
 #include "cuda/expert_gemm/sm90/sm90_kernel.cuh"

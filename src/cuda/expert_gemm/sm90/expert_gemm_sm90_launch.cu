@@ -4,7 +4,7 @@
  * stages, its clusters.
  */
 #include "cuda/device/device_launch.cuh"
-#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_ring.cuh"
 
 static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t max_columns)
 {
@@ -13,7 +13,7 @@ static mox_sm90_kernel kernel_of(mox_sm90_element element, int32_t max_columns)
     case MOX_SM90_##name:                                                                                              \
         return mox_sm90_kernel_##file(max_columns);
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
     default: return nullptr;

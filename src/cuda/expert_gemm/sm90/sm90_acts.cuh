@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_acts.cuh - dequantizes activations to bf16: eight neighbouring codes of a row, times the scale of their group.
- * The gather does this; the epilogue of W13 computes the same numbers (sm90_epilogue.cuh).
+ * The gather does this; the epilogue of W13 computes the same numbers (mma_epilogue.cuh).
  *
  *     float code    | sign | magnitude |: shifted to where f32 has sign and exponent, the number is too small by a
  *                   power of two that depends on the element; times `rebias`, times the scale
@@ -14,7 +14,7 @@
 #ifndef MOX_CUDA_SM90_ACTS_CUH
 #define MOX_CUDA_SM90_ACTS_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_args.h"
+#include "cuda/expert_gemm/tensor_cores/mma_args.h"
 #include "cuda/ptx/ptx_convert.cuh"
 
 /* Magnitudes beyond max_code become infinity or NaN, by their mantissa. */

@@ -21,8 +21,8 @@
 #ifndef MOX_CUDA_SM90_DEQUANT_CUH
 #define MOX_CUDA_SM90_DEQUANT_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_codes.cuh"
-#include "cuda/expert_gemm/sm90/sm90_tile.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_codes.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_tile.cuh"
 #include "cuda/ptx/ptx_mma.cuh"
 
 /* ---- MMA strategies ---------------------------------------------------------------------------------------------- */

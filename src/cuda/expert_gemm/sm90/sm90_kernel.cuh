@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_kernel.cuh - the Hopper kernel of family expert_gemm for one element type: a persistent, warp-specialized gemm
- * (sm90_args.h says what it computes and how the work is cut).
+ * (mma_args.h says what it computes and how the work is cut).
  *
  *     warps 0-3, 4-7    consumers: rows 0-63 and 64-127 of a row tile, each warpgroup at its own pace
  *     warp 8            producer of weights, and of the queue of work units
@@ -19,7 +19,7 @@
 #define MOX_CUDA_SM90_KERNEL_CUH
 
 #include "cuda/expert_gemm/sm90/sm90_dequant.cuh"
-#include "cuda/expert_gemm/sm90/sm90_epilogue.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_epilogue.cuh"
 #include "cuda/expert_gemm/sm90/sm90_producers.cuh"
 
 template <int... NS> struct mox_sm90_widths {
@@ -39,14 +39,14 @@ template <int N, int... NS> struct mox_sm90_split<mox_sm90_widths<N, NS...>> {
 using mox_sm90_widths_narrow = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW>;
 using mox_sm90_widths_narrow_dequant = mox_sm90_widths<MOX_SM90_WIDTHS_NARROW_DEQUANT>;
 
-/* An element's widths: the last column of sm90_elements.def. */
+/* An element's widths: the last column of mma_elements.def. */
 template <int ELEMENT> struct mox_sm90_widths_for;
 #define MOX_SM90_ELEMENT(name, file, bytes, size, scales, widths)                                                      \
     template <> struct mox_sm90_widths_for<MOX_SM90_##name> {                                                          \
         using type = mox_sm90_widths<MOX_SM90_WIDTHS_##widths>;                                                        \
     };
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
 
@@ -237,7 +237,7 @@ template <int ELEMENT> mox_sm90_kernel mox_sm90_kernel_of(int32_t max_columns)
     using wide = typename mox_sm90_widths_for<ELEMENT>::type;
     using narrow = std::conditional_t<mox_sm90_narrow_columns(ELEMENT) == MOX_SM90_NARROW_COLUMNS_DEQUANT,
                                       mox_sm90_widths_narrow_dequant, mox_sm90_widths_narrow>;
-    static_assert(wide::max_columns == mox_sm90_max_columns(ELEMENT), "sm90_shape.h names another widest tile");
+    static_assert(wide::max_columns == mox_sm90_max_columns(ELEMENT), "mma_shape.h names another widest tile");
     return max_columns <= narrow::max_columns ? mox_sm90_gemm<ELEMENT, narrow> : mox_sm90_gemm<ELEMENT, wide>;
 }
 

@@ -8,7 +8,7 @@
  *     traced    list -> gather -> gemm to h -> gemm to act -> gemm -> trace
  *
  * A gemm fetches weights while the kernel before it, a gather or the other gemm, still runs: the list is older than
- * that kernel. With few pairs there is no list; each block computes its own from the routing (sm90_inline_routing.cuh).
+ * that kernel. With few pairs there is no list; each block computes its own from the routing (mma_inline_routing.cuh).
  *
  *     scratch | list | octets | state | gathered tokens | their scales | their factors |
  */
@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
 #include "cuda/expert_gemm/sm80/sm80_shape.h"
-#include "cuda/expert_gemm/sm90/sm90_shape.h"
+#include "cuda/expert_gemm/tensor_cores/mma_shape.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,7 +12,7 @@
 #ifndef MOX_CUDA_SM90_PRODUCERS_CUH
 #define MOX_CUDA_SM90_PRODUCERS_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_work.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_work.cuh"
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_w8_blocks.cuh - dequantizes FP8 codes of layout hopper_codes to bf16, without their scales: each code
+ * mma_decode_w8_blocks.cuh - dequantizes FP8 codes of layout hopper_codes to bf16, without their scales: each code
  * becomes exactly its value. The f32 scales of blocks, of two rows at a time, multiply the sum of each chunk.
  */
 #ifndef MOX_CUDA_SM90_DECODE_W8_BLOCKS_CUH
 #define MOX_CUDA_SM90_DECODE_W8_BLOCKS_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_w8.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_w8.cuh"
 
 struct mox_sm90_decode_w8_blocks : mox_sm90_decode_w8 {
     static constexpr int GROUPS = 1;

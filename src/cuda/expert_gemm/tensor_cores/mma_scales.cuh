@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_scales.cuh - what decoders have in common (sm90_decode_<format>.cuh). A decoder is a struct with
+ * mma_scales.cuh - what decoders have in common (mma_decode_<format>.cuh). A decoder is a struct with
  *
  *     F16                               it dequantizes to f16, not to bf16
  *     BY_CHUNK                          each chunk has its own block of scales
@@ -12,12 +12,12 @@
  *     decode(a, word, multipliers, j)   eight codes from column 16 j of the chunk on, to registers of operand A
  *     GROUPS, sum_scales(scales, g, args)
  *                                       where scales multiply sums: groups of a chunk; what multiplies those of group g
- *     MINIMUMS                          sums of minimums may be added (sm90_decode_gguf.cuh)
+ *     MINIMUMS                          sums of minimums may be added (mma_decode_gguf.cuh)
  */
 #ifndef MOX_CUDA_SM90_SCALES_CUH
 #define MOX_CUDA_SM90_SCALES_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_args.h"
+#include "cuda/expert_gemm/tensor_cores/mma_args.h"
 
 /* One plane of words, [32 lanes][4 words] for each warp. */
 struct mox_sm90_codes_of_4 {

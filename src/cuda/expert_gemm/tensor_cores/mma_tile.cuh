@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_tile.cuh - the main loop of one warpgroup for weights that the tensor cores read as they are: 64 rows of weights
+ * mma_tile.cuh - the main loop of one warpgroup for weights that the tensor cores read as they are: 64 rows of weights
  * by N tokens, chunk after chunk of the ring; and the hand-off of accumulators between blocks.
  *
  *     16-bit elements    acc += chunk                               one chain of additions on the tensor cores
@@ -16,7 +16,7 @@
 
 #include <type_traits>
 
-#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_ring.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 #include "cuda/ptx/ptx_wgmma.cuh"
 

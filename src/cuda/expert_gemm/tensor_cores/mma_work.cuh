@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_work.cuh - which work units (runs of chunks) a block computes, and in which order. sm90_args.h describes the
+ * mma_work.cuh - which work units (runs of chunks) a block computes, and in which order. mma_args.h describes the
  * cut.
  *
  *     jobs      0 ........................ rounds x blocks | rest
@@ -13,8 +13,8 @@
 #ifndef MOX_CUDA_SM90_WORK_CUH
 #define MOX_CUDA_SM90_WORK_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_inline_routing.cuh"
-#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_inline_routing.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_ring.cuh"
 
 /* Counts fit 31 bits (scratch_bytes() checks that). One warp finds the first unit alone, and no weight is fetched
  * before: 32-bit divisions take 80 ns there, 64-bit ones 100 ns. */

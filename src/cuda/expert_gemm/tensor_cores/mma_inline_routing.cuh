@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_inline_routing.cuh - the work list of up to 64 pairs, computed by each warp that needs it from the top-k itself.
+ * mma_inline_routing.cuh - the work list of up to 64 pairs, computed by each warp that needs it from the top-k itself.
  * It is what permute computes, too, but no warp has to wait for permute: the top-k is there before permute begins
  * (device_launch.cuh).
  *
@@ -10,7 +10,7 @@
 #ifndef MOX_CUDA_SM90_INLINE_ROUTING_CUH
 #define MOX_CUDA_SM90_INLINE_ROUTING_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_args.h"
+#include "cuda/expert_gemm/tensor_cores/mma_args.h"
 
 /* Inclusive sum over the lanes. */
 __device__ __forceinline__ int mox_sm90_sum_to_lane(int mine, int lane)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_nvfp4.cuh - dequantizes e2m1 with e4m3 scales of 16 columns, of layout hopper_codes, to bf16. A code is
- * 2^-126 times its value, as in sm90_decode_mxfp4.cuh. The bits of a scale, as a bf16, are 2^-120 times its value; two
+ * mma_decode_nvfp4.cuh - dequantizes e2m1 with e4m3 scales of 16 columns, of layout hopper_codes, to bf16. A code is
+ * 2^-126 times its value, as in mma_decode_mxfp4.cuh. The bits of a scale, as a bf16, are 2^-120 times its value; two
  * multiplications by 2^119 make that 2^118. The remaining 2^8 is in the row's factor.
  */
 #ifndef MOX_CUDA_SM90_DECODE_NVFP4_CUH
 #define MOX_CUDA_SM90_DECODE_NVFP4_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp4.cuh"
 
 /* Scales of a pair of rows in a chunk: four of row r, four of row r + 8. */
 struct mox_sm90_decode_nvfp4 : mox_sm90_typed_scales<uint2> {

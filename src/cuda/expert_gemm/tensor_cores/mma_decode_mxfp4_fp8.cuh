@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_mxfp4_fp8.cuh - converts e2m1 with e8m0 scales of 32 columns, of layout hopper_fp8, to e4m3. The eight
+ * mma_decode_mxfp4_fp8.cuh - converts e2m1 with e8m0 scales of 32 columns, of layout hopper_fp8, to e4m3. The eight
  * magnitudes times one power of two are a table of eight bytes; one byte permutation looks up four codes at a time.
  *
  *     scale 0     0 .5 1 1.5 2 3 4 6, times 2^-5, as e4m3: 00 08 10 14 18 1c 20 24
@@ -9,7 +9,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_MXFP4_FP8_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP4_FP8_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_scales.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 
 struct mox_sm90_decode_mxfp4_fp8 : mox_sm90_typed_scales<uint2> {
     static constexpr bool F16 = false;

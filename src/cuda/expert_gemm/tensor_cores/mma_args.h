@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_args.h - arguments of the Hopper kernels of family expert_gemm, in device pointers. Plain C that CUDA C++
+ * mma_args.h - arguments of the Hopper kernels of family expert_gemm, in device pointers. Plain C that CUDA C++
  * includes.
  *
  *     out[p, n] = sum_k w[n, k] a[p, k]      weights in a layout of pack/hopper/hopper.h, p over the pairs of each slot
@@ -11,7 +11,7 @@
  *
  *     work list (expert_gemm_list.cu)           entry | slot, first pair, tokens, ... |  one for every slot with tokens
  *
- * With few pairs every block computes the list from the routing (sm90_inline_routing.cuh), and fetches weights at once.
+ * With few pairs every block computes the list from the routing (mma_inline_routing.cuh), and fetches weights at once.
  *
  * Pairs of blocks. `paired` blocks are a cluster with two neighbouring row tiles of one token tile. Each fetches half
  * of the tokens and multicasts it to both; where they quantize, they combine the maxima of both.
@@ -38,7 +38,7 @@
 
 #include <moxie/moxie.h>
 
-/* Columns of the widest token tile, by the lists of widths in sm90_shape.h. */
+/* Columns of the widest token tile, by the lists of widths in mma_shape.h. */
 #define MOX_SM90_MAX_COLUMNS_W16A16         288 /* four stages of the ring then fit */
 #define MOX_SM90_MAX_COLUMNS_DEQUANT        256 /* dequantizing needs registers, too */
 #define MOX_SM90_MAX_COLUMNS_INT8           256 /* as one MMA */
@@ -92,12 +92,12 @@ typedef struct mox_sm90_routing {
 /* Weights that are dequantized in registers come last. */
 typedef enum mox_sm90_element {
 #define MOX_SM90_ELEMENT(name, ...) MOX_SM90_##name,
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_ELEMENT
     MOX_SM90_FIRST_CODES,
     MOX_SM90_BEFORE_CODES = MOX_SM90_FIRST_CODES - 1,
 #define MOX_SM90_CODES(name, ...) MOX_SM90_##name,
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
     MOX_SM90_ELEMENTS
 } mox_sm90_element;
@@ -115,7 +115,7 @@ typedef enum mox_sm90_element {
 #define MOX_SM90_CONSTEXPR static inline int32_t
 #endif
 
-/* Columns of sm90_elements.def, each a function of the element. */
+/* Columns of mma_elements.def, each a function of the element. */
 MOX_SM90_CONSTEXPR mox_sm90_chunk_bytes(int32_t element)
 {
     switch (element) {
@@ -123,7 +123,7 @@ MOX_SM90_CONSTEXPR mox_sm90_chunk_bytes(int32_t element)
     case MOX_SM90_##name:                                                                                              \
         return bytes;
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_ELEMENT
     }
     return 0;
@@ -135,7 +135,7 @@ MOX_SM90_CONSTEXPR mox_sm90_token_bytes(int32_t element)
 #define MOX_SM90_ELEMENT(name, file, bytes, size, ...)                                                                 \
     case MOX_SM90_##name:                                                                                              \
         return size;
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_ELEMENT
     }
     return 0;
@@ -147,7 +147,7 @@ MOX_SM90_CONSTEXPR mox_sm90_token_scales(int32_t element)
 #define MOX_SM90_ELEMENT(name, file, bytes, size, scales, ...)                                                         \
     case MOX_SM90_##name:                                                                                              \
         return scales;
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
     }
@@ -160,14 +160,14 @@ MOX_SM90_CONSTEXPR mox_sm90_has_factors(int32_t element)
     return MOX_SM90_DECODES(element) || element == MOX_SM90_INT8;
 }
 
-/* 6-bit codes: which bits of the planes make a pair of bf16 (sm90_decode_mxfp6.cuh). */
+/* 6-bit codes: which bits of the planes make a pair of bf16 (mma_decode_mxfp6.cuh). */
 typedef struct mox_sm90_w6_format {
     uint32_t mask4, mask2; /* bits from the first plane's word, and from the second's, which is */
     int32_t rotate[2][4];  /* rotated left by so many: [every other 16 columns][register] */
 } mox_sm90_w6_format;
 
 /* 8-bit codes: which bits of a word make a pair of bf16, and where a pair of rows has the multipliers of a chunk, two
- * each (sm90_decode_w8.cuh). */
+ * each (mma_decode_w8.cuh). */
 typedef struct mox_sm90_w8_format {
     uint32_t first_mask;     /* bits of a word's first code */
     int32_t rotate[2];       /* its second code: the word rotated left by so many, */
@@ -179,14 +179,14 @@ typedef struct mox_sm90_w8_format {
     uint32_t unit;           /* of floats: a pair of bf16 that makes a code its value */
 } mox_sm90_w8_format;
 
-/* Integers whose sums are multiplied by scales: how a word's scale moves to an f32's places (sm90_decode_ints.cuh). */
+/* Integers whose sums are multiplied by scales: how a word's scale moves to an f32's places (mma_decode_ints.cuh). */
 typedef struct mox_sm90_int_format {
     int32_t scale_shift;
     uint32_t scale_mask;
     float scale_unit; /* times this it is what multiplies the sums */
 } mox_sm90_int_format;
 
-/* Block types (sm90_decode_gguf.cuh). Decoded codes are levels, less an offset, over `unit`. */
+/* Block types (mma_decode_gguf.cuh). Decoded codes are levels, less an offset, over `unit`. */
 typedef struct mox_sm90_block_format {
     int32_t row_bytes;   /* of a row in a block of scales: d, m, integers */
     int32_t chunk_shift; /* the integers of a chunk are 1 << chunk_shift bytes of them */

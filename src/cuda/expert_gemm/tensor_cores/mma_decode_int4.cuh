@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_int4.cuh - dequantizes 4-bit integers of layout hopper_codes to the type of their scales.
+ * mma_decode_int4.cuh - dequantizes 4-bit integers of layout hopper_codes to the type of their scales.
  *
  *     bf16    A code n of 0 .. 15 in bits 7 .. 4 is the bf16 2^-129 n (subnormal below 8, and linear all the way).
  *             Scales are stored 2^129 times too large, so one fused multiply-add gives (n - 8) scale, rounded once.
@@ -10,7 +10,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_INT4_CUH
 #define MOX_CUDA_SM90_DECODE_INT4_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_scales.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 /* Eight codes of 16 columns, two rows of this thread. rows.x, rows.y: pairs of scales; `half` says which of a pair

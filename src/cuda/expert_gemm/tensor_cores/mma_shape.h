@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_shape.h - the shape of a block of the Hopper kernels: the widths of token tiles that it has code for, which of
- * them each warp multiplies alone, and the ring of stages in its shared memory (drawn in sm90_ring.cuh). Plain C that
+ * mma_shape.h - the shape of a block of the Hopper kernels: the widths of token tiles that it has code for, which of
+ * them each warp multiplies alone, and the ring of stages in its shared memory (drawn in mma_ring.cuh). Plain C that
  * CUDA C++ includes too, so that launchers, kernels and `moxie explain` share one statement of it.
  */
 #ifndef MOX_CUDA_SM90_SHAPE_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cuda/expert_gemm/sm90/sm90_args.h"
+#include "cuda/expert_gemm/tensor_cores/mma_args.h"
 
 /* ---- token tiles ----------------------------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ MOX_SM90_CONSTEXPR mox_sm90_max_columns(int32_t element)
     case MOX_SM90_##name:                                                                                              \
         return MOX_SM90_MAX_COLUMNS_##widths;
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
     default: return 0;
@@ -74,7 +74,7 @@ static inline const int32_t *mox_sm90_widths_of(int32_t element, int32_t max_col
     case MOX_SM90_##name:                                                                                              \
         MOX_SM90_RETURN_WIDTHS(MOX_SM90_WIDTHS_##widths);
 #define MOX_SM90_CODES MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
     default: *count = 0; return NULL;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_mxfp6.cuh - dequantizes e2m3 and e3m2 with e8m0 scales of 32 columns, of layout hopper_codes, to bf16.
+ * mma_decode_mxfp6.cuh - dequantizes e2m3 and e3m2 with e8m0 scales of 32 columns, of layout hopper_codes, to bf16.
  * With its bits at the sign, exponent and mantissa of a bf16 a code is 2^-126 (e2m3) or 2^-124 (e3m2) times its value;
- * the rest is as in sm90_decode_mxfp4.cuh. mox_sm90_w6_format says at run time which of the two it is.
+ * the rest is as in mma_decode_mxfp4.cuh. mox_sm90_w6_format says at run time which of the two it is.
  */
 #ifndef MOX_CUDA_SM90_DECODE_MXFP6_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP6_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp4.cuh"
 
 /* Scales: two of row r, two of row r + 8. */
 struct mox_sm90_decode_mxfp6 : mox_sm90_typed_scales<uint32_t> {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_epilogue.cuh - the epilogue: what a warpgroup does with a finished tile, 64 rows by up to 288 columns, straight
+ * mma_epilogue.cuh - the epilogue: what a warpgroup does with a finished tile, 64 rows by up to 288 columns, straight
  * from its accumulators:
  *
  *     rows    row factor, column factor, bias, adapters' change -> out: the eight lanes of a column write 32 bytes
@@ -24,8 +24,8 @@
 #include <cuda_fp16.h>
 #include <float.h>
 
-#include "cuda/expert_gemm/sm90/sm90_rows.cuh"
-#include "cuda/expert_gemm/sm90/sm90_tile.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_rows.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_tile.cuh"
 #include "cuda/glu/glu_one_lane.cuh"
 #include "cuda/ptx/ptx_approximate.cuh"
 #include "cuda/ptx/ptx_convert.cuh"

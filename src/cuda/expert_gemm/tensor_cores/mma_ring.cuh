@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_ring.cuh - the shared memory of a block, and the queue of work units between its warps.
+ * mma_ring.cuh - the shared memory of a block, and the queue of work units between its warps.
  *
  *     0       | header: barriers, queue, arguments       8192 bytes; with narrow token tiles | row constants 1024
  *     8192    | stage 0 | stage 1 | ...                  each: weights, [scales of weights, scales of tokens,] tokens
@@ -20,7 +20,7 @@
 #define MOX_CUDA_SM90_RING_CUH
 
 #include "cpu/glu/glu_tile.h"
-#include "cuda/expert_gemm/sm90/sm90_shape.h"
+#include "cuda/expert_gemm/tensor_cores/mma_shape.h"
 #include "cuda/ptx/ptx_cluster.cuh"
 
 constexpr int MOX_SM90_CONSUMER_WARPS = 4 * MOX_SM90_GROUPS;
@@ -163,7 +163,7 @@ __device__ __forceinline__ void mox_sm90_queue_pop(mox_sm90_header *header, int 
 using mox_sm90_kernel = void (*)(mox_sm90_args);
 #define MOX_SM90_ELEMENT(name, file, ...) mox_sm90_kernel mox_sm90_kernel_##file(int32_t max_columns);
 #define MOX_SM90_CODES                    MOX_SM90_ELEMENT
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 #undef MOX_SM90_ELEMENT
 

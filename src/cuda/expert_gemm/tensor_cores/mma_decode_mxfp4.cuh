@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_mxfp4.cuh - dequantizes e2m1 with e8m0 scales of 32 columns, of layout hopper_codes, to bf16. With its
+ * mma_decode_mxfp4.cuh - dequantizes e2m1 with e8m0 scales of 32 columns, of layout hopper_codes, to bf16. With its
  * bits at the sign, exponent and mantissa of a bf16 a code is 2^-126 times its value. The byte of a scale is the
  * exponent of a bf16. Their product is exact; layout_hopper_codes.c checks that it is in range.
  */
 #ifndef MOX_CUDA_SM90_DECODE_MXFP4_CUH
 #define MOX_CUDA_SM90_DECODE_MXFP4_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_scales.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 /* Eight e2m1 codes of 16 columns, two rows; times `low` and `high`. */

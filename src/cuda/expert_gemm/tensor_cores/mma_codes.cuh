@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_codes.cuh - where a thread finds its codes of layout hopper_codes and their scales in a stage, and the decoders
- * of the elements. The kernels of sm90 and of sm80 read the same records and have the same stages (sm90_ring.cuh), and
+ * mma_codes.cuh - where a thread finds its codes of layout hopper_codes and their scales in a stage, and the decoders
+ * of the elements. The kernels of sm90 and of sm80 read the same records and have the same stages (mma_ring.cuh), and
  * their operands A lie in the same registers.
  */
 #ifndef MOX_CUDA_SM90_CODES_CUH
 #define MOX_CUDA_SM90_CODES_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_decode_w8_blocks.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4_fp8.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_gguf.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_int4.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_ints.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp4.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_mxfp6.cuh"
-#include "cuda/expert_gemm/sm90/sm90_decode_nvfp4.cuh"
-#include "cuda/expert_gemm/sm90/sm90_ring.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_w8_blocks.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp4_fp8.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_gguf.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_int4.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_ints.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp4.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp6.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_nvfp4.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_ring.cuh"
 
 template <int ELEMENT> struct mox_sm90_decoder_of;
 #define MOX_SM90_CODES(name, file, ...)                                                                                \
     template <> struct mox_sm90_decoder_of<MOX_SM90_##name> {                                                          \
         using type = mox_sm90_decode_##file;                                                                           \
     };
-#include "cuda/expert_gemm/sm90/sm90_elements.def"
+#include "cuda/expert_gemm/tensor_cores/mma_elements.def"
 #undef MOX_SM90_CODES
 
 /* One thread's codes of a chunk, two rows of 64 columns, and the scales of these rows. */

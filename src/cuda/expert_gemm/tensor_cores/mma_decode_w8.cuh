@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_w8.cuh - dequantizes 8-bit codes of layout hopper_codes to bf16; exact, but for integers with scales of
+ * mma_decode_w8.cuh - dequantizes 8-bit codes of layout hopper_codes to bf16; exact, but for integers with scales of
  * groups. mox_sm90_w8_format says at run time what the codes are, so one kernel serves all: it waits for twice the
  * bytes that 4-bit codes have, and can spare the instructions.
  *
@@ -12,7 +12,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_W8_CUH
 #define MOX_CUDA_SM90_DECODE_W8_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_scales.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 struct mox_sm90_decode_w8 {

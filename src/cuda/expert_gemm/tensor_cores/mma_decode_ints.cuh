@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_ints.cuh - dequantizes integers of layout hopper_codes to bf16, without their scales: exactly 2^-9 (4
+ * mma_decode_ints.cuh - dequantizes integers of layout hopper_codes to bf16, without their scales: exactly 2^-9 (4
  * bits) or 2^-13 (8 bits) times n - zero. The scales multiply the sum of each group, or of each chunk of it.
  *
  *     code     a bf16 holds n in bits 7 .. 4 as 2^-129 n, and in bits 7 .. 0 as 2^-133 n; likewise the zero point. One
@@ -10,7 +10,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_INTS_CUH
 #define MOX_CUDA_SM90_DECODE_INTS_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_scales.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 /* Both kinds of codes: SCALES are [rows r, r + 8][groups of the chunk] words. */

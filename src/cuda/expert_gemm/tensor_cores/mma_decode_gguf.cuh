@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_decode_gguf.cuh - block types of GGUF in layout hopper_codes (pack/hopper/hopper_blocks.h), w = d s (level -
+ * mma_decode_gguf.cuh - block types of GGUF in layout hopper_codes (pack/hopper/hopper_blocks.h), w = d s (level -
  * offset) -+ m t. Codes become bf16: exactly their levels less the offset, over a power of two. d and s multiply the
  * sum of each run; the minimums are a second product, of t as bf16 by the tokens, whose sum m multiplies.
  *
- *     4 bits     q4_k      a code is its level: one mask and one fused multiply-add for two (sm90_decode_ints.cuh)
+ *     4 bits     q4_k      a code is its level: one mask and one fused multiply-add for two (mma_decode_ints.cuh)
  *                iq4_xs    a code numbers a level: bytes of two tables of eight, by byte permutation, four at a time
  *     5 bits     q5_k      four bits and one bit
- *     6 bits     q6_k      four bits and two bits, as in sm90_decode_mxfp6.cuh
+ *     6 bits     q6_k      four bits and two bits, as in mma_decode_mxfp6.cuh
  *     scales     of a row and 256 columns: d, m (f16), then bytes for each chunk: s of its runs, t of its runs
  *
  * Which of a type's numbers follow from its bits is here; the others are in mox_sm90_block_format. Minimums are no
@@ -16,7 +16,7 @@
 #ifndef MOX_CUDA_SM90_DECODE_GGUF_CUH
 #define MOX_CUDA_SM90_DECODE_GGUF_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_scales.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 #include "cuda/ptx/ptx_pairs.cuh"
 
 /* What a row has for one chunk: d in the low half and m in the high one; a byte for each integer. */

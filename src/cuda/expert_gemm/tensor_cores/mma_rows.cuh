@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_rows.cuh - the first part of the epilogue (sm90_epilogue.cuh): where a thread's sums lie in the product, the
+ * mma_rows.cuh - the first part of the epilogue (mma_epilogue.cuh): where a thread's sums lie in the product, the
  * factors and biases that they meet there, and how a warpgroup writes rows in f32.
  */
 #ifndef MOX_CUDA_SM90_ROWS_CUH
 #define MOX_CUDA_SM90_ROWS_CUH
 
-#include "cuda/expert_gemm/sm90/sm90_tile.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_tile.cuh"
 #include "cuda/ptx/ptx_copy.cuh"
 
 /* Where this thread's part of a tile lies: sums[4 j + 2 h + c] is row `row` + 8 h of the product and column 8 j + 2
