@@ -148,6 +148,16 @@ void mpy_options_release(mpy_options *options)
     Py_CLEAR(options->executor);
 }
 
+int mpy_size_get(PyObject *object, void *out)
+{
+    PyObject *whole = PyNumber_Index(object);
+    if (whole == NULL)
+        return 0;
+    *(unsigned long long *)out = PyLong_AsUnsignedLongLong(whole);
+    Py_DECREF(whole);
+    return PyErr_Occurred() == NULL;
+}
+
 int mpy_path_or_none(PyObject *object, void *out)
 {
     return object == Py_None ? 1 : PyUnicode_FSConverter(object, out);

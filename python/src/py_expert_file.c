@@ -76,9 +76,9 @@ static PyObject *file_new(PyTypeObject *type, PyObject *args, PyObject *named)
     expert_file *self = NULL;
     unsigned long long chunk = 0;
     int verify = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O&|$spOziKO&", names, PyUnicode_FSConverter, &path, &load, &verify,
-                                     &threads, &options.read_engine, &options.read_depth, &chunk, mpy_path_or_none,
-                                     &mirror))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O&|$spOziO&O&", names, PyUnicode_FSConverter, &path, &load, &verify,
+                                     &threads, &options.read_engine, &options.read_depth, mpy_size_get, &chunk,
+                                     mpy_path_or_none, &mirror))
         return NULL;
     options.verify = verify;
     options.read_chunk_bytes = chunk;

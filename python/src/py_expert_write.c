@@ -250,8 +250,8 @@ PyObject *mpy_expert_file_replace(PyObject *type, PyObject *args, PyObject *name
     long long expert;
     unsigned long long hash = 0;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O&LO|$OKO", names, PyUnicode_FSConverter, &path, &expert, &weights,
-                                     &source, &hash, &common.threads))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O&LO|$OO&O", names, PyUnicode_FSConverter, &path, &expert, &weights,
+                                     &source, mpy_size_get, &hash, &common.threads))
         return NULL;
     const mpy_weights *from = weights_get(weights);
     const long long at = source == Py_None ? expert : PyLong_AsLongLong(source);

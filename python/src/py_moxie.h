@@ -205,6 +205,8 @@ int mpy_options_get(const mpy_option_args *args, mpy_options *out);
 void mpy_options_release(mpy_options *options);
 /* For moxie_progress_fn: calls `user`, a callable of (done, total); true or an exception ends the work. */
 int mpy_progress(void *user, int64_t done, int64_t total);
+/* Converter of "O&" for an unsigned long long: a whole number from 0 on, or OverflowError. */
+int mpy_size_get(PyObject *object, void *out);
 /* For "O&": None is NULL, a path a new reference to its bytes. */
 int mpy_path_or_none(PyObject *object, void *out);
 

@@ -131,10 +131,11 @@ static int given_get(PyObject *args, PyObject *named, given *g)
     long long warm = 0;
     int prefetch = 1, verify = 0, buffered = 0;
     *g = (given) { .options = MOXIE_STORE_OPTIONS_INIT };
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OK|$KzidLOOippzipO&zKiO&", names, &paths, &ram, &device, &o->policy,
-                                     &o->max_inserts, &o->half_life, &warm, &census, &pinned, &o->read_buffers,
-                                     &prefetch, &verify, &o->reader, &o->read_depth, &buffered, mpy_path_or_none,
-                                     &g->mirror, &o->device, &chunk, &o->device_buffers, mpy_path_or_none, &g->where))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OO&|$O&zidLOOippzipO&zO&iO&", names, &paths, mpy_size_get, &ram,
+                                     mpy_size_get, &device, &o->policy, &o->max_inserts, &o->half_life, &warm, &census,
+                                     &pinned, &o->read_buffers, &prefetch, &verify, &o->reader, &o->read_depth,
+                                     &buffered, mpy_path_or_none, &g->mirror, &o->device, mpy_size_get, &chunk,
+                                     &o->device_buffers, mpy_path_or_none, &g->where))
         return -1;
     o->ram_bytes = ram, o->device_bytes = device, o->read_chunk_bytes = chunk, o->warm_runs = warm;
     o->no_prefetch = !prefetch, o->verify = verify, o->buffered = buffered;
@@ -391,8 +392,8 @@ static PyObject *measure_disk(PyObject *module, PyObject *args, PyObject *named)
     path_list files = { .n = 0 }, others = { .n = 0 };
     unsigned long long chunk = 0, record = 0;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$ziKKiO", names, &paths, &options.engine, &options.depth, &chunk,
-                                     &record, &options.milliseconds, &mirrors))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$ziO&O&iO", names, &paths, &options.engine, &options.depth,
+                                     mpy_size_get, &chunk, mpy_size_get, &record, &options.milliseconds, &mirrors))
         return NULL;
     options.chunk_bytes = chunk;
     options.record_bytes = record;

@@ -191,6 +191,8 @@ def test_refused_files(tmp_path, model):
     numbers += b"more"  # nothing holds them
     with pytest.raises(TypeError, match="moxie.Weights is wanted"):
         moxie.ExpertFile.write(tmp_path / "a", 3)
+    with pytest.raises(moxie.ArgumentError, match="layer is -5"):
+        moxie.ExpertFile.write(tmp_path / "a", model.load(0), layer=-5)
     assert list(tmp_path.iterdir()) == []
     path = written(tmp_path, model)
     with pytest.raises(moxie.ArgumentError, match="the weights have no expert 9"):
@@ -323,6 +325,9 @@ def test_refused_stores(chain, model):
     _, folder = chain
     with pytest.raises(moxie.OutOfMemory, match="need at least"):
         moxie.Store(folder, 1000)
+    for wrong in (dict(ram_bytes=-1), dict(ram_bytes=1 << 64), dict(ram_bytes=1 << 20, device_bytes=-1)):
+        with pytest.raises(OverflowError):
+            moxie.Store(folder, **wrong)
     with pytest.raises(moxie.ArgumentError, match="policy"):
         moxie.Store(folder, 1 << 20, policy="fifo")
     with pytest.raises(moxie.Mismatch, match="census: it has 2 rows, and the store 3 layers"):

@@ -263,6 +263,9 @@ static moxie_status put_record(moxie_expert_writer *w, int64_t expert, const mox
 static moxie_status begin(moxie_expert_writer *w, const char *path, const moxie_expert_writer_options *options,
                           moxie_error *error)
 {
+    MOX_FAIL_IF(options->layer < 0, MOXIE_ERR_ARGUMENT, error,
+                "options.layer is %lld; layers have numbers from 0 on, by which stores find them",
+                (long long)options->layer);
     w->header.experts = w->config.experts;
     w->header.layer = options->layer;
     w->end = MOX_EXPERT_FIRST;
