@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * block_bytes.h - the activations of kernels *_block_int8 and *_block_bytes: bytes, and what their products with block
- * types need besides. panel_kernel.h has the arithmetic (sums INT32_RUNS and BYTE_RUNS).
+ * types need besides. panel_kernel.h has the arithmetic (sums INT32_RUNS and BYTE_RUNS). avx2_bytes takes them for
+ * 8-bit integers, in one run a step.
  *
  *     bytes     [step][row] lines of 64:  | d [32] | unit | first [2] | kind | ..
  *                   first    of each run of the step: D as a float where there is a minimum, else offset D, an integer

@@ -109,13 +109,28 @@ bool mox_panel_admit_rounding(const moxie_quant *act, mox_rejection *why)
                       mox_quant_dtype_name(act->element));
 }
 
-bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why)
+/* 8-bit integers are multiplied in whole steps. */
+static bool admit_quads(const moxie_quant *weight, int64_t cols, mox_rejection *why)
+{
+    return mox_panel_step_cols(weight, cols) == MOX_PANEL_STEP ||
+           mox_reject(why, "quantize the weights in groups of a multiple of 32 columns",
+                      "multiplies %s in steps of 32 columns, the weights' groups have 16",
+                      mox_quant_dtype_name(weight->element));
+}
+
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, bool quads, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     mox_panel_counts unused;
-    if (!mox_panel_count(weight->element, weight->has_zero != 0, &unused))
-        return mox_reject(why, "quantize the weights to 4 bits", "multiplies weights of 4 bits, these are %s",
-                          mox_quant_dtype_name(weight->element));
+    if (quads && mox_panel_order_of(weight->element) == MOX_PANEL_QUADS) {
+        if (!admit_quads(weight, mox_expert_gemm_cols(problem), why))
+            return false;
+    } else if (!mox_panel_count(weight->element, weight->has_zero != 0, &unused)) {
+        return mox_reject(
+            why, quads ? "quantize the weights to 4 bits or to 8-bit integers" : "quantize the weights to 4 bits",
+            "multiplies weights of 4 bits%s, these are %s", quads ? " and 8-bit integers" : "",
+            mox_quant_dtype_name(weight->element));
+    }
     return mox_panel_admit_rounding(problem->act, why);
 }
 

@@ -31,24 +31,26 @@ static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
 }
 
 /* Bytes of the lines of bytes or limbs. */
-static uint64_t limb_bytes(mox_ymm_acts acts, bool blocks, int64_t cols, int64_t steps)
+static uint64_t limb_bytes(mox_ymm_acts acts, mox_panel_order order, int64_t cols, int64_t steps)
 {
-    if (blocks)
-        return acts == MOX_YMM_ACTS_EXACT ? 0
-                                          : (uint64_t)(MOX_PANEL_BLOCK * (cols / MOX_PANEL_STEP)) * MOX_YMM_BYTES_LINE;
+    if (order == MOX_PANEL_BLOCKS || order == MOX_PANEL_QUADS)
+        return acts == MOX_YMM_ACTS_EXACT
+                   ? 0
+                   : (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP) * MOX_PANEL_BLOCK * MOX_YMM_BYTES_LINE;
     return (uint64_t)(mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT) * steps) * 2 * MOX_YMM_INT_DOT_LINE;
 }
 
 void mox_ymm_lay_out(mox_carver *carver, mox_ymm_acts acts, moxie_dtype element, int64_t cols, int64_t groups,
                      mox_ymm_scratch *out)
 {
-    const bool blocks = mox_panel_order_of(element) == MOX_PANEL_BLOCKS;
+    const mox_panel_order order = mox_panel_order_of(element);
+    const bool blocks = order == MOX_PANEL_BLOCKS;
     const int64_t scales = blocks ? 1 + cols / mox_block_panel_cols(element) : groups;
     const uint64_t floats = 2 * (uint64_t)scales * MOX_PANEL_ROWS;
     const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
     const int64_t rows = mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT);
     out->head = mox_carve(carver, 1, sizeof *out->head);
-    out->limbs = mox_carve(carver, limb_bytes(acts, blocks, cols, steps), 1);
+    out->limbs = mox_carve(carver, limb_bytes(acts, order, cols, steps), 1);
     out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(rows));
     out->slab = mox_carve(carver, MOX_YMM_SLAB * 2 * MOX_YMM_HALF, sizeof *out->slab);
     out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_YMM_WIDTH, sizeof *out->part);
@@ -72,7 +74,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_prob
 {
     if (mox_avx2_bytes_multiply == NULL)
         return mox_panel_absent(why, TARGET);
-    return mox_panel_admit_bytes(problem, why) ? mox_avx2_bytes_multiply : NULL;
+    return mox_panel_admit_bytes(problem, true, why) ? mox_avx2_bytes_multiply : NULL;
 }
 
 /* ---- avx2_block_int8, avx2_block_bytes ------------------------------------------------------------- */

@@ -62,7 +62,7 @@ typedef struct mox_ymm_int_dot_head {
 /* int_dot_avx2.h and panel_fma_avx2.h describe the arrays. */
 typedef struct mox_ymm_scratch {
     mox_ymm_int_dot_head *head;
-    int8_t *limbs; /* of block types: lines of panel_block_bytes_avx2.h */
+    int8_t *limbs; /* of block types and 8-bit integers: lines of block_bytes.h */
     uint8_t *order;
     float *slab, *part;  /* part: [MOX_PANEL_BLOCK][32] */
     float *scale, *zero; /* [2][groups][16] */

@@ -6,7 +6,8 @@
  *
  *     avx2_fma    decodes any format to fp32 and multiplies by fused multiply-adds (panel_fma_avx2.h); 4-bit weights as
  *                 integers where that is exact (int_dot_avx2.h)
- *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers
+ *     avx2_bytes  rounds the activations of each step to bytes (class TOL): 4-bit weights, always as integers, and
+ *                 8-bit integer weights (panel_quad_bytes_avx2.h)
  *     avx2_block_bytes, avx2_block_int8   the same for block types, and for activations that are int8 already
  *                 (panel_block_bytes_avx2.h)
  *
@@ -21,6 +22,7 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 #include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_quad_bytes_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- variants ------------------------------------------------------------------------------------ */
@@ -319,6 +321,18 @@ static void prepare(mox_ymm_job *j, const mox_panel_matrix *m, const moxie_quant
         memset(j->c + r * MOX_YMM_WIDTH, 0, (size_t)j->panels * MOX_PANEL_ROWS * sizeof *j->c);
 }
 
+/* 8-bit integers times activations that are rounded to bytes. Each line keeps the sum of its bytes. */
+static void multiply_quad_bytes(const mox_ymm_job *j, mox_ymm_int_dot_head *head)
+{
+    static const mox_block_fields whole = { .m_at = -1, .run = MOX_PANEL_STEP, .offset = 1 };
+    if (!j->a->again)
+        head->floats = mox_block_bytes_prepare(j->a, j->steps, &whole, false, (mox_bytes_line *)(void *)j->limbs);
+    if (j->zeros)
+        mox_quad_all(true, j, head->floats > 0);
+    else
+        mox_quad_all(false, j, head->floats > 0);
+}
+
 /* Block types times activations of 8 bits. */
 static void multiply_block_bytes(const mox_ymm_job *j, moxie_dtype element, mox_ymm_acts acts,
                                  mox_ymm_int_dot_head *head)
@@ -347,6 +361,8 @@ static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const mox
     _mm_setcsr(j.mxcsr | MOX_FLUSH_SUBNORMALS);
     if (j.blocks != NULL && j.bytes) {
         multiply_block_bytes(&j, weight->element, acts, sc.head);
+    } else if (j.bytes && decode == MOX_DECODE_QUADS) {
+        multiply_quad_bytes(&j, sc.head);
     } else if (!multiply_int_dot(&j, weight->element, sc.head)) {
         if (a->rows <= MOX_YMM_NARROW && has_narrow(&j, decode))
             all_narrow(&j, decode);

@@ -97,7 +97,7 @@ mox_panel_multiply_fn mox_expert_gemm_neon_bytes_bind(const mox_expert_gemm_prob
 {
     if (mox_neon_bytes_multiply == NULL)
         return mox_panel_absent(why, "aarch64");
-    if (!mox_panel_admit_bytes(problem, why))
+    if (!mox_panel_admit_bytes(problem, false, why))
         return NULL;
     return has_dotprod() ? mox_neon_bytes_dotprod_multiply : mox_neon_bytes_multiply;
 }
