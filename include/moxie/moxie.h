@@ -272,7 +272,7 @@ MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, cons
                                           moxie_plan **out, moxie_error *error);
 
 /* The same for a layer with these weights, of which only group indices are read: where they put columns in act order,
- * other layouts and kernels may be chosen, and then scales and zero points are looked at, too. Thread-safe. */
+ * other layouts and kernels may be chosen; then views are checked, and scales and zero points read. Thread-safe. */
 MOXIE_API moxie_status moxie_plan_explain_weights(const moxie_layer_config *config, const moxie_weights *weights,
                                                   const moxie_options *options, moxie_plan **out, moxie_error *error);
 

@@ -238,7 +238,7 @@ moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_op
 {
     NEED(config);
     NEED(out);
-    return mox_plan_explain(config, NULL, options, out, error);
+    return mox_plan_explain(config, NULL, false, options, out, error);
 }
 
 moxie_status moxie_plan_explain_weights(const moxie_layer_config *config, const moxie_weights *weights,

@@ -136,6 +136,6 @@ moxie_status mox_expert_file_explain(const moxie_expert_file *file, const moxie_
     const moxie_layer_config *c = config != NULL ? config : &file->config;
     MOX_TRY(mox_config_read(c, &checked, error));
     MOX_TRY(check_shapes(file, &checked, error));
-    const moxie_status status = mox_plan_explain(c, file->layouts, options, out, error);
+    const moxie_status status = mox_plan_explain(c, file->layouts, true, options, out, error);
     return status == MOXIE_ERR_UNSUPPORTED ? refuse(file, options, error) : status;
 }

@@ -76,6 +76,9 @@ static void refuses_null_in_plans(void **state)
     REFUSES(moxie_plan_create(SOME(moxie_layer), NULL, NULL, error));
     REFUSES(moxie_plan_explain(NULL, NULL, &made, error));
     REFUSES(moxie_plan_explain(SOME(moxie_layer_config), NULL, NULL, error));
+    REFUSES(moxie_plan_explain_weights(NULL, weights, NULL, &made, error));
+    REFUSES(moxie_plan_explain_weights(SOME(moxie_layer_config), NULL, NULL, &made, error));
+    REFUSES(moxie_plan_explain_weights(SOME(moxie_layer_config), weights, NULL, NULL, error));
     REFUSES(moxie_plan_run(NULL, args, error));
     REFUSES(moxie_plan_run(plan, NULL, error));
     REFUSES(moxie_plan_route(NULL, args, error));

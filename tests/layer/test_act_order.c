@@ -174,7 +174,7 @@ static void row_major(void **state)
     }
 }
 
-static void explained_without_views(void **state)
+static void explained_wrong_views(void **state)
 {
     (void)state;
     test_rng rng = { test_seed(8823) };
@@ -196,16 +196,50 @@ static void explained_without_views(void **state)
     assert_null(plan);
     t.weights.n_experts = 2;
     assert_int_equal(moxie_plan_explain_weights(&t.config, NULL, NULL, &plan, &error), MOXIE_ERR_ARGUMENT);
+    int32_t index[64] = { 1, 2 }; /* of two groups: 2 is not there */
+    t.experts[1].down.group_index = index;
+    assert_int_equal(moxie_plan_explain_weights(&t.config, &t.weights, NULL, &plan, &error), MOXIE_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "expert 1 down: group_index[1] is 2, but there are 2 groups"));
+    assert_null(plan);
+    test_layer_free(&t);
+}
+
+/* Ranks cut W2 by columns in fast mode, whatever the order of W13's: an explanation is of a layer, not of a file. */
+static void explained_cut(void **state)
+{
+    (void)state;
+    test_rng rng = { test_seed(8824) };
+    const small_spec spec = { .weight = test_weight_quant_named("gptq act order"),
+                              .weight2 = test_weight_quant_named("bf16"),
+                              .act = test_act_quant_named("none"),
+                              .dtype = MOXIE_BF16,
+                              .experts = 2,
+                              .top_k = 1,
+                              .hidden = 64,
+                              .intermediate = 256,
+                              .tokens = 1 };
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    test_layer t;
+    moxie_error error = { 0 };
+    moxie_plan *plan = NULL;
+    const moxie_plan_step *step;
+    const char *cut = "none";
+    small_layer_make(&t, &rng, &spec);
+    t.config.tp_size = 2;
+    options.mode = MOXIE_MODE_FAST;
+    assert_ok(moxie_plan_explain_weights(&t.config, &t.weights, &options, &plan, &error), &error);
+    for (int32_t i = 0; (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        cut = strcmp(step->family, "tensor_parallel") == 0 ? step->kernel : cut;
+    assert_string_equal(cut, "columns");
+    moxie_plan_destroy(plan);
     test_layer_free(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_stage),
-        cmocka_unit_test(replaced_experts),
-        cmocka_unit_test(row_major),
-        cmocka_unit_test(explained_without_views),
+        cmocka_unit_test(every_stage),           cmocka_unit_test(replaced_experts), cmocka_unit_test(row_major),
+        cmocka_unit_test(explained_wrong_views), cmocka_unit_test(explained_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

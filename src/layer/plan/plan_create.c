@@ -186,13 +186,13 @@ static moxie_status check_source(const moxie_plan *plan, const moxie_options *op
     return MOXIE_OK;
 }
 
-/* As the layer's records are cut, or would be. `given`: they are those of an expert file. */
-static moxie_status find_cut(moxie_plan *plan, bool given, moxie_error *error)
+/* As the layer's records are cut, or would be. `of_file`: they are those of an expert file. */
+static moxie_status find_cut(moxie_plan *plan, bool of_file, moxie_error *error)
 {
     const bool host = mox_device_is_host(&plan->device);
     plan->tp_cut = plan->layer != NULL
                        ? plan->layer->tp_cut
-                       : mox_tp_cut_of(&plan->config, host && !given ? plan->mode : MOXIE_MODE_EXACT, NULL);
+                       : mox_tp_cut_of(&plan->config, host && !of_file ? plan->mode : MOXIE_MODE_EXACT, NULL);
     plan->shared_cut =
         plan->layer != NULL ? plan->layer->shared_cut : mox_tp_shared_cut(&plan->config, true, !host, NULL);
     MOX_FAIL_IF(plan->tp_cut == MOX_TP_SUMS && plan->mode != MOXIE_MODE_FAST, MOXIE_ERR_MISMATCH, error,
@@ -218,10 +218,10 @@ static moxie_status begin(const moxie_options *options, moxie_options *read, mox
     return MOXIE_OK;
 }
 
-/* `layer` may be NULL, and `layouts` too: those of records that exist. With a comm, other ranks wait for this one's
- * word even if it cannot make its plan. */
+/* `layer` may be NULL, and `layouts` too; `of_file` as in mox_plan_explain(). With a comm, other ranks wait for this
+ * one's word even if it cannot make its plan. */
 static moxie_status make(const moxie_layer *layer, const moxie_layer_config *config,
-                         const mox_layout *const layouts[MOX_EXPERT_KINDS], const moxie_options *options,
+                         const mox_layout *const layouts[MOX_EXPERT_KINDS], bool of_file, const moxie_options *options,
                          moxie_plan **out, moxie_error *error)
 {
     moxie_options read;
@@ -242,7 +242,7 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = find_device(plan, &read, error);
     if (status == MOXIE_OK)
-        status = find_cut(plan, layouts != NULL, error);
+        status = find_cut(plan, of_file, error);
     if (status == MOXIE_OK)
         status = check_adapters(plan, error);
     if (status == MOXIE_OK)
@@ -282,12 +282,12 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
 moxie_status mox_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
                              moxie_error *error)
 {
-    return make(layer, &layer->config, layer->layouts, options, out, error);
+    return make(layer, &layer->config, layer->layouts, false, options, out, error);
 }
 
 /* An explanation for the cpu back end may be for another processor than this one. */
 static moxie_status explain_there(const moxie_layer_config *config, const mox_layout *const layouts[MOX_EXPERT_KINDS],
-                                  const moxie_options *options, moxie_plan **out, moxie_error *error)
+                                  bool of_file, const moxie_options *options, moxie_plan **out, moxie_error *error)
 {
     moxie_options there;
     MOX_TRY(mox_options_read(options, &there, error));
@@ -296,13 +296,13 @@ static moxie_status explain_there(const moxie_layer_config *config, const mox_la
     if (processor != NULL)
         there.device = NULL;
     mox_cpu_assume(processor);
-    const moxie_status status = make(NULL, config, layouts, &there, out, error);
+    const moxie_status status = make(NULL, config, layouts, of_file, &there, out, error);
     mox_cpu_assume(NULL);
     return status;
 }
 
 moxie_status mox_plan_explain(const moxie_layer_config *config, const mox_layout *const layouts[MOX_EXPERT_KINDS],
-                              const moxie_options *options, moxie_plan **out, moxie_error *error)
+                              bool of_file, const moxie_options *options, moxie_plan **out, moxie_error *error)
 {
     /* A routing table is data, like weights: an explanation does not need it. */
     static const int32_t any_table[MOXIE_MAX_TOP_K];
@@ -313,7 +313,7 @@ moxie_status mox_plan_explain(const moxie_layer_config *config, const mox_layout
         read.routing.table_rows = 1;
     }
     MOX_TRY(mox_config_read(&read, &checked, error));
-    return explain_there(&checked, layouts, options, out, error);
+    return explain_there(&checked, layouts, of_file, options, out, error);
 }
 
 void mox_plan_destroy(moxie_plan *plan)

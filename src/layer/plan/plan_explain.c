@@ -25,31 +25,42 @@ static bool in_act_order(const moxie_expert *expert, const mox_record_shape *sha
            reorders(&expert->down, &shape->w2);
 }
 
-/* Moves on to a layout that holds all `count` experts, numbered from `first` on. True: it is another one. */
-static bool find_layout(const moxie_layer_config *config, mox_expert_kind kind, const mox_record_shape *shape,
-                        const moxie_expert *experts, int64_t count, int64_t first, const mox_layout **layout)
+static bool holds_all(const mox_layout *layout, const mox_record_shape *shape, const moxie_expert *experts,
+                      int64_t count, int64_t first)
 {
-    const mox_layout *const chosen = *layout;
-    bool any = false;
-    for (int64_t e = 0; e < count && !any; e++)
-        any = in_act_order(&experts[e], shape);
-    for (int64_t e = 0; any && e < count; e++)
-        while (!mox_layer_accepts(*layout, shape, first + e, &experts[e]))
-            *layout = mox_layer_fallback(config, kind, *layout);
-    return *layout != chosen;
+    for (int64_t e = 0; e < count; e++)
+        if (!mox_layer_accepts(layout, shape, first + e, &experts[e]))
+            return false;
+    return true;
 }
 
-static bool find_layouts(const moxie_layer_config *config, const moxie_weights *weights,
-                         const mox_layout *layouts[MOX_EXPERT_KINDS])
+/* Moves on to a layout that holds all `count` experts, numbered from `first` on. As in a layer, each layout is asked
+ * about all of them: a fallback need not hold what the layout before it held. No packer looks at these views later, so
+ * those in act order are checked here. */
+static moxie_status find_layout(const moxie_layer_config *config, mox_expert_kind kind, const mox_record_shape *shape,
+                                const moxie_expert *experts, int64_t count, int64_t first, const mox_layout **layout,
+                                moxie_error *error)
 {
-    const mox_record_shape routed = mox_config_routed_shape(config);
-    bool moved =
-        find_layout(config, MOX_ROUTED, &routed, weights->experts, weights->n_experts, 0, &layouts[MOX_ROUTED]);
-    if (layouts[MOX_SHARED_EXPERT] != NULL && weights->shared != NULL) {
-        const mox_record_shape shared = mox_config_shared_shape(config);
-        moved |= find_layout(config, MOX_SHARED_EXPERT, &shared, weights->shared, 1, -1, &layouts[MOX_SHARED_EXPERT]);
-    }
-    return moved;
+    bool any = false;
+    for (int64_t e = 0; e < count; e++)
+        if (in_act_order(&experts[e], shape)) {
+            MOX_TRY(mox_record_check_views(&mox_layout_rowmajor, shape, first + e, &experts[e], error));
+            any = true;
+        }
+    while (any && !holds_all(*layout, shape, experts, count, first))
+        *layout = mox_layer_fallback(config, kind, *layout);
+    return MOXIE_OK;
+}
+
+static moxie_status find_layouts(const moxie_layer_config *config, const moxie_weights *weights,
+                                 const mox_layout *layouts[MOX_EXPERT_KINDS], moxie_error *error)
+{
+    const mox_record_shape routed = mox_config_routed_shape(config), shared = mox_config_shared_shape(config);
+    MOX_TRY(
+        find_layout(config, MOX_ROUTED, &routed, weights->experts, weights->n_experts, 0, &layouts[MOX_ROUTED], error));
+    if (layouts[MOX_SHARED_EXPERT] == NULL || weights->shared == NULL)
+        return MOXIE_OK;
+    return find_layout(config, MOX_SHARED_EXPERT, &shared, weights->shared, 1, -1, &layouts[MOX_SHARED_EXPERT], error);
 }
 
 static moxie_status check_count(const moxie_weights *weights, int64_t experts, moxie_error *error)
@@ -66,19 +77,20 @@ moxie_status mox_plan_explain_weights(const moxie_layer_config *config, const mo
     moxie_weights w;
     moxie_plan *plan;
     MOX_TRY(mox_struct_read(weights, &w, MOX_STRUCT(moxie_weights), error));
-    MOX_TRY(mox_plan_explain(config, NULL, options, &plan, error));
-    const moxie_status status = check_count(&w, plan->config.experts, error);
-    if (status != MOXIE_OK) {
-        mox_plan_destroy(plan);
-        return status;
-    }
+    MOX_TRY(mox_plan_explain(config, NULL, false, options, &plan, error));
     const mox_layout *layouts[MOX_EXPERT_KINDS];
+    bool moved = false;
     for (int k = 0; k < MOX_EXPERT_KINDS; k++)
         layouts[k] = plan->experts[k].kernels.layout;
-    if (!find_layouts(&plan->config, &w, layouts)) {
+    moxie_status status = check_count(&w, plan->config.experts, error);
+    if (status == MOXIE_OK)
+        status = find_layouts(&plan->config, &w, layouts, error);
+    for (int k = 0; k < MOX_EXPERT_KINDS; k++)
+        moved = moved || layouts[k] != plan->experts[k].kernels.layout;
+    if (status == MOXIE_OK && !moved) {
         *out = plan;
         return MOXIE_OK;
     }
     mox_plan_destroy(plan);
-    return mox_plan_explain(config, layouts, options, out, error);
+    return status == MOXIE_OK ? mox_plan_explain(config, layouts, false, options, out, error) : status;
 }
