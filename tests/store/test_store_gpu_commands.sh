@@ -51,7 +51,7 @@ expect 0 . "$moxie" prepare "$ck" --layout moxie-cpu -o "$tmp/cpu"
 
 # Experts that the CPU computes where they lie. What is pinned on the GPU stays, so runs repeat; the sums are near those of
 # either processor.
-where="--budget-ram 2M --budget-gpu 900K --compute-where-it-lies $tmp/cpu"
+where="--budget-ram 2M --budget-gpu 900K --cpu-experts $tmp/cpu"
 # shellcheck disable=SC2086
 for o in c d; do
     expect 0 "CPU: .* computed .* where they lie" "$moxie" run "$ex" $where --policy frozen --warm 1 --tokens 9 \
@@ -78,6 +78,6 @@ assert not set(kernels["steps"].values()) & set(kernels["host_steps"].values()),
 assert explained["store"]["host_slots"] > 0 and explained["store"]["slots"] == 0
 END
 fi
-expect 2 "goes with --budget-gpu" "$moxie" run "$ex" --budget-ram 1M --compute-where-it-lies "$tmp/cpu"
+expect 2 "goes with --budget-gpu" "$moxie" run "$ex" --budget-ram 1M --cpu-experts "$tmp/cpu"
 expect 4 "moxie prepare DIR --layout moxie-sm90" "$moxie" run "$tmp/cpu" --budget-ram 1M --budget-gpu 1M
 finish

@@ -227,7 +227,7 @@ typedef struct cli_layer_options {
     /* Experts that are read when a run needs them (cli_store.h). */
     int64_t budget_ram; /* bytes; 0: all experts are in memory */
     int64_t budget_gpu; /* bytes; 0: the run is on the CPU */
-    const char *where;  /* --compute-where-it-lies: files for the CPU; NULL: the GPU computes all experts */
+    const char *where;  /* --cpu-experts: files for the CPU; NULL: the GPU computes all experts */
     const char *policy;
     int32_t max_inserts;
     int32_t warm; /* runs in which pinned and frozen learn */

@@ -19,10 +19,9 @@ static const struct argp_option options[] = {
       "with --budget-ram: memory of the GPU for experts; the others lie in pinned RAM and are copied when a run needs "
       "them",
       0 },
-    { "compute-where-it-lies", OPT_WHERE, "DIR2", 0,
-      "with --budget-gpu: the CPU computes experts without a slot on the GPU, out of the RAM and of DIR2's files for "
-      "it "
-      "(moxie-cpu); bits then depend on which these are",
+    { "cpu-experts", OPT_WHERE, "DIR2", 0,
+      "with --budget-gpu: the CPU computes experts without a slot on the GPU, out of DIR2's files for it (moxie-cpu); "
+      "bits then depend on which these are",
       0 },
     { "policy", OPT_POLICY, "NAME", 0,
       "which experts stay in memory (on the GPU, with one): lfru (default), lru, lfu, pinned or frozen", 0 },
@@ -56,7 +55,7 @@ static void check_gpu(struct argp_state *state, cli_layer_options *args)
     if (args->budget_gpu && args->backend == MOXIE_BACKEND_REF)
         argp_error(state, "--budget-gpu is for a GPU, and the back end is ref: leave one of the two out");
     if (args->where && !args->budget_gpu)
-        argp_error(state, "--compute-where-it-lies goes with --budget-gpu: without it the CPU computes all experts");
+        argp_error(state, "--cpu-experts goes with --budget-gpu: without it the CPU computes all experts");
     if (args->budget_gpu)
         args->backend = MOXIE_BACKEND_CUDA;
     if (!args->budget_gpu && args->backend == MOXIE_BACKEND_CUDA)
@@ -68,7 +67,7 @@ static void check_gpu(struct argp_state *state, cli_layer_options *args)
 void cli_store_check(struct argp_state *state, cli_layer_options *args, const char *other)
 {
     const char *only = args->budget_gpu    ? "--budget-gpu"
-                       : args->where       ? "--compute-where-it-lies"
+                       : args->where       ? "--cpu-experts"
                        : args->policy      ? "--policy"
                        : args->max_inserts ? "--max-inserts"
                        : args->warm        ? "--warm"

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-/* A child parser for --budget-ram, --budget-gpu, --compute-where-it-lies, --policy, --max-inserts, --warm; its input is
+/* A child parser for --budget-ram, --budget-gpu, --cpu-experts, --policy, --max-inserts, --warm; its input is
  * a cli_layer_options. */
 extern const struct argp cli_store_argp;
 /* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. --budget-gpu makes the

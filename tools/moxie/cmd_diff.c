@@ -67,7 +67,7 @@ static void check_combination(struct argp_state *state, arguments *args)
     if (many && args->has_b)
         argp_error(state, "--ranks compares ranks with one rank of the same back end, --a: leave --b out");
     if (args->layer.where)
-        argp_error(state, "--compute-where-it-lies gives bits that depend on which experts lie on the GPU, so no bytes "
+        argp_error(state, "--cpu-experts gives bits that depend on which experts lie on the GPU, so no bytes "
                           "can be compared: check each processor with --a cuda on DIR and --a cpu on DIR2");
     if (args->layer.budget_gpu && args->a == MOXIE_BACKEND_CPU) /* the default */
         args->a = MOXIE_BACKEND_CUDA;

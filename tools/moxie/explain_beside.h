@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * explain_beside.h - the CPU's kernels of a layer in a store on a GPU, for experts that it computes where they lie
- * (--compute-where-it-lies DIR2).
+ * (--cpu-experts DIR2).
  */
 #ifndef MOXIE_EXPLAIN_BESIDE_H
 #define MOXIE_EXPLAIN_BESIDE_H

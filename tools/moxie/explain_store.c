@@ -23,7 +23,7 @@ static const struct argp_option store_options[] = {
     { "memory-gb-s", OPT_MEMORY_GB_S, "B", 0,
       "GB/s of memory, with --budget-gpu of the GPU's (default: of --limits FILE, or measured)", 0 },
     { "copy-gb-s", OPT_COPY_GB_S, "B", 0,
-      "with --budget-gpu: GB/s from pinned RAM to the GPU; with --compute-where-it-lies from RAM to the CPU (default: "
+      "with --budget-gpu: GB/s from pinned RAM to the GPU; with --cpu-experts from RAM to the CPU (default: "
       "measured)",
       0 },
     { 0 },
