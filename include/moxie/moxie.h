@@ -3,11 +3,15 @@
  * moxie.h - quantized fused mixture-of-experts layers: executors, layers, plans, runs, checks. It includes
  * moxie_types.h (errors, formats, tensors, activations) and moxie_config.h (routing, configuration and weights).
  *
- * The other headers: moxie_ckpt.h (checkpoints, safetensors), moxie_prepare.h (weights for other engines' kernels),
- * moxie_scheme.h (vLLM's quantization schemes), moxie_quantize.h (checkpoints in another format), moxie_lint.h (what is
- * wrong in a checkpoint), moxie_cuda.h (NVIDIA GPUs), moxie_parallel.h and moxie_comm.h (ranks), moxie_adapters.h
- * (LoRA), moxie_store.h (expert files), moxie_trace.h (routing traces), moxie_topology.h (cores and nodes of memory),
- * moxie_version.h (version numbers).
+ * The other headers:
+ *
+ *     moxie_ckpt.h       checkpoints, safetensors        moxie_parallel.h   ranks: who has which experts
+ *     moxie_quantize.h   checkpoints in another format   moxie_comm.h       ranks: how they talk
+ *     moxie_lint.h       what is wrong in a checkpoint   moxie_adapters.h   LoRA
+ *     moxie_prepare.h    weights for other engines       moxie_store.h      expert files, stores
+ *     moxie_scheme.h     vLLM's quantization schemes     moxie_trace.h      routing traces
+ *     moxie_cuda.h       NVIDIA GPUs                     moxie_topology.h   cores and nodes of memory
+ *     moxie_version.h    version numbers
  *
  *     y[t] = sum_{j<K} w[t,j] * ( W2[e] . act( W13[e] . x[t] + b13[e] ) + b2[e] ),   e = ids[t,j]
  *

@@ -6,9 +6,8 @@
  *                                           share their rows
  *
  * A batch is cut into chunks of at most chunk_tokens tokens of each rank, so that the buffers do not grow with T. In
- * the worst case all pairs of a chunk go to one rank. The buffers of a chunk in the workspace, for C = chunk_tokens:
- *
- * Two chunks have buffers for all but the return: one is dispatched while the other is computed.
+ * the worst case all pairs of a chunk go to one rank. Two chunks have buffers for all but the return: one is
+ * dispatched while the other is computed. The buffers of a chunk in the workspace, for C = chunk_tokens:
  *
  *     own tokens        position [C, K]    row of `returned` for each choice, or -1
  *     dispatch, out     coded [C], send_x [C min(K, groups)], send_ids, send_weights [.., K], send_adapters [..]
