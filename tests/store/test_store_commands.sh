@@ -32,6 +32,10 @@ expect 2 "goes with --budget-ram" "$moxie" run "$ex" --warm 3
 expect 4 "are for GGUF files" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --activations ggml
 expect 0 . "$moxie" prepare "$ck" --layout moxie-auto --ep 0/2 -o "$tmp/half"
 expect 4 "prepare files without --ep" "$moxie" bench "$tmp/half" --budget-ram 900K --trace "$trace"
+synth qwen3-30b-a3b mxfp4-ct "$tmp/wide" --layers 2 --hidden 512
+expect 0 . "$moxie" prepare "$tmp/wide" --layout moxie-auto -o "$tmp/mixed"
+cp "$ex/layer-00001.moxie" "$tmp/mixed"
+expect 3 "layer 1 has hidden size 256 and bf16, layer 0 has 512" "$moxie" bench "$tmp/mixed" --budget-ram 4M --trace "$trace"
 expect 0 "records .* in files" "$moxie" run "$tmp/half" --budget-ram 500K --tokens 5 -o "$tmp/a.safetensors"
 expect 0 . "$moxie" run "$tmp/half" --tokens 5 -o "$tmp/b.safetensors"
 cmp -s "$tmp/a.safetensors" "$tmp/b.safetensors" || fail "a share of experts from a store differs"

@@ -72,6 +72,19 @@ static int32_t place_of(const moxie_trace_info *info, int64_t number)
     return -1;
 }
 
+/* All layers run on the same hidden states, into one output. */
+static moxie_status check_states(const replay *r, int64_t number, const moxie_layer_config *c, moxie_error *error)
+{
+    const moxie_layer_config *first = moxie_expert_file_config(moxie_store_file(r->store, r->layers[0].number));
+    if (c->hidden == first->hidden && c->dtype == first->dtype)
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_MISMATCH, error, r->args->layer.dir,
+                     "layer %lld has hidden size %lld and %s, layer %lld has %lld and %s: put only files of one "
+                     "checkpoint into a folder",
+                     (long long)number, (long long)c->hidden, moxie_dtype_name(c->dtype),
+                     (long long)r->layers[0].number, (long long)first->hidden, moxie_dtype_name(first->dtype));
+}
+
 /* The layer's configuration. All its experts are needed, since a trace uses all. */
 static moxie_status find_config(replay *r, int64_t number, moxie_layer_config *out, moxie_error *error)
 {
@@ -88,7 +101,7 @@ static moxie_status find_config(replay *r, int64_t number, moxie_layer_config *o
         status = cli_error(MOXIE_ERR_MISMATCH, error, r->args->trace,
                            "its tokens choose %d of %d experts; layer %lld chooses %lld of %lld", r->info.top_k,
                            r->info.experts, (long long)number, (long long)out->top_k, (long long)out->experts);
-    return status;
+    return status == MOXIE_OK ? check_states(r, number, out, error) : status;
 }
 
 static moxie_options options_of(const replay *r)
