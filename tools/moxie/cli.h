@@ -159,6 +159,8 @@ extern const char cli_exit_codes[];
 /* argp_parse() with better messages. Ends the program with exit code 2, and a suggestion, for an unknown option, an
  * empty value, or a MOXIE_MAX_ISA that is no instruction set. */
 void cli_parse(const struct argp *parser, int argc, char **argv, void *input);
+/* Stores the command's only operand; `what` names it in the error of a second one: "directory". */
+void cli_parse_operand(struct argp_state *state, const char *what, const char *text, const char **out);
 
 /* ---- option values (cli_args.c) ------------------------------------------------------------------ */
 

@@ -248,12 +248,7 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
         choose_backend(state, options);
         return 0;
     case 'j': options->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (options->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
-                       cli_printable(arg));
-        options->dir = arg;
-        return 0;
+    case ARGP_KEY_ARG: cli_parse_operand(state, "directory", arg, &options->dir); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

@@ -197,3 +197,10 @@ void cli_parse(const struct argp *parser, int argc, char **argv, void *input)
     check_environment(argv[0]);
     free(doc);
 }
+
+void cli_parse_operand(struct argp_state *state, const char *what, const char *text, const char **out)
+{
+    if (*out)
+        argp_error(state, "one %s at a time; \"%s\" is a second one: leave one of them out", what, cli_printable(text));
+    *out = text;
+}

@@ -41,11 +41,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 'o': args->out = arg; return 0;
     case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (args->dir)
-            argp_error(state, "one checkpoint at a time; \"%s\" is a second one", cli_printable(arg));
-        args->dir = arg;
-        return 0;
+    case ARGP_KEY_ARG: cli_parse_operand(state, "checkpoint", arg, &args->dir); return 0;
     case ARGP_KEY_END:
         if (!args->dir || !args->out || args->adapters.count == 0)
             argp_error(state, "%s: moxie bake DIR --adapter NAME=DIR -o OUT",

@@ -80,12 +80,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_FORMAT: args->style = cli_parse_name(state, &balance_styles, arg); return 0;
     case 'o': args->output = arg; return 0;
     case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (args->loads)
-            argp_error(state, "one file of loads at a time; \"%s\" is a second one: leave one of them out",
-                       cli_printable(arg));
-        args->loads = arg;
-        return 0;
+    case ARGP_KEY_ARG: cli_parse_operand(state, "file of loads", arg, &args->loads); return 0;
     case ARGP_KEY_END: check_arguments(state, args); return 0;
     default: return parse_size(key, arg, state);
     }

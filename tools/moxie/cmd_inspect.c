@@ -19,12 +19,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'j': args->json = true; return 0;
     case OPT_ALLOW_UNREAD: args->allow_unread = true; return 0;
-    case ARGP_KEY_ARG:
-        if (args->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
-                       cli_printable(arg));
-        args->dir = arg;
-        return 0;
+    case ARGP_KEY_ARG: cli_parse_operand(state, "directory", arg, &args->dir); return 0;
     case ARGP_KEY_END:
         if (!args->dir)
             argp_error(

@@ -49,12 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_LIST: args->list = true; return 0;
     case OPT_MODEL: args->lint.model = arg; return 0;
     case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (args->dir)
-            argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out",
-                       cli_printable(arg));
-        args->dir = arg;
-        return 0;
+    case ARGP_KEY_ARG: cli_parse_operand(state, "directory", arg, &args->dir); return 0;
     case ARGP_KEY_END: check_arguments(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -164,11 +164,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_ALLOW_MIXED: args->quantize.allow_mixed = 1; return 0;
     case 'o': args->out = arg; return 0;
     case 'j': args->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (args->dir)
-            argp_error(state, "one checkpoint at a time; \"%s\" is a second one", cli_printable(arg));
-        args->dir = arg;
-        return 0;
+    case ARGP_KEY_ARG: cli_parse_operand(state, "checkpoint", arg, &args->dir); return 0;
     case ARGP_KEY_END:
         check_arguments(state, args);
         check_importances(state, args);

@@ -62,11 +62,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_LIST: args->list = true; return 0;
     case ARGP_KEY_ARG:
-        if (args->preset)
-            argp_error(state, "one preset at a time; \"%s\" is a second one: leave one of them out",
-                       cli_printable(arg));
+        cli_parse_operand(state, "preset", arg, &args->preset);
         cli_parse_name(state, &cli_presets, arg);
-        args->preset = arg;
         return 0;
     case ARGP_KEY_END: check_combination(state, args); return 0;
     default: return ARGP_ERR_UNKNOWN;
