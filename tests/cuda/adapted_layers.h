@@ -37,7 +37,7 @@ static inline void adapted_check_bounds(test_adapted *a)
     test_report report = { 0 };
     assert_ok(test_plan_check(a->layer.plan, &a->layer.weights, &a->layer.args, &report, &error), &error);
     if (!(report.worst_ratio <= 1)) {
-        test_adapted_print(&a->layer, &report);
+        test_report_print(&a->layer, &report);
         fail_msg("a stage is beyond its bound");
     }
 }

@@ -33,7 +33,7 @@ static bool check_layer(test_adapted *a, test_rng *rng, const moxie_executor *po
     if (status != MOXIE_OK)
         print_error("%s\n  %s: %s\n", layer->text, moxie_status_name(status), error.text);
     else if (!(report.worst_ratio <= 1))
-        test_adapted_print(layer, &report);
+        test_report_print(layer, &report);
     for (int s = 0; s < report.n_stages; s++)
         *elements += report.stages[s].elements;
     return status == MOXIE_OK && report.worst_ratio <= 1;

@@ -9,18 +9,6 @@
 
 #include "test_layer.h"
 
-static void print_report(const test_layer *layer, const test_report *report)
-{
-    print_error("%s\n", layer->text);
-    for (int s = 0; s < report->n_stages; s++) {
-        const moxie_stage_report *r = &report->stages[s];
-        print_error("  %-15s %8lld elements, %lld beyond, worst %g: got %.9g want %.9g bound %g (token %lld slot %lld "
-                    "expert %lld column %lld)\n",
-                    r->stage, (long long)r->elements, (long long)r->beyond, r->worst_ratio, r->got, r->want, r->bound,
-                    (long long)r->token, (long long)r->slot, (long long)r->expert, (long long)r->column);
-    }
-}
-
 /* Prints the reason and returns false instead of failing, so that the caller can print the seed. */
 static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *pool, int64_t *elements)
 {
@@ -35,7 +23,7 @@ static bool check_layer(test_layer *layer, test_rng *rng, const moxie_executor *
     if (status != MOXIE_OK)
         print_error("%s\n  %s: %s\n", layer->text, moxie_status_name(status), error.text);
     else if (!(report.worst_ratio <= 1))
-        print_report(layer, &report);
+        test_report_print(layer, &report);
     for (int s = 0; s < report.n_stages; s++)
         *elements += report.stages[s].elements;
     return status == MOXIE_OK && report.worst_ratio <= 1;

@@ -55,18 +55,6 @@ static inline void test_adapted_free(test_adapted *a)
     test_layer_free(&a->layer);
 }
 
-static inline void test_adapted_print(const test_layer *layer, const test_report *report)
-{
-    print_error("%s\n", layer->text);
-    for (int s = 0; s < report->n_stages; s++) {
-        const moxie_stage_report *r = &report->stages[s];
-        print_error("  %-15s %8lld elements, %lld beyond, worst %g: got %.9g want %.9g bound %g (token %lld slot %lld "
-                    "expert %lld column %lld)\n",
-                    r->stage, (long long)r->elements, (long long)r->beyond, r->worst_ratio, r->got, r->want, r->bound,
-                    (long long)r->token, (long long)r->slot, (long long)r->expert, (long long)r->column);
-    }
-}
-
 static inline char *test_adapted_run(const test_adapted *a)
 {
     return test_layer_output(&a->layer, a->layer.plan);

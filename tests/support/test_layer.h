@@ -110,6 +110,8 @@ typedef struct test_report {
 moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                              test_report *out, moxie_error *error);
 
+/* Prints the layer, and each stage with its worst element. */
+void test_report_print(const test_layer *layer, const test_report *report);
 /* Prints the stages that are beyond their bounds, each with its worst element. */
 void test_report_print_beyond(const test_report *report);
 

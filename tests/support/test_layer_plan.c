@@ -102,6 +102,18 @@ moxie_status test_plan_check(moxie_plan *plan, const moxie_weights *weights, con
     return MOXIE_OK;
 }
 
+void test_report_print(const test_layer *layer, const test_report *report)
+{
+    print_error("%s\n", layer->text);
+    for (int s = 0; s < report->n_stages; s++) {
+        const moxie_stage_report *r = &report->stages[s];
+        print_error("  %-15s %8lld elements, %lld beyond, worst %g: got %.9g want %.9g bound %g (token %lld slot %lld "
+                    "expert %lld column %lld)\n",
+                    r->stage, (long long)r->elements, (long long)r->beyond, r->worst_ratio, r->got, r->want, r->bound,
+                    (long long)r->token, (long long)r->slot, (long long)r->expert, (long long)r->column);
+    }
+}
+
 void test_report_print_beyond(const test_report *report)
 {
     for (int32_t i = 0; i < report->n_stages; i++) {
