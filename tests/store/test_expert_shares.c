@@ -16,28 +16,11 @@
 #include "layer/weights/layer.h"
 #include "store/expert_file.h"
 
-enum { MAX_RANKS = 8 };
-
-static char folders[MAX_RANKS][64];
-static moxie_expert_file *files[MAX_RANKS];
-
-static int begin_folders(void **state)
-{
-    (void)state;
-    test_store_folders(folders, MAX_RANKS);
-    return 0;
-}
-
-static int end_folders(void **state)
-{
-    (void)state;
-    test_store_remove_all(folders, MAX_RANKS);
-    return 0;
-}
+static moxie_expert_file *files[TEST_STORE_RANKS];
 
 static char *path_of(int32_t rank, char path[600])
 {
-    snprintf(path, 600, "%s/layer-3.moxie", folders[rank]);
+    snprintf(path, 600, "%s/layer-3.moxie", test_store_rank_folders[rank]);
     return path;
 }
 
@@ -59,7 +42,7 @@ static moxie_status open_rank(int32_t rank, const moxie_layer_config *config, co
 static void remove_files(void)
 {
     char path[600];
-    for (int r = 0; r < MAX_RANKS; r++) {
+    for (int r = 0; r < TEST_STORE_RANKS; r++) {
         moxie_expert_file_close(files[r]);
         files[r] = NULL;
         (void)unlink(path_of(r, path));
@@ -74,7 +57,7 @@ static void write_share_for(test_layer *layer, int32_t rank, const test_ranks_sp
     layer->config.ep_map = spec->ep_map;
     layer->config.tp_size = spec->tp;
     layer->config.tp_rank = rank % spec->tp;
-    test_store_write(folders[rank], 3, layer, target);
+    test_store_write(test_store_rank_folders[rank], 3, layer, target);
     layer->config = whole;
 }
 
@@ -237,7 +220,7 @@ static void test_refusals(void **state)
     moxie_options plain = MOXIE_OPTIONS_INIT;
     moxie_store_options budget = MOXIE_STORE_OPTIONS_INIT;
     const moxie_weights *weights = NULL;
-    const char *folder = folders[1];
+    const char *folder = test_store_rank_folders[1];
     limits.weight = test_weight_quant_named("bf16");
     plain.backend = MOXIE_BACKEND_CPU;
     budget.ram_bytes = UINT64_C(1) << 30;
@@ -247,7 +230,7 @@ static void test_refusals(void **state)
         test_layer_free(&layer);
     write_share(&layer, 0, &two);
     write_share(&layer, 1, &two);
-    test_store_write(folders[2], 3, &layer, "moxie-cpu");
+    test_store_write(test_store_rank_folders[2], 3, &layer, "moxie-cpu");
     const uint64_t whole = info_of(2).record_bytes, parts = info_of(0).record_bytes + info_of(1).record_bytes;
     assert_true(parts < whole + whole / 4);
     assert_int_equal(moxie_expert_file_config(files[1])->tp_size, 2);
@@ -275,5 +258,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, begin_folders, end_folders);
+    return cmocka_run_group_tests(tests, test_store_begin_ranks, test_store_end_ranks);
 }

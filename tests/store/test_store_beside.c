@@ -191,13 +191,7 @@ static void test_random_layers(void **state)
 
 /* ---- single cases ---------------------------------------------------------------------------------------- */
 
-static const test_layer_limits usual = { .tokens = 60,
-                                         .experts = 12,
-                                         .top_k = 4,
-                                         .largest = 64,
-                                         .plain_routing = true,
-                                         .plain_acts = true,
-                                         .no_parallel = true };
+static const test_layer_limits usual = { .tokens = 60, TEST_STORE_USUAL };
 
 static void make_usual(test_trio *x)
 {

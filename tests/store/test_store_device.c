@@ -285,26 +285,16 @@ static int compared;
 static bool fits(test_layer *t, const moxie_options *options)
 {
     const moxie_layer_config *c = &t->config;
-    moxie_layer *layer = NULL;
-    moxie_expert_file *file = NULL;
-    moxie_error error;
-    char path[128], target[32];
+    char target[32];
     if (!test_store_fits(t) || mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2))
         return false;
-    snprintf(path, sizeof path, "%s/layer-7.moxie", folder);
     snprintf(target, sizeof target, "moxie-%s",
              on_gpu() != NULL          ? on_gpu()
              : strcmp(PRESET, "sm_90") ? "sm80"
                                        : "sm90");
     test_store_write(folder, 7, t, target);
     test_layer_plan(t, options);
-    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
-    const bool same = moxie_layer_open_file(file, NULL, options, &layer, &error) == MOXIE_OK &&
-                      layer->layouts[MOX_ROUTED] == t->built->layouts[MOX_ROUTED] &&
-                      layer->layouts[MOX_SHARED_EXPERT] == t->built->layouts[MOX_SHARED_EXPERT];
-    moxie_layer_destroy(layer);
-    moxie_expert_file_close(file);
-    return same;
+    return test_store_has_layouts(folder, 7, t, options);
 }
 
 static void one_layer(uint64_t seed, const test_layer_limits *limits)
@@ -352,13 +342,7 @@ static void test_late_copies(void **state)
     assert_true(came_late > 0);
 }
 
-static const test_layer_limits usual = { .tokens = 300,
-                                         .experts = 12,
-                                         .top_k = 4,
-                                         .largest = 64,
-                                         .plain_routing = true,
-                                         .plain_acts = true,
-                                         .no_parallel = true };
+static const test_layer_limits usual = { .tokens = 300, TEST_STORE_USUAL };
 
 static void make(test_layer *t, const moxie_options *options)
 {
@@ -476,16 +460,8 @@ static void test_rows(void **state)
     moxie_options options = cuda_options();
     make(&t, &options);
     const size_t choices = (size_t)(t.args.tokens * t.config.top_k), n = choices * (size_t)t.config.hidden;
-    int32_t *ids = test_layer_own(&t, choices * sizeof *ids);
-    float *weights = test_layer_own(&t, choices * sizeof *weights), *want = malloc(n * sizeof *want),
-          *got = malloc(n * sizeof *got);
-    test_rng rng = { 5 };
-    for (size_t i = 0; i < choices; i++) {
-        ids[i] = (int32_t)test_below(&rng, (uint64_t)t.config.experts + 1) - 1;
-        weights[i] = test_uniform(&rng);
-    }
-    t.args.ids = ids;
-    t.args.weights = weights;
+    float *want = malloc(n * sizeof *want), *got = malloc(n * sizeof *got);
+    test_store_choose(&t, 5);
     memset(want, 0xee, n * sizeof *want);
     memset(got, 0xdd, n * sizeof *got);
     assert_ok(moxie_plan_experts(t.plan, &t.args, want, &error), &error);
@@ -493,8 +469,7 @@ static void test_rows(void **state)
     open_plan(&t, &o, &options, &s);
     assert_ok(moxie_plan_experts(s.plan, &t.args, got, &error), &error);
     assert_memory_equal(got, want, n * sizeof *want);
-    for (size_t i = 0; i < choices; i++)
-        ids[i] = -1; /* nothing to compute */
+    memset((void *)(uintptr_t)t.args.ids, 0xff, choices * sizeof *t.args.ids); /* -1: nothing to compute */
     assert_ok(moxie_plan_experts(s.plan, &t.args, got, &error), &error);
     for (size_t i = 0; i < n; i++)
         assert_true(got[i] == 0);

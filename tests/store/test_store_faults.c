@@ -175,14 +175,8 @@ static int64_t fail_now_and_then(void *user, int32_t file, int32_t copy, uint64_
 /* Runs a set into new memory; NULL when the run failed. */
 static void *run_set(moxie_plan *plan, const moxie_run_args *with, uint64_t set, moxie_status *status)
 {
-    moxie_run_args args = *with;
-    args.ids = set_ids[set];
-    args.weights = set_weights;
-    args.padding = NULL;
-    args.bias_choice = NULL;
-    args.ids_out = NULL;
-    args.weights_out = args.logits_out = NULL;
-    args.output = malloc(test_layer_output_bytes(&t));
+    void *output = malloc(test_layer_output_bytes(&t));
+    const moxie_run_args args = test_store_args(with, set_ids[set], set_weights, output);
     memset(args.output, 0xee, test_layer_output_bytes(&t));
     *status = moxie_plan_run(plan, &args, NULL);
     if (*status == MOXIE_OK)

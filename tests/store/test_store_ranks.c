@@ -19,30 +19,15 @@
 
 enum { MAX_RANKS = 4 };
 
-static char folders[MAX_RANKS][64]; /* of each rank; the first one's files have all experts where they are shared */
 static moxie_store *stores[MAX_RANKS];
-static bool shared_files;
+static bool shared_files; /* the first folder's files have all experts */
 static int64_t waits, hits;
-
-static int begin_folders(void **state)
-{
-    (void)state;
-    test_store_folders(folders, MAX_RANKS);
-    return 0;
-}
-
-static int end_folders(void **state)
-{
-    (void)state;
-    test_store_remove_all(folders, MAX_RANKS);
-    return 0;
-}
 
 /* The layer of a rank, out of a store of its own with the fewest slots. */
 static moxie_status open_rank(int32_t rank, const moxie_layer_config *config, const moxie_options *options,
                               moxie_layer **out, moxie_error *error)
 {
-    const char *folder = folders[shared_files ? 0 : rank];
+    const char *folder = test_store_rank_folders[shared_files ? 0 : rank];
     moxie_store_options o = MOXIE_STORE_OPTIONS_INIT;
     o.ram_bytes = test_store_budget(folder, 1, 2);
     o.verify = 1;
@@ -66,9 +51,9 @@ static void close_stores(void)
 
 static void remove_files(void)
 {
-    char path[512];
+    char path[600];
     for (int r = 0; r < MAX_RANKS; r++) {
-        snprintf(path, sizeof path, "%s/layer-3.moxie", folders[r]);
+        snprintf(path, sizeof path, "%s/layer-3.moxie", test_store_rank_folders[r]);
         (void)unlink(path);
     }
 }
@@ -78,12 +63,12 @@ static void write_files(test_layer *layer, const test_ranks_spec *spec)
 {
     const moxie_layer_config whole = layer->config;
     if (shared_files)
-        test_store_write(folders[0], 3, layer, "moxie-cpu");
+        test_store_write(test_store_rank_folders[0], 3, layer, "moxie-cpu");
     for (int32_t r = 0; r < spec->ranks && !shared_files; r++) {
         layer->config.ep_size = spec->ranks;
         layer->config.ep_rank = r;
         layer->config.ep_map = spec->ep_map;
-        test_store_write(folders[r], 3, layer, "moxie-cpu");
+        test_store_write(test_store_rank_folders[r], 3, layer, "moxie-cpu");
     }
     layer->config = whole;
 }
@@ -153,7 +138,7 @@ static void test_adapters(void **state)
         options.max_adapter_rank = adapters.max_rank;
         options.max_tokens = test_below(&rng, 3) == 0 ? layer.args.tokens + 1 : 0;
         shared_files = true;
-        test_store_write(folders[0], 3, &layer, "moxie-cpu");
+        test_store_write(test_store_rank_folders[0], 3, &layer, "moxie-cpu");
         compare_adapted(&layer, &options, &adapters);
         test_adapter_set_free(&adapters);
         test_layer_free(&layer);
@@ -241,10 +226,10 @@ static void test_ranks(void **state)
 /* Changes a byte in each routed record of a rank's file. */
 static void damage_records(int32_t rank)
 {
-    char path[512];
+    char path[600];
     moxie_expert_file *file = NULL;
     moxie_error error;
-    snprintf(path, sizeof path, "%s/layer-3.moxie", folders[rank]);
+    snprintf(path, sizeof path, "%s/layer-3.moxie", test_store_rank_folders[rank]);
     assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
     const int fd = open(path, O_RDWR);
     for (int64_t e = 0; e < file->header.experts; e++) {
@@ -299,5 +284,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_adapters), cmocka_unit_test(test_ranks),
                                         cmocka_unit_test(test_damage) };
-    return cmocka_run_group_tests(tests, begin_folders, end_folders);
+    return cmocka_run_group_tests(tests, test_store_begin_ranks, test_store_end_ranks);
 }

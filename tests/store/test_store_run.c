@@ -83,17 +83,11 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, const char
     test_rng rng = { test_seed(seed) };
     test_layer_make(&t, &rng, limits);
     if (test_store_fits(&t)) {
-        moxie_layer *layer = NULL;
-        moxie_expert_file *file = NULL;
-        moxie_error error;
         char path[128];
         snprintf(path, sizeof path, "%s/layer-7.moxie", folder);
         test_store_write(folder, 7, &t, target);
         test_layer_plan(&t, options);
-        assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
-        if (moxie_layer_open_file(file, NULL, options, &layer, &error) == MOXIE_OK &&
-            layer->layouts[MOX_ROUTED] == t.built->layouts[MOX_ROUTED] &&
-            layer->layouts[MOX_SHARED_EXPERT] == t.built->layouts[MOX_SHARED_EXPERT]) {
+        if (test_store_has_layouts(folder, 7, &t, options)) {
             run_from_memory(&t, want);
             compare_store(&t, options, 1, want);
             compare_store(&t, options, t.config.experts / 4 + 1, want);
@@ -101,8 +95,6 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, const char
             for (int i = 0; i < COUNTS; i++)
                 free(want[i]);
         }
-        moxie_layer_destroy(layer);
-        moxie_expert_file_close(file);
         assert_int_equal(unlink(path), 0);
     }
     test_layer_free(&t);
@@ -147,14 +139,7 @@ static void test_formats(void **state)
     assert_true(compared >= test_weight_quant_count / 3);
 }
 
-/* A layer that passes for most: 12 experts, 4 a token. */
-static const test_layer_limits usual = { .tokens = 300,
-                                         .experts = 12,
-                                         .top_k = 4,
-                                         .largest = 64,
-                                         .plain_routing = true,
-                                         .plain_acts = true,
-                                         .no_parallel = true };
+static const test_layer_limits usual = { .tokens = 300, TEST_STORE_USUAL };
 
 static void test_rows(void **state)
 {
@@ -170,17 +155,9 @@ static void test_rows(void **state)
     test_store_write(folder, 0, &t, "moxie-cpu");
     test_layer_plan(&t, &options);
     const size_t choices = (size_t)(t.args.tokens * t.config.top_k), n = choices * (size_t)t.config.hidden;
-    int32_t *ids = test_layer_own(&t, choices * sizeof *ids);
-    float *weights = test_layer_own(&t, choices * sizeof *weights), *want = malloc(n * sizeof *want),
-          *got = malloc(n * sizeof *got);
-    test_rng rng = { 5 };
-    for (size_t i = 0; i < choices; i++) {
-        ids[i] = (int32_t)test_below(&rng, (uint64_t)t.config.experts + 1) - 1;
-        weights[i] = test_uniform(&rng);
-    }
+    float *want = malloc(n * sizeof *want), *got = malloc(n * sizeof *got);
+    test_store_choose(&t, 5);
     moxie_run_args args = t.args;
-    args.ids = ids;
-    args.weights = weights;
     memset(want, 0xee, n * sizeof *want);
     memset(got, 0xdd, n * sizeof *got);
     assert_ok(moxie_plan_experts(t.plan, &args, want, &error), &error);

@@ -55,20 +55,6 @@ static int64_t be_moody(void *user, int32_t file, int32_t copy, uint64_t offset,
 
 /* ---- what is right --------------------------------------------------------------------------------------- */
 
-/* The batch's first tokens with the ids of a set, into `output`. */
-static moxie_run_args set_args(const test_layer *t, int set, void *output)
-{
-    moxie_run_args args = t->args;
-    args.ids = set_ids[set];
-    args.weights = set_weights;
-    args.padding = NULL;
-    args.bias_choice = NULL;
-    args.ids_out = NULL;
-    args.weights_out = args.logits_out = NULL;
-    args.output = output;
-    return args;
-}
-
 static void make_layer(int l)
 {
     test_layer *t = &layers[l];
@@ -79,7 +65,7 @@ static void make_layer(int l)
     for (int s = 0; s < SETS; s++) {
         want[l][s] = malloc(test_layer_output_bytes(t));
         memset(want[l][s], 0xee, test_layer_output_bytes(t));
-        const moxie_run_args args = set_args(t, s, want[l][s]);
+        const moxie_run_args args = test_store_args(&t->args, set_ids[s], set_weights, want[l][s]);
         assert_ok(moxie_plan_run(t->plan, &args, &error), &error);
     }
 }
@@ -139,7 +125,7 @@ static void one_round(worker *w, test_rng *rng, moxie_plan *const *plans)
     const test_layer *t = &layers[l];
     const size_t bytes = test_layer_output_bytes(t);
     test_report report;
-    moxie_run_args args = set_args(t, s, malloc(bytes));
+    moxie_run_args args = test_store_args(&t->args, set_ids[s], set_weights, malloc(bytes));
     memset(args.output, 0xee, bytes);
     args.workspace_bytes = moxie_plan_workspace_bytes(plans[l]);
     args.workspace = aligned_alloc(64, (args.workspace_bytes + 63) / 64 * 64);

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include "layer/weights/layer.h"
 #include "store/store.h"
 
 void test_store_folder(char folder[64])
@@ -30,16 +31,22 @@ void test_store_remove(const char *folder)
     assert_int_equal(rmdir(folder), 0);
 }
 
-void test_store_folders(char (*folders)[64], int count)
+char test_store_rank_folders[TEST_STORE_RANKS][64];
+
+int test_store_begin_ranks(void **state)
 {
-    for (int i = 0; i < count; i++)
-        test_store_folder(folders[i]);
+    (void)state;
+    for (int r = 0; r < TEST_STORE_RANKS; r++)
+        test_store_folder(test_store_rank_folders[r]);
+    return 0;
 }
 
-void test_store_remove_all(char (*folders)[64], int count)
+int test_store_end_ranks(void **state)
 {
-    for (int i = 0; i < count; i++)
-        test_store_remove(folders[i]);
+    (void)state;
+    for (int r = 0; r < TEST_STORE_RANKS; r++)
+        test_store_remove(test_store_rank_folders[r]);
+    return 0;
 }
 
 bool test_store_fits(const test_layer *t)
@@ -77,6 +84,49 @@ void test_store_write(const char *folder, int64_t number, const test_layer *t, c
         if (local[e] >= 0)
             assert_ok(moxie_expert_writer_put(writer, e, 1, &error), &error);
     assert_ok(moxie_expert_writer_finish(writer, &error), &error);
+}
+
+bool test_store_has_layouts(const char *folder, int64_t number, const test_layer *t, const moxie_options *options)
+{
+    moxie_expert_file *file = NULL;
+    moxie_layer *layer = NULL;
+    char path[128];
+    moxie_error error;
+    snprintf(path, sizeof path, "%s/layer-%lld.moxie", folder, (long long)number);
+    assert_ok(moxie_expert_file_open(path, NULL, &file, &error), &error);
+    const bool same = moxie_layer_open_file(file, NULL, options, &layer, &error) == MOXIE_OK &&
+                      layer->layouts[MOX_ROUTED] == t->built->layouts[MOX_ROUTED] &&
+                      layer->layouts[MOX_SHARED_EXPERT] == t->built->layouts[MOX_SHARED_EXPERT];
+    moxie_layer_destroy(layer);
+    moxie_expert_file_close(file);
+    return same;
+}
+
+moxie_run_args test_store_args(const moxie_run_args *from, const int32_t *ids, const float *weights, void *output)
+{
+    moxie_run_args args = *from;
+    args.ids = ids;
+    args.weights = weights;
+    args.padding = NULL;
+    args.bias_choice = NULL;
+    args.ids_out = NULL;
+    args.weights_out = args.logits_out = NULL;
+    args.output = output;
+    return args;
+}
+
+int32_t *test_store_choose(test_layer *t, uint64_t seed)
+{
+    const size_t choices = (size_t)(t->args.tokens * t->config.top_k);
+    int32_t *ids = test_layer_own(t, choices * sizeof *ids);
+    float *weights = test_layer_own(t, choices * sizeof *weights);
+    test_rng rng = { seed };
+    for (size_t i = 0; i < choices; i++) {
+        ids[i] = (int32_t)test_below(&rng, (uint64_t)t->config.experts + 1) - 1;
+        weights[i] = test_uniform(&rng);
+    }
+    t->args = test_store_args(&t->args, ids, weights, t->args.output);
+    return ids;
 }
 
 uint64_t test_store_budget(const char *folder, int64_t slots, int64_t reads)

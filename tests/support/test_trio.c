@@ -36,25 +36,6 @@ moxie_options test_trio_options(int32_t backend)
     return options;
 }
 
-static void give_ids(test_trio *x, uint64_t seed)
-{
-    test_rng rng = { seed };
-    const size_t choices = (size_t)(x->max_tokens * x->t.config.top_k);
-    x->ids = test_layer_own(&x->t, choices * sizeof *x->ids);
-    x->weights = test_layer_own(&x->t, choices * sizeof *x->weights);
-    for (size_t i = 0; i < choices; i++) {
-        x->ids[i] = (int32_t)test_below(&rng, (uint64_t)x->t.config.experts + 1) - 1;
-        x->weights[i] = test_uniform(&rng);
-    }
-    x->t.args.ids = x->ids;
-    x->t.args.weights = x->weights;
-    x->t.args.ids_out = NULL;
-    x->t.args.weights_out = NULL;
-    x->t.args.logits_out = NULL;
-    x->t.args.padding = NULL;
-    x->t.args.bias_choice = NULL;
-}
-
 void test_trio_free(test_trio *x)
 {
     moxie_plan_destroy(x->plan);
@@ -78,7 +59,6 @@ bool test_trio_make(test_trio *x, uint64_t seed, const test_layer_limits *limits
     *x = (test_trio) { 0 };
     test_layer_make(&x->t, &rng, limits);
     const moxie_layer_config *c = &x->t.config;
-    x->max_tokens = x->t.args.tokens;
     if (!test_store_fits(&x->t) || mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2))
         return false;
     test_store_write(test_trio_gpu, 7, &x->t, target);
@@ -101,7 +81,7 @@ bool test_trio_make(test_trio *x, uint64_t seed, const test_layer_limits *limits
     test_layer_workspace(&x->t, x->cpu);
     x->cpu_space = x->t.args.workspace;
     x->cpu_bytes = x->t.args.workspace_bytes;
-    give_ids(x, seed);
+    x->ids = test_store_choose(&x->t, seed);
     return true;
 }
 

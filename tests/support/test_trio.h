@@ -26,8 +26,6 @@ typedef struct test_trio {
     moxie_layer *layer;
     moxie_plan *plan;
     int32_t *ids;
-    float *weights;
-    int64_t max_tokens;
 } test_trio;
 
 moxie_options test_trio_options(int32_t backend);
