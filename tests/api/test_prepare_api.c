@@ -51,7 +51,7 @@ static void versions_are_listed(void **state)
     assert_int_equal(versions, 2);
 }
 
-static test_expert_spec mxint4(int64_t hidden, int64_t intermediate)
+static test_expert_spec int4_words(int64_t hidden, int64_t intermediate)
 {
     return (test_expert_spec) { .hidden = hidden,
                                 .intermediate = intermediate,
@@ -66,7 +66,7 @@ static void a_plan_says_what_it_makes(void **state)
     (void)state;
     test_rng rng = { 5 };
     moxie_error error = { 0 };
-    const test_expert_spec spec = mxint4(512, 1280);
+    const test_expert_spec spec = int4_words(512, 1280);
     test_expert expert;
     test_expert_make(&expert, &rng, &spec);
     moxie_layer_config config = config_of(&spec);
@@ -158,7 +158,7 @@ static void a_release_chooses_the_version(void **state)
 static void refusals_name_rule_rank_and_remedy(void **state)
 {
     (void)state;
-    const test_expert_spec even = mxint4(512, 1280), odd = mxint4(512, 800),
+    const test_expert_spec even = int4_words(512, 1280), odd = int4_words(512, 800),
                            bf16 = { .hidden = 256,
                                     .intermediate = 256,
                                     .gated = true,
@@ -186,7 +186,7 @@ static void null_is_refused(void **state)
     (void)state;
     test_rng rng = { 7 };
     moxie_error error = { 0 };
-    const test_expert_spec spec = mxint4(256, 256);
+    const test_expert_spec spec = int4_words(256, 256);
     test_expert expert;
     test_expert_make(&expert, &rng, &spec);
     const moxie_layer_config config = config_of(&spec);
@@ -222,22 +222,13 @@ static moxie_preparation_facts facts_of(float most13, float least13, float a13)
     return facts;
 }
 
-static test_expert_spec int4_spec(void)
-{
-    return (test_expert_spec) { .hidden = 128,
-                                .intermediate = 128,
-                                .gated = true,
-                                .w13 = test_weight_quant_named("int4 words g32"),
-                                .w2 = test_weight_quant_named("int4 words g32") };
-}
-
 /* Facts that no survey finds are rejected, and the old ones stay. */
 static void odd_facts_are_refused(void **state)
 {
     (void)state;
     test_rng rng = { 9 };
     moxie_error error = { 0 };
-    const test_expert_spec spec = int4_spec();
+    const test_expert_spec spec = int4_words(128, 128);
     test_expert expert;
     test_expert_make(&expert, &rng, &spec);
     const moxie_layer_config config = config_of(&spec);
@@ -266,7 +257,7 @@ static void odd_facts_are_refused(void **state)
 static moxie_status pack_scales_of(uint16_t code, moxie_error *error)
 {
     test_rng rng = { 10 };
-    const test_expert_spec spec = int4_spec();
+    const test_expert_spec spec = int4_words(128, 128);
     test_expert expert;
     test_expert_make(&expert, &rng, &spec);
     const moxie_layer_config config = config_of(&spec);
