@@ -131,4 +131,17 @@ static inline void altered_unload(moxie_model *model, moxie_model_layer *loaded)
     mox_model_close(model);
 }
 
+/* Calls `check` with presets such that it meets each family, and each format that a preset's model is released in. */
+static inline void altered_each(void (*check)(const mox_preset *preset, const char *format))
+{
+    test_names met = { .count = 0 };
+    for (int32_t p = 0; mox_preset_at(p); p++) {
+        const mox_preset *preset = mox_preset_at(p);
+        const bool new_family = test_name_is_new(&met, preset->family);
+        for (int f = 0; f < preset->n_native; f++)
+            if (test_name_is_new(&met, preset->formats[f]) || (new_family && f == 0))
+                check(preset, preset->formats[f]);
+    }
+}
+
 #endif

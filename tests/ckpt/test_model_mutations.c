@@ -203,14 +203,7 @@ static void check(const mox_preset *preset, const char *format)
 static void what_is_left_out_is_refused_or_has_a_meaning(void **state)
 {
     (void)state;
-    test_names met = { .count = 0 };
-    for (int32_t p = 0; mox_preset_at(p); p++) {
-        const mox_preset *preset = mox_preset_at(p);
-        const bool new_family = test_name_is_new(&met, preset->family);
-        for (int f = 0; f < preset->n_native; f++)
-            if (test_name_is_new(&met, preset->formats[f]) || (new_family && f == 0))
-                check(preset, preset->formats[f]);
-    }
+    altered_each(check);
 }
 
 int main(void)
