@@ -224,18 +224,10 @@ static void check_matrix(const place *p, const moxie_matrix *from, int half)
     }
 }
 
-/* Each product begins on 128 bytes; behind its tiles factors and, with a bias, biases, 128 f32 a tile. */
 static void check_weights(const mox_record_shape *shape, const moxie_expert *expert, const uint8_t *record,
                           uint64_t bytes)
 {
-    place p = { &shape->w13, record + 128, shape->intermediate, shape->hidden, shape->gated };
-    check_matrix(&p, shape->gated ? &expert->gate : &expert->up, 0);
-    if (shape->gated)
-        check_matrix(&p, &expert->up, 1);
-    const uint8_t *end = p.tiles + tiles_bytes(&p) + tiles_of(&p) * (shape->bias13 ? 1024 : 512);
-    p = (place) { &shape->w2, end, shape->hidden, shape->intermediate, false };
-    check_matrix(&p, &expert->down, 0);
-    assert_int_equal(bytes, end + tiles_bytes(&p) + tiles_of(&p) * (shape->bias2 ? 1024 : 512) - record);
+    check_products(shape, expert, record, bytes, tiles_bytes, check_matrix);
 }
 
 /* ---- every combination ------------------------------------------------------------------------------------ */
