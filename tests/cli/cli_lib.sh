@@ -6,6 +6,8 @@ moxie=$1/moxie
 [ -x "$moxie" ] || { echo "skipped: $moxie was not built"; exit 77; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+PYTHONPATH=$(cd "$(dirname "$0")" && pwd) PYTHONDONTWRITEBYTECODE=1 # tensors.py
+export PYTHONPATH PYTHONDONTWRITEBYTECODE
 failures=0
 
 fail() {

@@ -9,7 +9,8 @@ cat >"$tmp/check.py" <<'END'
 # check.py write ADAPTER: random factors of layer 0's 16 experts, rank 3, hidden 256, intermediate 128.
 # check.py compare MODEL BAKED: recomputes them and every changed tensor.
 # check.py split MODEL: two shards; the second has experts of layer 0 again, after layer 1 in the first.
-import glob, json, os, random, re, struct, sys
+import json, os, random, re, struct, sys
+from tensors import read_all
 
 E, R, H, I, SCALE = 16, 3, 256, 128, 6 / 3
 def f32(x): return struct.unpack('<f', struct.pack('<f', x))[0]
@@ -17,18 +18,6 @@ def bf16(x):
     bits = struct.unpack('<I', struct.pack('<f', x))[0]
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
 def widen(code): return struct.unpack('<f', struct.pack('<I', code << 16))[0]
-def read(path):
-    with open(path, 'rb') as f:
-        n = struct.unpack('<Q', f.read(8))[0]
-        header = json.loads(f.read(n))
-        data = f.read()
-    return {k: (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]])
-            for k, v in header.items() if k != '__metadata__'}
-def read_all(dir):
-    out = {}
-    for path in sorted(glob.glob(dir + '/*.safetensors')):
-        out.update(read(path))
-    return out
 def factors():
     rng = random.Random(1)
     sizes = {'gate_proj': (I, H), 'up_proj': (I, H), 'down_proj': (H, I)}

@@ -70,23 +70,10 @@ done
 synth gpt-oss-20b mxfp4-gptoss "$tmp/gptoss" --layers 2
 expect 0 "lossless" "$moxie" quantize "$tmp/gptoss" --format gguf-mxfp4 -o "$tmp/gptoss.gguf"
 expect 0 "lossless" "$moxie" quantize "$tmp/gptoss.gguf" --format mxfp4-gptoss -o "$tmp/gptoss2"
-cat >"$tmp/tensors.py" <<'END'
-import glob, json, struct
-def read(dir):
-    out = {}
-    for path in glob.glob(dir + '/*.safetensors'):
-        with open(path, 'rb') as f:
-            header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
-            data = f.read()
-        for k, v in header.items():
-            if k != '__metadata__':
-                out[k] = (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]])
-    return out
-END
 cat >"$tmp/gptoss.py" <<'END'
 import sys
-from tensors import read
-a, b = read(sys.argv[1]), read(sys.argv[2])
+from tensors import read_all
+a, b = read_all(sys.argv[1]), read_all(sys.argv[2])
 assert len(a) == 16 and a == b, [k for k in a if a[k] != b.get(k)]
 END
 python3 "$tmp/gptoss.py" "$tmp/gptoss" "$tmp/gptoss2" || fail "gpt-oss is not the same after it was a GGUF file"
@@ -129,8 +116,8 @@ expect 0 "lossless" "$moxie" quantize "$tmp/whole.gguf" --format bf16 -o "$tmp/w
 expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/whole2"
 cat >"$tmp/same.py" <<'END'
 import json, struct, sys
-from tensors import read
-a, b = read(sys.argv[1]), read(sys.argv[2])
+from tensors import read_all
+a, b = read_all(sys.argv[1]), read_all(sys.argv[2])
 del a['model.layers.0.self_attn.other.weight']
 assert a == b, [k for k in set(a) | set(b) if a.get(k) != b.get(k)]
 c, d = [json.load(open(dir + '/config.json')) for dir in sys.argv[1:3]]

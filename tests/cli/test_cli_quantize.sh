@@ -16,22 +16,14 @@ cmp -s "$tmp/src/tokenizer.json" "$tmp/q/tokenizer.json" || fail "the tokenizer 
 ls "$tmp/q" | grep -qE "errors-|moxie" && fail "working files are left: $(ls "$tmp/q")"
 
 cat >"$tmp/check.py" <<'END'
-import glob, json, struct, sys
-def read(dir):
-    out = {}
-    for path in glob.glob(dir + '/*.safetensors'):
-        with open(path, 'rb') as f:
-            header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
-            data = f.read()
-        for k, v in header.items():
-            if k != '__metadata__':
-                out[k] = (v['dtype'], v['shape'], data[v['data_offsets'][0]:v['data_offsets'][1]], path.split('/')[-1])
-    return out
-src, out = read(sys.argv[1]), read(sys.argv[2])
+import glob, json, sys
+from tensors import read, read_all
+src, out = read_all(sys.argv[1]), read_all(sys.argv[2])
 others = [k for k in src if '.experts.' not in k]
-assert others and all(src[k][:3] == out[k][:3] for k in others), 'copied tensors differ'
+assert others and all(src[k] == out[k] for k in others), 'copied tensors differ'
 index = json.load(open(sys.argv[2] + '/model.safetensors.index.json'))['weight_map']
-assert index == {k: v[3] for k, v in out.items()}, 'the index differs'
+files = {k: path.split('/')[-1] for path in glob.glob(sys.argv[2] + '/*.safetensors') for k in read(path)}
+assert index == files, 'the index differs'
 q = json.load(open(sys.argv[2] + '/config.json'))['quantization_config']
 assert q['quant_method'] == 'compressed-tensors' and q['format'] == 'nvfp4-pack-quantized'
 assert sorted(q['ignore']) == sorted(k[:-7] for k in others if k.endswith('.weight')), q['ignore']
