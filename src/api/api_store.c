@@ -197,6 +197,14 @@ moxie_status moxie_expert_file_replace(const char *path, int64_t expert, const m
 
 /* ---- stores ------------------------------------------------------------------------------------------- */
 
+static moxie_status read_store_arguments(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
+                                         moxie_store_options *read, moxie_error *error)
+{
+    for (int64_t i = 0; i < n_paths; i++)
+        MOX_FAIL_IF(paths[i] == NULL, MOXIE_ERR_ARGUMENT, error, "paths[%lld] is NULL", (long long)i);
+    return mox_struct_read(options, read, MOX_STRUCT(moxie_store_options), error);
+}
+
 moxie_status moxie_store_open(const char *const *paths, int64_t n_paths, const moxie_store_options *options,
                               moxie_store **out, moxie_error *error)
 {
@@ -204,9 +212,7 @@ moxie_status moxie_store_open(const char *const *paths, int64_t n_paths, const m
     NEED(paths);
     NEED(options);
     NEED(out);
-    for (int64_t i = 0; i < n_paths; i++)
-        MOX_FAIL_IF(paths[i] == NULL, MOXIE_ERR_ARGUMENT, error, "paths[%lld] is NULL", (long long)i);
-    MOX_TRY(mox_struct_read(options, &read, MOX_STRUCT(moxie_store_options), error));
+    MOX_TRY(read_store_arguments(paths, n_paths, options, &read, error));
     return mox_store_open(paths, n_paths, &read, NULL, out, error);
 }
 
@@ -218,9 +224,7 @@ moxie_status moxie_store_describe(const char *const *paths, int64_t n_paths, con
     NEED(paths);
     NEED(options);
     NEED(out);
-    for (int64_t i = 0; i < n_paths; i++)
-        MOX_FAIL_IF(paths[i] == NULL, MOXIE_ERR_ARGUMENT, error, "paths[%lld] is NULL", (long long)i);
-    MOX_TRY(mox_struct_read(options, &read, MOX_STRUCT(moxie_store_options), error));
+    MOX_TRY(read_store_arguments(paths, n_paths, options, &read, error));
     MOX_TRY(mox_struct_check(out, MOX_STRUCT(moxie_store_info), error));
     MOX_TRY(mox_store_describe(paths, n_paths, &read, &info, error));
     mox_struct_write(&info, out, MOX_STRUCT(moxie_store_info));
