@@ -274,7 +274,8 @@ void mox_lint_close(mox_lint *lint)
 
 /* ---- a tensor ------------------------------------------------------------------------------------- */
 
-int64_t mox_lint_number(const mox_lint *lint, const mox_file_tensor *tensor)
+/* The number of a tensor of the model's set. */
+static int64_t number_of(const mox_lint *lint, const mox_file_tensor *tensor)
 {
     return tensor - mox_tensor_set_at(lint->model->set, 0);
 }
@@ -282,18 +283,18 @@ int64_t mox_lint_number(const mox_lint *lint, const mox_file_tensor *tensor)
 void mox_lint_mark(mox_lint *lint, const mox_file_tensor *tensor)
 {
     if (tensor)
-        lint->read[mox_lint_number(lint, tensor)] = 1;
+        lint->read[number_of(lint, tensor)] = 1;
 }
 
 mox_lint_where mox_lint_at(const mox_lint *lint, int64_t layer, const mox_file_tensor *tensor)
 {
-    const char *path = tensor ? lint->shards[lint->files[mox_lint_number(lint, tensor)]].path : NULL;
+    const char *path = tensor ? lint->shards[lint->files[number_of(lint, tensor)]].path : NULL;
     return (mox_lint_where) { layer, path, tensor ? tensor->name : NULL };
 }
 
 void mox_lint_drop(const mox_lint *lint, const mox_file_tensor *tensor, const void *data, uint64_t bytes)
 {
     const mox_tensor_set *mapped =
-        lint->gguf ? lint->model->set : lint->shards[lint->files[mox_lint_number(lint, tensor)]].set;
+        lint->gguf ? lint->model->set : lint->shards[lint->files[number_of(lint, tensor)]].set;
     mox_tensor_set_drop(mapped, data, bytes);
 }

@@ -50,8 +50,6 @@ static inline bool mox_lint_wants(const mox_lint *lint, int64_t layer)
     return !o->some_layers || (layer >= o->first_layer && layer <= o->last_layer);
 }
 
-/* The number of a tensor of the model's set. */
-int64_t mox_lint_number(const mox_lint *lint, const mox_file_tensor *tensor);
 /* Notes that something reads it; NULL is fine. */
 void mox_lint_mark(mox_lint *lint, const mox_file_tensor *tensor);
 /* Where it is, for a finding. */

@@ -92,7 +92,7 @@ static void put_list(mox_gguf_pairs *p, const json_t *list)
     }
 }
 
-void mox_gguf_pairs_add(mox_gguf_pairs *p, const char *key, const json_t *value)
+static void add(mox_gguf_pairs *p, const char *key, const json_t *value)
 {
     const json_int_t integer = json_integer_value(value);
     put_string(p, key);
@@ -122,7 +122,7 @@ void mox_gguf_pairs_add_all(mox_gguf_pairs *p, const json_t *object)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) mox_gguf_pairs_add(p, key, value);
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) add(p, key, value);
 }
 
 /* ---- another file ------------------------------------------------------------------------------------ */

@@ -21,7 +21,6 @@ typedef struct mox_gguf_pairs {
     bool failed; /* out of memory, or a value that GGUF cannot hold: never written */
 } mox_gguf_pairs;
 
-void mox_gguf_pairs_add(mox_gguf_pairs *pairs, const char *key, const json_t *value);
 /* Every member of an object, in its order. */
 void mox_gguf_pairs_add_all(mox_gguf_pairs *pairs, const json_t *object);
 /* The pairs of a GGUF file that was read before, except those that `skip` (may be NULL) is true for. */

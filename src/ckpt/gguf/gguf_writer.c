@@ -47,7 +47,8 @@ static int32_t type_of(moxie_dtype dtype)
     return -1;
 }
 
-const char *mox_gguf_type_name(moxie_dtype dtype)
+/* The name of a type that GGUF files can hold; NULL for other dtypes. */
+static const char *type_name(moxie_dtype dtype)
 {
     const mox_block *block = mox_block_of(dtype);
     return block ? block->format.name : type_of(dtype) >= 0 ? mox_dtype_name(dtype) : NULL;
@@ -78,7 +79,7 @@ static moxie_status check_tensor(const char *path, const mox_tensor_decl *t, mox
     if (mox_gguf_tensor_bytes(t) == 0)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, path, -1,
                              "tensor %s has rows of %lld, which are no whole blocks of %s", t->name,
-                             (long long)(t->rank > 0 ? t->shape[t->rank - 1] : 0), mox_gguf_type_name(t->dtype));
+                             (long long)(t->rank > 0 ? t->shape[t->rank - 1] : 0), type_name(t->dtype));
     return MOXIE_OK;
 }
 

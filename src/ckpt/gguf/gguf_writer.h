@@ -19,8 +19,6 @@ typedef struct mox_gguf_writer mox_gguf_writer;
 
 /* Bytes of a tensor of a block type or a plain float; 0: it has too many, or its rows are no whole blocks. */
 uint64_t mox_gguf_tensor_bytes(const mox_tensor_decl *tensor);
-/* The name of a type that GGUF files can hold; NULL for other dtypes. */
-const char *mox_gguf_type_name(moxie_dtype dtype);
 
 /* `pairs` must not hold general.alignment. Shapes count elements, the slowest first. MOXIE_ERR_ARGUMENT when a dtype or
  * a shape has no place in GGUF. */

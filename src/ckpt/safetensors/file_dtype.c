@@ -45,12 +45,6 @@ const mox_file_dtype *mox_file_dtype_by_name(const char *name)
     return NULL;
 }
 
-moxie_dtype mox_file_dtype_from_name(const char *name)
-{
-    const mox_file_dtype *found = mox_file_dtype_by_name(name);
-    return found ? found->dtype : MOXIE_DTYPE_NONE;
-}
-
 const char *mox_file_dtype_name(moxie_dtype dtype)
 {
     for (size_t i = 0; i < COUNT; i++)

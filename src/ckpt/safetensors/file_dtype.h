@@ -15,8 +15,6 @@ typedef struct mox_file_dtype {
 
 /* NULL for unknown names. */
 const mox_file_dtype *mox_file_dtype_by_name(const char *name);
-/* NONE for unknown names and for those without a meaning here. */
-moxie_dtype mox_file_dtype_from_name(const char *name);
 /* NULL when files have no word for it (i4, u4b8, u8b128: stored in wider containers). */
 const char *mox_file_dtype_name(moxie_dtype dtype);
 

@@ -21,9 +21,6 @@ typedef struct mox_permute_kernel {
 
 const mox_permute_kernel *mox_permute_at(int32_t i);
 
-/* The second half, for pairs that are sorted already: their tokens, weights and static scales. */
-void mox_permute_attach(const mox_permute_args *args);
-
 /* What every kernel of permute.def provides. */
 #define MOX_PERMUTE(id, isa, exactness, layout)                                                                        \
     void mox_permute_##id##_run(const mox_permute_args *args, const moxie_executor *executor);

@@ -20,7 +20,8 @@ static void attach_slot(const mox_permute_args *args, int64_t slot)
     }
 }
 
-void mox_permute_attach(const mox_permute_args *args)
+/* The second half: tokens, weights and static scales of pairs that are sorted. */
+static void attach(const mox_permute_args *args)
 {
     if (args->shared_offsets != NULL) {
         args->shared_offsets[0] = 0;
@@ -37,5 +38,5 @@ void mox_permute_scalar_run(const mox_permute_args *args, const moxie_executor *
     (void)executor;
     mox_permutation out = { args->offsets, args->pair_at, args->position };
     mox_permute(args->ids, args->tokens, args->top_k, args->experts, args->slot_of, args->slots, &out);
-    mox_permute_attach(args);
+    attach(args);
 }

@@ -6,14 +6,16 @@
 
 #include "quant/act_row.h"
 
-bool mox_exchange_has_codes(const moxie_layer_config *c)
+/* Whether a token's owner can quantize it once for all experts. Not where codes depend on the choice or on the batch.
+ * Where they depend on static scales, those must also be the same for all experts of all ranks. */
+static bool has_codes(const moxie_layer_config *c)
 {
     return !mox_quant_is_none(&c->a13) && !mox_act_quant_needs_amax(&c->a13) && !c->routing.on_input;
 }
 
 mox_dispatch mox_exchange_dispatch(const moxie_layer_config *c, bool on_host, bool adapters)
 {
-    return (mox_dispatch) { .codes = on_host && !adapters && mox_exchange_has_codes(c), .adapters = adapters };
+    return (mox_dispatch) { .codes = on_host && !adapters && has_codes(c), .adapters = adapters };
 }
 
 uint64_t mox_exchange_array_bytes(const moxie_layer_config *c, mox_dispatch dispatch, int array)

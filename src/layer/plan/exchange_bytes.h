@@ -21,9 +21,6 @@ typedef struct mox_dispatch {
     bool adapters; /* tokens may have adapters */
 } mox_dispatch;
 
-/* Whether a token's owner can quantize it once for all experts. Not where codes depend on the choice or on the batch.
- * Where they depend on static scales, those must also be the same for all experts of all ranks. */
-bool mox_exchange_has_codes(const moxie_layer_config *config);
 /* What ranks on the host or on a device dispatch. Adapters read hidden states. The oracle's own quantizer, and those of
  * devices, run where the rows are. */
 mox_dispatch mox_exchange_dispatch(const moxie_layer_config *config, bool on_host, bool adapters);
