@@ -8,7 +8,7 @@
  *     moxie_comm_local_create, moxie_comm_mpi_create, moxie_comm_create (a transport of your own)
  *         -> options.comm                     -> moxie_plan_create, moxie_plan_run: tokens go to the ranks that own
  *                                                their experts, results come back
- *         -> moxie_comm_wait, ...             -> the same operations for the caller's own use
+ *         -> moxie_comm_alltoallv, ...        -> the same operations for the caller's own use
  *
  * The output bytes of N ranks equal those of one: a row leaves its owner once for each destination. One row comes
  * back for each choice, unweighted. The owner sums them in slot order (docs/ranks.md).
@@ -138,9 +138,9 @@ MOXIE_API moxie_status moxie_comm_create(const moxie_transport *transport, const
 MOXIE_API moxie_status moxie_exchange_row_bytes(const moxie_layer_config *config, uint64_t *dispatch, uint64_t *result,
                                                 moxie_error *error);
 
-/* The same of plans with `options`, of which backend, token_layout and max_adapter_rank count: rows that adapters read
- * are hidden states with the adapter's number; those of GPUs and of the ref back end are hidden states; where all ranks
- * have all tokens *dispatch is 0. NULL: sharded tokens on the host without adapters. Thread-safe. */
+/* The same for plans with `options`. Three of them count: backend, token_layout and max_adapter_rank. With adapters a
+ * row is a hidden state and the adapter's number. On GPUs and on the ref back end it is a hidden state. Where all ranks
+ * have all tokens, *dispatch is 0. NULL: sharded tokens on the host without adapters. Thread-safe. */
 MOXIE_API moxie_status moxie_exchange_row_bytes_with(const moxie_layer_config *config, const moxie_options *options,
                                                      uint64_t *dispatch, uint64_t *result, moxie_error *error);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_block_encode.c - encoding to block types. tests/python/test_gguf_write.py compares plain blocks with gguf-py's
+ * test_block_encode.c - encoding to block types. tests/python/gguf_written.py compares plain blocks with gguf-py's
  * byte for byte; here, for every type:
  *     each code is the nearest under the scale that the block holds: no other code of a field has a smaller error
  *     the search is not worse than the plain scale, and weighted it is not worse by the weights than without them

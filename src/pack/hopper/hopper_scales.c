@@ -2,7 +2,7 @@
  *
  * hopper_scales.c - multipliers and row factors of the layouts of codes (hopper_scales.h).
  *
- *     1. row_power(): the power p of two that the row's factor takes over, so that every multiplier is exact
+ *     1. mox_hopper_row_power(): the power p of two that the row's factor takes over, so that every multiplier is exact
  *     2. scaling_of(): the change of exponent from a scale to its multiplier, the same for the whole row
  *
  * What a multiplier is for each dtype of scales is listed in hopper.h.
