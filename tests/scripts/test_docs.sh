@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checks the documents: their links exist, every public header is listed, and the commands and options in them exist.
+# Checks the documents: their links exist, every public header is listed, and the commands, options and files in them exist.
 . "$(dirname "$0")/../cli/cli_lib.sh"
 documents="README.md CONTRIBUTING.md docs/*.md"
 
@@ -36,6 +36,11 @@ done >"$tmp/unknown"
 
 for target in $(grep -ohE '^ *make [a-z]+' README.md CONTRIBUTING.md | awk '{ print $2 }' | sort -u); do
     grep -qE "^$target:" Makefile || fail "no such target: make $target"
+done
+find src include tools python bindings tests bench fuzz examples scripts cmake -type f | sed 's/^/\//' >"$tmp/files"
+for file in $(grep -ohE '`([a-z0-9_-]+/)+[a-z0-9_]+\.(c|h|cu|cuh|def|sh|py)`' README.md CONTRIBUTING.md docs/*.md | tr -d '`' | sort -u); do
+    [ "$file" = src/format/f4_e3m0.h ] || # of the format that docs/adding-a-format.md makes up
+        grep -q "/$file\$" "$tmp/files" || fail "no such file: $file"
 done
 for script in $(grep -ohE '\bscripts/[a-z0-9-]+' README.md CONTRIBUTING.md docs/*.md | sort -u); do
     [ -x "$script" ] || fail "no such script: $script"
