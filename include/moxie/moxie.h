@@ -275,8 +275,8 @@ MOXIE_API int moxie_plan_phase_at(const moxie_plan *plan, int32_t worker, int32_
 MOXIE_API moxie_status moxie_plan_explain(const moxie_layer_config *config, const moxie_options *options,
                                           moxie_plan **out, moxie_error *error);
 
-/* The same for a layer with these weights, of which only group indices are read: where they put columns in act order,
- * other layouts and kernels may be chosen; then views are checked, and scales and zero points read. Thread-safe. */
+/* The same for a layer with these weights. Group indices are read: columns in act order may need other layouts and
+ * kernels. Only for such columns are views checked, and scales and zero points read. Thread-safe. */
 MOXIE_API moxie_status moxie_plan_explain_weights(const moxie_layer_config *config, const moxie_weights *weights,
                                                   const moxie_options *options, moxie_plan **out, moxie_error *error);
 

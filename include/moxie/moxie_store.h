@@ -65,9 +65,9 @@ typedef struct moxie_expert_writer_options {
 } moxie_expert_writer_options;
 #define MOXIE_EXPERT_WRITER_OPTIONS_INIT MOXIE_INIT(moxie_expert_writer_options)
 
-/* Chooses the layout of the records and creates a temporary file beside `path`. Of the experts those of the
- * configuration's share (ep_size, ep_rank, ep_map, slot_map) belong to the file, and with tp_size > 1 of each the rows
- * of tp_rank. `weights`, which are whole, must live until the writer ends. No GPU is needed for a target that is one.
+/* Chooses the layout of the records and creates a temporary file beside `path`. The file gets the experts of the
+ * configuration's share (ep_size, ep_rank, ep_map, slot_map); with tp_size > 1 it gets the rows of tp_rank of each.
+ * `weights` are of whole experts, and must live until the writer ends. A file for a GPU can be written without one.
  * MOXIE_ERR_UNSUPPORTED for a configuration that a file cannot hold: a routing by callback. Thread-safe for different
  * files. */
 MOXIE_API moxie_status moxie_expert_writer_open(const char *path, const moxie_layer_config *config,
@@ -163,9 +163,9 @@ MOXIE_API const void *moxie_expert_file_section(const moxie_expert_file *file, c
 MOXIE_API moxie_status moxie_expert_file_verify(const moxie_expert_file *file, const moxie_executor *executor,
                                                 moxie_error *error);
 
-/* Unpacks one expert (-1: the shared one) through the views of `expert`, which are writable, and shaped as those that
- * were packed; the two static activation scales are set. Of a tensor parallel share its rows alone are written: the
- * files of all ranks fill the whole expert. Immutable. */
+/* Unpacks one expert (-1: the shared one) into the views of `expert`: writable memory, shaped like the views that were
+ * packed. The two static activation scales are set. A file of a tensor parallel share writes its own rows: the files of
+ * all ranks together fill the whole expert. Immutable. */
 MOXIE_API moxie_status moxie_expert_file_unpack(const moxie_expert_file *file, int64_t expert, moxie_expert *views,
                                                 moxie_error *error);
 /* The weights of the whole layer, unpacked into memory: for checks, and for kernels that read another layout. Experts

@@ -23,8 +23,8 @@
  *     send_x [groups C]    C rows for each group; those that are not used have no choices (ids -1)
  *     results [R C K], returned [groups C K]    the result of choice j of row i at i K + j; zeros where it has none
  *
- * Where the device places rows without one (mox_ranks.places), send_x has room for C rows of each group too, but only
- * those that are used travel, and results are as above.
+ * Without a capacity the device may place rows, too (mox_ranks.places). Then send_x has room for C rows of each group,
+ * of which only the used ones travel. Results are as above.
  *
  * In the flow: options.comm -> plan_ranks.c -> [plan] -> run_ranks.c.
  */
