@@ -167,7 +167,11 @@ static moxie_status make_cache(const mox_store_layer *layer, const moxie_store_o
                                             : o->max_inserts,
         .half_life = o->half_life > 0 ? o->half_life : MOXIE_CACHE_HALF_LIFE,
     };
-    return mox_cache_create(&options, out, error);
+    MOX_TRY(mox_cache_create(&options, out, error));
+    for (int64_t e = 0; e < experts; e++)
+        if (mox_store_entry(layer, e)->range.bytes == 0) /* of another rank: a fixed set has no place for it */
+            mox_cache_add_census(*out, (int32_t)e, -INFINITY);
+    return MOXIE_OK;
 }
 
 /* What the policy learned before the first run. */

@@ -406,11 +406,59 @@ static void test_waits(void **state)
     assert_true(shorter);
 }
 
+/* ---- shares ------------------------------------------------------------------------------------------------ */
+
+/* A fixed set of a rank's share is made of experts that its file has, though the warm runs used few of them. */
+static void test_share(void **state)
+{
+    (void)state;
+    enum { OWN = EXPERTS / 2, RUNS = 3 };
+    static const int32_t ids[RUNS][TOP_K] = { { 8, 9 }, { 10, 11 }, { 14, 15 } };
+    static const float weights[TOP_K] = { 1, 1 };
+    test_layer t;
+    moxie_layer *layer = NULL;
+    moxie_plan *plan = NULL;
+    moxie_store_options o = MOXIE_STORE_OPTIONS_INIT;
+    moxie_options plain = MOXIE_OPTIONS_INIT;
+    moxie_store_counters last = MOXIE_STORE_COUNTERS_INIT;
+    moxie_error error;
+    char own[64];
+    test_store_folder(own);
+    test_store_make(&t, 9400, &small);
+    t.config.ep_size = 2;
+    t.config.ep_rank = 1;
+    t.config.ep_map = MOXIE_MAP_LINEAR;
+    test_store_write(own, 3, &t, "moxie-cpu");
+    o.ram_bytes = test_store_budget(own, OWN, 2);
+    o.read_buffers = 2;
+    o.policy = "pinned";
+    o.warm_runs = 1;
+    plain.backend = MOXIE_BACKEND_CPU;
+    moxie_store *store = test_store_open(own, &o, NULL);
+    assert_ok(moxie_store_layer(store, 3, NULL, &plain, &layer, &error), &error);
+    assert_ok(moxie_plan_create(layer, &plain, &plan, &error), &error);
+    test_layer_workspace(&t, plan);
+    t.args.tokens = 1;
+    for (int i = 0; i < RUNS; i++) {
+        const moxie_run_args args = test_store_args(&t.args, ids[i], weights, t.args.output);
+        assert_ok(moxie_plan_run(plan, &args, &error), &error);
+    }
+    assert_ok(moxie_store_get_counters(store, 3, 1, &last, &error), &error);
+    assert_int_equal(last.uses, TOP_K);
+    assert_int_equal(last.hits, TOP_K);
+    moxie_plan_destroy(plan);
+    moxie_layer_destroy(layer);
+    moxie_store_close(store);
+    test_layer_free(&t);
+    test_store_remove(own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simulation), cmocka_unit_test(test_prefill), cmocka_unit_test(test_pinned),
         cmocka_unit_test(test_lookahead),  cmocka_unit_test(test_rate),    cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_share),
     };
     return cmocka_run_group_tests(tests, begin_layers, end_layers);
 }
