@@ -84,11 +84,12 @@ static void put_list(mox_gguf_pairs *p, const json_t *list)
     put_integer(p, json_array_size(list), 8);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
-        p->failed = p->failed || !json_is_number(entry);
+        const json_int_t whole = json_integer_value(entry);
+        p->failed = p->failed || !json_is_number(entry) || whole < INT32_MIN || whole > INT32_MAX;
         if (reals)
             put_float(p, json_number_value(entry));
         else
-            put_integer(p, (uint64_t)json_integer_value(entry), 4);
+            put_integer(p, (uint64_t)whole, 4);
     }
 }
 
