@@ -32,6 +32,7 @@ expect 2 "goes with --budget-ram" "$moxie" run "$ex" --warm 3
 expect 4 "are for GGUF files" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --activations ggml
 expect 0 . "$moxie" prepare "$ck" --layout moxie-auto --ep 0/2 -o "$tmp/half"
 expect 4 "prepare files without --ep" "$moxie" bench "$tmp/half" --budget-ram 900K --trace "$trace"
+expect 4 "8 of 16 experts, .*prepare files without --ep" "$moxie" explain "$tmp/half" --budget-ram 900K --memory-gb-s 10 --disk-gb-s 2
 synth qwen3-30b-a3b mxfp4-ct "$tmp/wide" --layers 2 --hidden 512
 expect 0 . "$moxie" prepare "$tmp/wide" --layout moxie-auto -o "$tmp/mixed"
 cp "$ex/layer-00001.moxie" "$tmp/mixed"

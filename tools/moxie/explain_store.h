@@ -50,9 +50,9 @@ typedef struct explain_store {
     int n_rows;
 } explain_store;
 
-/* `config` is that of a layer of the directory. */
+/* `layer` is one of the directory. */
 moxie_status explain_store_find(const cli_layer_options *options, const explain_store_options *own,
-                                const moxie_layer_config *config, explain_store *out, moxie_error *error);
+                                const cli_layer *layer, explain_store *out, moxie_error *error);
 void explain_store_print(const explain_store *s);
 json_t *explain_store_json(const explain_store *s);
 
