@@ -91,8 +91,6 @@ typedef struct mox_fused_part {
     const mox_lora_args *lora13, *lora2;
 } mox_fused_part;
 
-#define MOX_FUSED_PARTS 2
-
 /* An expert with work to do. */
 typedef struct mox_fused_item {
     int64_t part, slot, first, rows; /* pairs [first, first + rows) */
