@@ -364,7 +364,7 @@ def test_a_run_fails_with_the_transport(qwen):
 
 
 def test_a_late_rank_is_named():
-    comms = mail(3, deadline_ms=100)
+    comms = mail(3, deadline_ms=1000)
     start = time.monotonic()
 
     def work(c):
@@ -375,7 +375,7 @@ def test_a_late_rank_is_named():
         return caught.value.status, c.lost(1), c.lost(0)
 
     assert [r for r in on_ranks(comms, work) if r] == [("timeout", True, False)] * 2
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_degraded_runs_go_on(qwen):

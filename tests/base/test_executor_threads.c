@@ -135,7 +135,7 @@ static void a_child_without_threads_works_alone(void **state)
         int status;
         const pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(200);
             allowed = starts;
             const bool right = tasks_done(executor) == 100 && tasks_done(executor) == 100;
             moxie_executor_destroy(executor);
@@ -179,7 +179,7 @@ static void a_pool_may_reach_the_limit(void **state)
     }
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60);
+        alarm(300);
         _exit(live_at_the_limit());
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -200,6 +200,6 @@ int main(void)
         cmocka_unit_test(a_child_without_threads_works_alone),
         cmocka_unit_test(a_pool_may_reach_the_limit),
     };
-    alarm(120); /* ends the program if it waits for a thread that never starts */
+    alarm(600); /* ends the program if it waits for a thread that never starts */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -480,8 +480,8 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* As many tensors as the largest public models have, in shuffled order, in under a second. With sanitizers it takes up
- * to ten; quadratic time would take minutes. */
+/* As many tensors as the largest public models have, in shuffled order, in some tenths of a second; with sanitizers
+ * in some seconds. Ten times as much is allowed: quadratic time would take minutes. */
 static void test_200000_tensors(void **state)
 {
     (void)state;
@@ -502,7 +502,7 @@ static void test_200000_tensors(void **state)
     assert_ok(parse(file, &list, &error), &error);
     const double accepted = seconds_now() - start;
     assert_int_equal(list.count, count);
-    const double most = test_sanitized() ? 10.0 : 1.0;
+    const double most = test_sanitized() ? 40.0 : 10.0;
     if (accepted > most && !test_emulated())
         fail_msg("%d tensors took %.2f s of %.0f", count, accepted, most);
     mox_tensor_list_free(&list);

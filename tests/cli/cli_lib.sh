@@ -40,7 +40,7 @@ synth() {
 resume() {
     resumed=$1
     shift
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in $(seq 100); do
         [ ! -e "$resumed" ] || return 0
         "$@" >/dev/null 2>"$tmp/err" && return 0
         sleep 0.3

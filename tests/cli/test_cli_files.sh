@@ -24,7 +24,7 @@ odd() {
         directory) mkdir "$path" ;;
         circle) ln -s "$name" "$path" ;;
         esac
-        expect "[13]" "$name: .*(regular file|reads at most|no safetensors|header|symbolic links|[Ee]xpected|cannot)" timeout 5 "$@"
+        expect "[13]" "$name: .*(regular file|reads at most|no safetensors|header|symbolic links|[Ee]xpected|cannot)" timeout 100 "$@"
     done
     rm -rf "$path"
 }
@@ -67,11 +67,11 @@ odd "$tmp/odd.limits" "$moxie" bench "$tmp/model" --limits "$tmp/odd.limits"
 
 # Outputs are checked before the work: here the work would fail, but the message names the output.
 early() {
-    expect 3 "$1" timeout 5 "$moxie" run "$tmp/nowhere" -o "$2"
-    expect 3 "$1" timeout 5 "$moxie" bench "$tmp/nowhere" --limits "$tmp/limits" --plot "$2"
+    expect 3 "$1" timeout 100 "$moxie" run "$tmp/nowhere" -o "$2"
+    expect 3 "$1" timeout 100 "$moxie" bench "$tmp/nowhere" --limits "$tmp/limits" --plot "$2"
 }
 mkdir "$tmp/folder.svg"
-command -v gnuplot >/dev/null || early() { expect 3 "$1" timeout 5 "$moxie" run "$tmp/nowhere" -o "$2"; }
+command -v gnuplot >/dev/null || early() { expect 3 "$1" timeout 100 "$moxie" run "$tmp/nowhere" -o "$2"; }
 early "folder.svg: cannot be written: Is a directory" "$tmp/folder.svg"
 early "no/such.svg: cannot be written: No such file" "$tmp/no/such.svg"
 mkfifo "$tmp/pipe.svg"
@@ -118,7 +118,7 @@ full 8 model.safetensors.index.json
 # Signals. The first one that ends the program removes what it was writing, and the shell sees which it was.
 when() { # when FILE PID: the file is there, and the process still is
     tries=0
-    while [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null && [ $tries -lt 500 ]; do
+    while [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null && [ $tries -lt 6000 ]; do
         sleep 0.01
         tries=$((tries + 1))
     done

@@ -65,7 +65,7 @@ row() {
     done
     got=0
     # shellcheck disable=SC2086 # assignments
-    env $environment timeout 20 "$moxie" "$@" >out 2>err </dev/null || got=$?
+    env $environment timeout 200 "$moxie" "$@" >out 2>err </dev/null || got=$?
     what="moxie $(printf '%.200s' "$*" | cat -v)"
     [ "$got" = "$code" ] || fail "exit code $got instead of $code: $what -- $(head -c 500 err | cat -v)"
     grep -qiE -- "$asked" err || fail "not what was asked (\"$asked\"): $what -- $(head -c 700 err | cat -v)"

@@ -25,7 +25,7 @@
 
 #include "test_ranks.h"
 
-enum { TOKENS = 24, TOP_K = 3, EXPERTS = 8, DEAD = 1, DEADLINE = 1000, RUNS = 40, PAUSE_MS = 3 };
+enum { TOKENS = 24, TOP_K = 3, EXPERTS = 8, DEAD = 1, DEADLINE = 4000, RUNS = 40, PAUSE_MS = 3 };
 
 static int ranks, rank;
 static test_layer layer;

@@ -27,7 +27,7 @@ export MOXIE_MPI_LIBRARY="$module"
 # A container may forbid what Open MPI's shared memory uses best, and root must say twice that it means it.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 export TMPDIR="$tmp" # for Open MPI's session folder; a long path would not do
-failures=0 inside= limit=60
+failures=0 inside= limit=150
 
 fail() {
     echo "FAILED: $*"

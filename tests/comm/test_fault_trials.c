@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_fault_trials.c - layers run on 3 or 4 ranks again and again, until one rank is killed, stops, is late or loses
- * its links, at a random call of its transport. Every other rank must return MOXIE_ERR_TIMEOUT within the deadline and
- * one second.
+ * its links, at a random call of its transport. Every other rank must return MOXIE_ERR_TIMEOUT soon after the deadline:
+ * how soon is the machine's matter, too, so ten seconds are allowed.
  *
  *     threads     over the local transport; the text names the faulty rank
  *     processes   over a transport of the test's own, with sockets; it names a rank, since the others close their
@@ -23,7 +23,7 @@
 
 #include "comm/local/local.h"
 
-enum { DEADLINE = 1000, LATE_BY = DEADLINE + 500 };
+enum { DEADLINE = 1000, PATIENCE = 10000 };
 
 typedef enum fault_kind { KILLED, STOPPED, LATE, CUT, FAULTS } fault_kind;
 
@@ -41,20 +41,25 @@ typedef struct trial {
 
 /* ---- the faults ---------------------------------------------------------------------------------------- */
 
-/* A thread that is killed or stopped keeps its memory, as it must: others may copy from it. */
+static void wait_for_the_others(const trial *t)
+{
+    while (atomic_load(t->ended) < t->ranks - 1)
+        test_sleep_ms(1);
+}
+
+/* A thread that is killed or stopped keeps its memory, as it must: others may copy from it. A late rank comes back when
+ * the others have given up. */
 static void do_fault(test_fault *fault)
 {
     const trial *t = fault->user;
     if (t->kind == CUT)
         test_fault_leave(fault);
-    else if (t->kind == LATE)
-        test_sleep_ms(LATE_BY);
-    else if (t->processes) {
+    else if (t->kind == LATE || !t->processes)
+        wait_for_the_others(t);
+    else {
         atomic_store(t->process, (int)getpid());
         raise(t->kind == KILLED ? SIGKILL : SIGSTOP);
-    } else
-        while (atomic_load(t->ended) < t->ranks - 1)
-            test_sleep_ms(1);
+    }
 }
 
 static void wait_for_all(test_fault *fault)
@@ -81,7 +86,7 @@ static int run_until_failure(trial *t, moxie_comm *comm, const test_fault *fault
         return 0;
     snprintf(name, sizeof name, "rank %d", (int)t->faulty);
     const bool named = strstr(error.text, t->processes ? "rank " : name) != NULL;
-    const bool good = status == MOXIE_ERR_TIMEOUT && took <= DEADLINE + 1000 && named;
+    const bool good = status == MOXIE_ERR_TIMEOUT && took <= DEADLINE + PATIENCE && named;
     if (!good)
         snprintf(text, bytes, "fault %d of rank %d at call %lld: rank %d answers %s after %lld ms: %s", (int)t->kind,
                  (int)t->faulty, (long long)t->calls, (int)rank, moxie_status_name(status), (long long)took,

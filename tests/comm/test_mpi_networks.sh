@@ -7,7 +7,10 @@ flavour=openmpi
 a=moxie$$a b=moxie$$b
 command -v ip >/dev/null || { echo "skipped: no ip (package iproute2)"; exit 77; }
 # What runs in a namespace belongs to this test.
-trap 'for name in $a $b; do ip netns pids $name 2>/dev/null | xargs -r kill -9 2>/dev/null || true; done
+end_all() {
+    for name in $a $b; do ip netns pids $name 2>/dev/null | xargs -r kill -9 2>/dev/null || true; done
+}
+trap 'end_all
     ip netns del $a 2>/dev/null || true
     ip netns del $b 2>/dev/null || true
     rm -rf "$tmp"' EXIT
@@ -40,28 +43,49 @@ expect 4 4 $network -- "$ranks" exchange
 # shellcheck disable=SC2086
 expect 4 4 $network -- "$layers" 12 82000
 
-# Rank 1 dies on one machine; the others are on both. The launcher does not end by itself, so a trial lasts its limit.
-limit=12 trial=0
+# The launcher does not end by itself where ranks have died, so it is ended when all that live have said their words.
+# wait_fine N: of the run in the background.
+wait_fine() {
+    for try in $(seq 600); do
+        [ "$(count_fine)" -lt "$1" ] || break
+        sleep 0.1
+    done
+    end_all
+    wait $job || true
+}
+limit=300
+
+# Rank 1 dies on one machine; the others are on both.
+trial=0
 while [ "$trial" -lt "${MOXIE_TEST_TRIALS:-0}" ]; do
     trial=$((trial + 1))
+    moment=$((trial * 7919 % 90000))
     # shellcheck disable=SC2086
-    expect 4 3 $recovery $network -- "$ranks" killed $((trial * 7919 % 90000))
+    start 4 $recovery $network -- "$ranks" killed $moment &
+    job=$!
+    wait_fine 3
+    check 4 3 killed $moment
 done
 
-# Cut while all ranks exchange. They end in time, each naming another; their words come when the cable is back. The
-# launcher does not end by itself.
-limit=9
+# Cut while all ranks exchange. They end in time, each naming another; their words come when the cable is back.
+# marks N: waits for N marks of ranks that have failed, a minute at most.
+marks() {
+    for try in $(seq 600); do
+        [ "$(find "$tmp" -name 'cut.*' | wc -l)" -lt "$1" ] || break
+        sleep 0.1
+    done
+}
 # shellcheck disable=SC2086
-start 4 $recovery $network -- "$ranks" cut &
+start 4 $recovery $network -- "$ranks" cut "$tmp/cut" &
 job=$!
-for try in $(seq 50); do
-    [ "$(grep -c ready "$tmp/out" 2>/dev/null)" != 4 ] || break
+for try in $(seq 600); do
+    [ "$(grep -o ready "$tmp/out" 2>/dev/null | wc -l)" -lt 4 ] || break
     sleep 0.1
 done
 sleep 0.3
 ip -n $a link set veth0 down
-sleep 3.5
+marks 4
 ip -n $a link set veth0 up
-wait $job || true
+wait_fine 4
 [ "$(count_fine)" = 4 ] && ! grep -q ', line' "$tmp/out" || fail "a cut cable: $(cat "$tmp/out" "$tmp/err")"
 finish

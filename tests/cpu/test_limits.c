@@ -90,7 +90,7 @@ static moxie_limits check_cap(const moxie_executor *executor, const char *name, 
     return l;
 }
 
-/* Other programs may slow down one measurement, but not every one of five. */
+/* Other programs may slow down one measurement, but not every one of twenty. */
 static void test_every_cap(void **state)
 {
     static const char *const caps[] = { "scalar", "neon", "avx2", "avx512", "amx" };
@@ -107,7 +107,7 @@ static void test_every_cap(void **state)
             continue;
         }
         bool fast = false;
-        for (int n = 0; n < 5 && !fast; n++) {
+        for (int n = 0; n < 20 && !fast; n++) {
             const moxie_limits l = check_cap(executor, caps[i], cap);
             if (i == 0)
                 scalar = l;
@@ -138,12 +138,13 @@ static void test_units(void **state)
     mox_free_pages((void *)(uintptr_t)data);
     const double time = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     const double plain = (double)words * 8e-9 / time;
-    const moxie_limits l = measure(NULL, NULL);
-    if (test_emulated())
-        return;
-    assert_true(l.read_gb_s > plain / 4 && l.read_gb_s < plain * 200);
-    assert_true(l.copy_gb_s < l.read_gb_s * 4);
-    assert_true(l.l2_read_gb_s > l.read_gb_s / 4);
+    bool fits = test_emulated();
+    for (int i = 0; i < 20 && !fits; i++) { /* somebody else may have the machine in some of them */
+        const moxie_limits l = measure(NULL, NULL);
+        fits = l.read_gb_s > plain / 4 && l.read_gb_s < plain * 200 && l.copy_gb_s < l.read_gb_s * 4 &&
+               l.l2_read_gb_s > l.read_gb_s / 4;
+    }
+    assert_true(fits);
 }
 
 #if defined(__x86_64__)

@@ -17,7 +17,7 @@ budget=${budget:-80}
 preloaded() {
     name=$1
     shift
-    perform "$name" limited 10 env LD_PRELOAD="$fault_preload" "$@"
+    perform "$name" limited 200 env LD_PRELOAD="$fault_preload" "$@"
 }
 
 # The output without times and memory, which differ from run to run.

@@ -34,7 +34,7 @@ observe() {
     fresh
     held "$tmp/case" >"$tmp/others.held"
     (cd "$tmp/case" && find . -mindepth 1 -maxdepth 1) >"$tmp/others.names"
-    perform "$1" limited 20
+    perform "$1" limited 200
     [ "$outcome $code" = "exit 0" ] || fail "$1 undisturbed: $outcome $code: $(cat "$tmp/err")"
     held "$tmp/case" >"$tmp/$1.held"
     ls -A "$(output_of "$1")" >"$tmp/$1.names"
@@ -47,7 +47,7 @@ counted() {
     of=$1
     shift
     fresh
-    limited 20 env LD_PRELOAD="$fault_preload" MOXIE_FAULT_COUNT="$tmp/count" "$@"
+    limited 200 env LD_PRELOAD="$fault_preload" MOXIE_FAULT_COUNT="$tmp/count" "$@"
     grep -E '^(write|fsync|rename|open|room|mkdir|unlink|close|thread) [1-9]' "$tmp/count" >"$tmp/$of.calls"
 }
 
@@ -75,9 +75,9 @@ nothing_or_whole() {
 verify_tells() {
     case $1 in prepare*) ;; *) return 0 ;; esac
     [ -d "$tmp/case/out.partial" ] || return 0
-    limited 20 "$moxie" prepare --verify "$tmp/case/out"
+    limited 200 "$moxie" prepare --verify "$tmp/case/out"
     [ -e "$tmp/case/out" ] || [ "$outcome $code" = "exit 3" ] || wrong "--verify OUT of what was left: $outcome $code"
-    limited 20 "$moxie" prepare --verify "$tmp/case/out.partial"
+    limited 200 "$moxie" prepare --verify "$tmp/case/out.partial"
     case "$outcome $code" in
     "exit 1" | "exit 3") ;;
     "exit 0") [ "$(ls -A "$tmp/case/out.partial")" = "$(cat "$tmp/$1.names")" ] || wrong "--verify passes what was left" ;;
@@ -101,7 +101,7 @@ no_temporaries() {
 # Runs the same command again. Removes an existing result first, which would be refused.
 again() {
     rm -rf "$(output_of "$1")"
-    perform "$1" limited 20
+    perform "$1" limited 200
     if [ "$outcome $code" != "exit 0" ]; then
         wrong "the run behind it ends with $outcome $code"
     elif ! held "$tmp/case" | cmp -s - "$tmp/$1.held"; then
@@ -145,7 +145,7 @@ kill_in_time() {
 delayed() {
     signal=$1 delay=$2
     shift 2
-    "$fault_run" 20 "$tmp/ended" "$signal" "$delay" "$@" >"$tmp/out" 2>"$tmp/err"
+    "$fault_run" 200 "$tmp/ended" "$signal" "$delay" "$@" >"$tmp/out" 2>"$tmp/err"
     read -r outcome code took <"$tmp/ended"
 }
 
@@ -157,7 +157,7 @@ kill_at_call() {
     at=$(($(random "${line#* }" "call $2") + 1))
     what="$1, signal ${signal#* } at ${line% *} $at"
     fresh
-    perform "$1" limited 20 env LD_PRELOAD="$fault_preload" MOXIE_FAULT="${line% *}:$at:${signal#* }"
+    perform "$1" limited 200 env LD_PRELOAD="$fault_preload" MOXIE_FAULT="${line% *}:$at:${signal#* }"
     judge "$1" "${signal% *}"
 }
 
@@ -172,9 +172,9 @@ two_at_once() {
     fi
     what="two of $1, the second after $ms ms, signal $signal to the first after $delay s"
     fresh
-    perform "$1" "$fault_run" 20 "$tmp/ended.1" "$signal" "$delay" >"$tmp/out.1" 2>"$tmp/err.1" &
+    perform "$1" "$fault_run" 200 "$tmp/ended.1" "$signal" "$delay" >"$tmp/out.1" 2>"$tmp/err.1" &
     sleep "0.$(printf %03d "$((ms % 1000))")"
-    perform "$1" "$fault_run" 20 "$tmp/ended.2" - 0 >"$tmp/out.2" 2>"$tmp/err"
+    perform "$1" "$fault_run" 200 "$tmp/ended.2" - 0 >"$tmp/out.2" 2>"$tmp/err"
     wait
     first=$(cut -d' ' -f1,2 "$tmp/ended.1") second=$(cut -d' ' -f1,2 "$tmp/ended.2")
     case "$first, $second" in
@@ -204,7 +204,7 @@ foreign_partial() {
             echo mine >"$tmp/case/out.partial/config.json.mine" && echo mine >"$tmp/case/out.partial/layer-notes.txt" ;;
         esac
         held "$tmp/case" >"$tmp/before.held"
-        perform "$1" limited 20
+        perform "$1" limited 200
         # Refused, or made next to them.
         case "$outcome $code" in "exit 3" | "exit 0") ;; *) wrong "$outcome $code" ;; esac
         [ "$code" = 3 ] || sed -i -E 's#( \./out)\.partial([/ ]|$)#\1\2#' "$tmp/before.held"
@@ -223,7 +223,7 @@ foreign_inside() {
     [ -d "$tmp/case/out.partial" ] || return 0
     echo mine >"$tmp/case/out.partial/layer-00001.safetensors.orig"
     echo mine >"$tmp/case/out.partial/mine.txt"
-    perform "$1" limited 20
+    perform "$1" limited 200
     [ "$outcome" = exit ] || wrong "$outcome $code"
     for name in layer-00001.safetensors.orig mine.txt; do
         [ -e "$tmp/case/out.partial/$name" ] || [ -e "$tmp/case/out/$name" ] || wrong "$name was deleted"
@@ -236,7 +236,7 @@ foreign_temporary() {
     for kind in link folder; do
         what="$1 beside a foreign temporary, $kind"
         fresh
-        perform "$1" limited 20 env LD_PRELOAD="$fault_preload" MOXIE_FAULT=rename:1:KILL
+        perform "$1" limited 200 env LD_PRELOAD="$fault_preload" MOXIE_FAULT=rename:1:KILL
         left=$(cd "$tmp/case" && find . -mindepth 1 -maxdepth 1 | grep -vxFf "$tmp/others.names") || continue
         mkdir "$tmp/case/elsewhere"
         echo mine >"$tmp/case/elsewhere/config.json"
@@ -248,7 +248,7 @@ foreign_temporary() {
         link) ln -s "$target" "$tmp/case/$left" ;;
         folder) mkdir "$tmp/case/$left" && echo mine >"$tmp/case/$left/mine.txt" && held "$tmp/case" >"$tmp/before.held" ;;
         esac
-        perform "$1" limited 20
+        perform "$1" limited 200
         case "$outcome $code" in "exit 3" | "exit 0") ;; *) wrong "$outcome $code" ;; esac
         held "$tmp/case" | LC_ALL=C comm -13 - "$tmp/before.held" >"$tmp/gone"
         [ ! -s "$tmp/gone" ] || wrong "gone: $(cat "$tmp/gone")"

@@ -93,7 +93,7 @@ static void headers_take_seconds(void **state)
     assert_int_equal(info.n_files, SHARDS);
     assert_int_equal(info.n_layers, LAYERS);
     if (!test_sanitized() && !test_emulated())
-        assert_true(took < 5);
+        assert_true(took < 30); /* quadratic time would take minutes */
     moxie_lint_free(lint);
     test_rmdir(dir);
 }

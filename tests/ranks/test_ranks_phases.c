@@ -4,6 +4,7 @@
  * the run; waiting for a late rank counts as waiting, and is nobody's work; each stage counts to its phase.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 #include "base/clock.h"
 #include "base/cpu_features.h"
 
-enum { RANKS = 3, LATE = 1, LATE_MS = 60, WORKERS = 2 };
+enum { RANKS = 3, LATE = 1, LATE_MS = 1000, WORKERS = 2 };
 
 static double seconds_of(const moxie_plan *plan, int32_t worker, const char *name)
 {
@@ -51,12 +52,13 @@ static void test_clock(void **state)
     assert_int_equal(mox_clock_enter(clocks, MOX_PHASE_W13), MOX_PHASE_ROUTE);
     usleep(20000);
     assert_int_equal(mox_clock_enter(clocks, MOX_PHASE_W13), MOX_PHASE_W13);
+    const uint64_t last = mox_clock_now();
     assert_int_equal(mox_clock_enter(clocks, MOX_PHASE_W2), MOX_PHASE_W13);
     mox_clock_stop(clocks, WORKERS);
-    const uint64_t all = mox_clock_now() - begin;
+    const uint64_t end = mox_clock_now(), all = end - begin;
     for (int i = 0; i < MOX_PHASES; i++)
         sum += clocks[0].ns[i];
-    assert_true(clocks[0].ns[MOX_PHASE_W13] >= 20000000 && clocks[0].ns[MOX_PHASE_W2] < 20000000);
+    assert_true(clocks[0].ns[MOX_PHASE_W13] >= 20000000 && clocks[0].ns[MOX_PHASE_W2] <= end - last);
     assert_true(sum <= all && clocks[1].ns[MOX_PHASE_IDLE] == sum);
     mox_clock_move(clocks, MOX_PHASE_W13, MOX_PHASE_WAIT, 5000000);
     assert_int_equal(clocks[0].ns[MOX_PHASE_WAIT], 5000000);
@@ -132,6 +134,7 @@ typedef struct rank {
     const test_layer *layer;
     moxie_layer_config config;
     moxie_comm *comm;
+    atomic_int *begun; /* ranks that have, but the late one */
     moxie_layer *built;
     moxie_plan *plan;
     double wall;
@@ -155,11 +158,16 @@ static void *run_rank(void *argument)
     char *output = malloc(test_layer_output_bytes(r->layer) + 1);
     moxie_run_args args = r->layer->args;
     r->status = build(r);
-    if (r->status != MOXIE_OK)
+    if (r->status != MOXIE_OK) {
+        atomic_fetch_add(r->begun, 1);
         return NULL;
+    }
     args.output = output;
     test_ranks_workspace(r->plan, &args);
     r->status = moxie_comm_barrier(r->comm, &r->error);
+    atomic_fetch_add(r->begun, moxie_comm_rank(r->comm) != LATE);
+    while (moxie_comm_rank(r->comm) == LATE && atomic_load(r->begun) < RANKS - 1)
+        usleep(1000);
     if (moxie_comm_rank(r->comm) == LATE)
         usleep(LATE_MS * 1000);
     const double begin = now();
@@ -178,13 +186,14 @@ static void test_late_rank(void **state)
     test_layer layer;
     moxie_comm *comms[RANKS];
     rank ranks[RANKS];
+    atomic_int begun = 0;
     pthread_t threads[RANKS];
     moxie_error error;
     const test_layer_limits limits = { .tokens = 20, .experts = 6, .no_parallel = true, .plain_routing = true };
     test_layer_make(&layer, &rng, &limits);
     assert_ok(moxie_comm_local_create(RANKS, NULL, comms, &error), &error);
     for (int32_t r = 0; r < RANKS; r++) {
-        ranks[r] = (rank) { .layer = &layer, .config = layer.config, .comm = comms[r] };
+        ranks[r] = (rank) { .layer = &layer, .config = layer.config, .comm = comms[r], .begun = &begun };
         ranks[r].config.ep_size = RANKS;
         ranks[r].config.ep_rank = r;
         assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
@@ -195,8 +204,8 @@ static void test_late_rank(void **state)
         assert_ok(ranks[r].status, &ranks[r].error);
         const double waited = seconds_of(ranks[r].plan, 0, "wait"), all = seconds_of(ranks[r].plan, 0, NULL);
         expect_between(0, all, ranks[r].wall, "the sum of the phases");
-        if (r != LATE) /* it may have begun a little after the late one fell asleep */
-            expect_between(LATE_MS * 0.5e-3, waited, ranks[r].wall, "waiting for the late rank");
+        if (r != LATE) /* a busy machine may hold it up before it waits */
+            expect_between(LATE_MS * 0.05e-3, waited, ranks[r].wall, "waiting for the late rank");
         assert_true(seconds_of(ranks[r].plan, 0, "exchange") > 0);
         assert_true(all - waited < ranks[r].wall - waited + 1e-9);
         moxie_plan_phase phase = MOXIE_PLAN_PHASE_INIT;

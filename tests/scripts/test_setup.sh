@@ -86,6 +86,23 @@ setup 0 "another apt is at work"
 [ "$(grep -c " install" "$tmp/log")" = 2 ] || fail "install was not tried again: $(cat "$tmp/log")"
 [ "$(grep -c slept "$tmp/log")" = 3 ] || fail "it did not wait between tries: $(cat "$tmp/log")"
 
+# A mirror fails twice, for the package lists and for a package; a third failure is the end.
+rm -f "$tmp/log.installed"
+: >"$tmp/log"
+stub apt-get 'echo "$@" >>"$LOG"
+case "$*" in
+*update*) [ "$(grep -c update "$LOG")" -gt 2 ] || { echo "E: Failed to fetch http://mirror/InRelease  502 Bad Gateway" >&2; exit 100; } ;;
+*install*) [ "$(grep -c " install" "$LOG")" -gt 2 ] || { echo "E: Unable to fetch some archives, maybe run apt-get update" >&2; exit 100; }
+    : >"$LOG.installed" ;;
+esac'
+setup 0 ""
+[ "$(grep -c slept "$tmp/log")" = 4 ] || fail "a mirror was not asked again, or at once: $(cat "$tmp/log")"
+rm -f "$tmp/log.installed"
+: >"$tmp/log"
+stub apt-get 'echo "$@" >>"$LOG"; echo "E: Failed to fetch http://mirror/a.deb  502 Bad Gateway" >&2; exit 100'
+setup 1 "502 Bad Gateway"
+[ "$(grep -c " install" "$tmp/log")" = 3 ] || fail "a mirror was not asked three times: $(cat "$tmp/log")"
+
 # Another failure ends at once, with what apt said.
 rm -f "$tmp/log.installed"
 : >"$tmp/log"
