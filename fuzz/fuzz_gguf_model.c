@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz_gguf_model.c - a GGUF file as a model: architecture, sizes and routing from its metadata, experts from its tensors.
+ * fuzz_gguf_model.c - a GGUF file as a model: architecture, sizes and routing of its metadata, experts of its tensors.
  *
  * Promises: a layer that loads has a configuration which the library accepts, and weights of its sizes, whose last
  * element can be read; errors have words.

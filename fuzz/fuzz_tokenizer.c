@@ -5,8 +5,8 @@
  * An input is an architecture, config.json, tokenizer_config.json and chat_template.jinja, a line each, and
  * tokenizer.json. Of an empty line there is no file.
  *
- * Promises: all keys or none, with a reason; each token has a text and a type; merges are pairs of texts; special tokens
- * are tokens.
+ * Promises: all keys or none, with a reason; each token has a text and a type; merges are pairs of texts; special
+ * tokens are tokens.
  */
 #include "fuzz_scratch.h"
 
