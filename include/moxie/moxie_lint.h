@@ -47,7 +47,8 @@ MOXIE_API int moxie_lint_rule_at(int32_t i, moxie_lint_rule *out);
 typedef struct moxie_lint_options {
     uint32_t struct_size;
     int32_t deep;        /* 1: read the numbers */
-    int32_t some_layers; /* 1: only layers first_layer to last_layer, as numbered in the tensors' names */
+    int32_t some_layers; /* 1: only layers first_layer to last_layer, as numbered in the tensors' names. One of them
+                          * must be a mixture of experts, unless DIR is an adapter */
     int64_t first_layer, last_layer;
     const char *only;           /* report findings of this rule alone; NULL: all */
     moxie_progress_fn progress; /* NULL: none. Called with experts or layers done; non-zero ends the call */

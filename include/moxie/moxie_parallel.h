@@ -236,7 +236,7 @@ typedef struct moxie_eplb_config {
 } moxie_eplb_config;
 #define MOXIE_EPLB_CONFIG_INIT MOXIE_INIT(moxie_eplb_config)
 
-/* DeepSeek's EPLB, from the loads of experts, [layers, experts], each finite and not negative.
+/* DeepSeek's EPLB, from the loads of experts, [layers, experts], each from 0 to 1e100.
  *
  * With groups % nodes == 0 (hierarchical): groups are packed onto nodes, experts replicated within each node, replicas
  * packed onto its ranks. Else (global) the last two steps, over all ranks.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from . import _moxie
+from .errors import Error, _make
 
 
 TYPE_CHECKING = False
@@ -178,7 +179,10 @@ class LayerConfig:
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "config.json"), "w") as file:
                 json.dump(config, file, default=lambda value: str(value).removeprefix("torch."))
-            return _moxie.hf_config(folder, layer, format)
+            try:
+                return _moxie.hf_config(folder, layer, format)
+            except Error as error:  # the file was ours, and is gone
+                raise _make(error.status, error.text, "", -1) from None
 
     @classmethod
     def from_scheme(cls, scheme, **fields) -> LayerConfig:

@@ -82,6 +82,14 @@ static const uint32_t routing_inputs = BIT(ROUTER_HIDDEN) | BIT(LOGITS) | BIT(TO
 
 static const uint32_t lora_inputs = BIT(ADAPTERS) | BIT(ADAPTER_IDS);
 
+/* The library reads weights beside ids alone. */
+static bool choices_are_whole(const mpy_call *c)
+{
+    if (c->given[WEIGHTS] != NULL && c->given[IDS] == NULL)
+        mpy_fail(MOXIE_ERR_ARGUMENT, "weights are given, and no ids: give both, or neither where the router chooses");
+    return c->given[WEIGHTS] == NULL || c->given[IDS] != NULL;
+}
+
 PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *keywords)
 {
     static const mpy_operand order[] = { HIDDEN };
@@ -92,7 +100,7 @@ PyObject *mpy_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t n, PyOb
     PyObject *out = NULL;
     if (mpy_call_arguments(&c, args, n, keywords, order, 1,
                            routing_inputs | lora_inputs | BIT(HIDDEN) | BIT(OUT) | BIT(IDS) | BIT(WEIGHTS)) == 0 &&
-        mpy_call_take(&c, HIDDEN) == 0)
+        choices_are_whole(&c) && mpy_call_take(&c, HIDDEN) == 0)
         out = mpy_call_output(&c, OUT, c.given[HIDDEN]);
     if (out != NULL && execute(&c, RUN, c.given[HIDDEN]) < 0)
         out = NULL;

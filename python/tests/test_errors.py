@@ -97,6 +97,8 @@ def test_other_arguments(plan):
         plan.run(x, ids=ids.astype(np.int64), weights=weights)
     with pytest.raises(moxie.ArgumentError, match="weights"):
         plan.run(x, ids=ids)
+    with pytest.raises(moxie.ArgumentError, match="no ids: give both"):
+        plan.run(x, weights=weights)
     with pytest.raises(moxie.ArgumentError, match=r"out: .*\[4, 256\].*\[3, 256\]"):
         plan.run(x, out=states(3))
     frozen = states(4)

@@ -103,6 +103,8 @@ def test_from_a_hugging_face_config(checkpoint):
         moxie.LayerConfig.from_hf(config, 0, "nonsense")
     with pytest.raises(moxie.Unsupported):
         moxie.LayerConfig.from_hf({"model_type": "nothing"})
+    with pytest.raises(moxie.FormatError, match="^num_experts is missing"):  # no name of a file that is gone
+        moxie.LayerConfig.from_hf({"model_type": "qwen3_moe"})
 
 
 FAMILIES = {preset.family: preset.name for preset in moxie.presets()}

@@ -15,7 +15,7 @@
 
 /* ---- names ------------------------------------------------------------------------------------------ */
 
-static bool has_file(const char *dir, const char *name)
+bool mox_lint_has_file(const char *dir, const char *name)
 {
     char path[4096];
     const int length = snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -24,8 +24,8 @@ static bool has_file(const char *dir, const char *name)
 
 bool mox_lint_is_adapter(const char *dir)
 {
-    return !has_file(dir, "config.json") &&
-           (has_file(dir, "adapter_config.json") || has_file(dir, "adapter_model.safetensors"));
+    return !mox_lint_has_file(dir, "config.json") &&
+           (mox_lint_has_file(dir, "adapter_config.json") || mox_lint_has_file(dir, "adapter_model.safetensors"));
 }
 
 size_t mox_lint_module_length(const char *tensor)
@@ -207,7 +207,7 @@ static moxie_status check(mox_lint_adapter *a, moxie_error *error)
     MOX_FAIL_IF(a->config_path == NULL || lint->report->no_memory, MOXIE_ERR_MEMORY, error, "no memory to check %s",
                 lint->dir);
     read_config(a);
-    if (!has_file(lint->dir, "adapter_model.safetensors"))
+    if (!mox_lint_has_file(lint->dir, "adapter_model.safetensors"))
         mox_lint_report(lint->report, MOX_LINT_ADAPTER_REFUSED, (mox_lint_where) { -1, lint->dir, NULL },
                         "there is no adapter_model.safetensors");
     if (a->json != NULL)

@@ -25,6 +25,7 @@ typedef struct mox_lint_adapter {
     bool readable;             /* as a run reads it */
 } mox_lint_adapter;
 
+bool mox_lint_has_file(const char *dir, const char *name);
 /* Whether `dir` has an adapter's configuration, or its tensors, and no model's. */
 bool mox_lint_is_adapter(const char *dir);
 moxie_status mox_lint_check_adapter(mox_lint *lint, moxie_error *error);

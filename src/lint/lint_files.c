@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "ckpt/gguf/gguf_header.h"
+#include "ckpt/no_model.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/safetensors/tensor_index.h"
 #include "lint/lint_state.h"
@@ -60,7 +61,7 @@ static moxie_status list_directory(mox_lint *lint, bool all, moxie_error *error)
 {
     DIR *stream = opendir(lint->dir);
     if (!stream)
-        return mox_fail_file(MOXIE_ERR_IO, error, lint->dir, -1, "cannot open the directory: %m");
+        return mox_no_model(lint->dir, error);
     int64_t room = 0;
     moxie_status status = MOXIE_OK;
     while (all) {

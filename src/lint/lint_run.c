@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "ckpt/no_model.h"
 #include "lint/lint_adapter.h"
 #include "lint/lint_layer.h"
 
@@ -31,7 +32,10 @@ static bool open_model(mox_lint *lint)
         options.n_tensors = lint->n_tensors;
     }
     options.allow_unread = 1; /* they are listed, not refused */
-    if (mox_model_open(lint->dir, &options, &lint->model, &error) == MOXIE_OK && is_same(lint, &error))
+    const bool lone = !lint->gguf && lint->n_shards == 0 && mox_lint_has_file(lint->dir, "config.json");
+    const moxie_status status =
+        lone ? mox_no_tensors(lint->dir, &error) : mox_model_open(lint->dir, &options, &lint->model, &error);
+    if (status == MOXIE_OK && is_same(lint, &error))
         return true;
     mox_model_close(lint->model);
     lint->model = NULL;
@@ -62,10 +66,25 @@ static moxie_status check_layer(mox_lint *lint, const mox_layer_place *place, mo
     return status;
 }
 
+/* Layers that were asked for and do not exist are no clean bill. */
+static moxie_status check_wanted(const mox_lint *lint, moxie_error *error)
+{
+    const moxie_model *model = lint->model;
+    for (int64_t i = 0; i < model->n_places; i++)
+        if (mox_lint_wants(lint, model->places[i].layer))
+            return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_ARGUMENT, error, lint->dir, -1,
+                         "layers %lld to %lld were asked for, and its mixture-of-experts layers are %lld to %lld",
+                         (long long)lint->options->first_layer, (long long)lint->options->last_layer,
+                         (long long)model->places[0].layer, (long long)model->places[model->n_places - 1].layer);
+}
+
 static moxie_status check_layers(mox_lint *lint, moxie_error *error)
 {
     const moxie_model *model = lint->model;
     const moxie_lint_options *o = lint->options;
+    if (model->n_places > 0)
+        MOX_TRY(check_wanted(lint, error));
     for (int64_t i = 0; i < model->n_places; i++) {
         if (mox_lint_wants(lint, model->places[i].layer))
             MOX_TRY(check_layer(lint, &model->places[i], error));

@@ -136,6 +136,8 @@ static moxie_status balancer_alloc(balancer *b, moxie_error *error)
     return mox_fail(MOXIE_ERR_MEMORY, error, "EPLB: no memory for maps of %d slots", (int)b->c.slots);
 }
 
+static const double max_load = 1e100; /* sums of squares are finite */
+
 moxie_status mox_eplb_config_check(const moxie_eplb_config *c, const double *loads, moxie_error *error)
 {
     MOX_FAIL_IF(c->layers < 0 || c->layers > 1 << 20, MOXIE_ERR_ARGUMENT, error,
@@ -148,9 +150,9 @@ moxie_status mox_eplb_config_check(const moxie_eplb_config *c, const double *loa
     MOX_FAIL_IF(c->distinct != 0 && c->distinct != 1, MOXIE_ERR_ARGUMENT, error, "EPLB: distinct is %d, not 0 or 1",
                 (int)c->distinct);
     for (int64_t i = 0; i < (int64_t)c->layers * c->experts; i++)
-        MOX_FAIL_IF(!isfinite(loads[i]) || loads[i] < 0, MOXIE_ERR_ARGUMENT, error,
-                    "EPLB: the load of layer %lld, expert %lld is %g; it must be finite and not negative",
-                    (long long)(i / c->experts), (long long)(i % c->experts), loads[i]);
+        MOX_FAIL_IF(!(loads[i] >= 0 && loads[i] <= max_load), MOXIE_ERR_ARGUMENT, error,
+                    "EPLB: the load of layer %lld, expert %lld is %g; it must be from 0 to %g",
+                    (long long)(i / c->experts), (long long)(i % c->experts), loads[i], max_load);
     return MOXIE_OK;
 }
 

@@ -111,6 +111,8 @@ bad_map '{"first_slot": [0,6,9,12,12], "physical_to_logical_map": [[0,1,2,3,4,5,
 bad_map '[[0,1,2,3,4,5,6,7,8,9,10,11],[0,1,2,3,4,5,6,7,8,9,10,11]]' 3 "the map has 2 layers"
 
 # Usage.
+echo '[[1e308,1e308,1,1]]' >"$tmp/huge.json"
+expect 3 "expert 0 has the load 1e.308: loads are numbers from 0 to 1e.100" "$moxie" balance "$tmp/huge.json" --ranks 2
 expect 2 "loads of experts is needed" "$moxie" balance --ranks 2
 expect 2 "ranks is needed" "$moxie" balance "$tmp/hot.json"
 expect 2 "second one" "$moxie" balance a b --ranks 2

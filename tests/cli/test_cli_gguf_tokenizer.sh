@@ -35,6 +35,8 @@ elif change == 'past':
     config['vocab_size'] = 9
 elif change == 'merge':
     made['model']['merges'][1] = ['a']
+elif change == 'text merge':
+    made['model']['merges'] = ['a b', 'ab']
 elif change == 'merges':
     del made['model']['merges']
 elif change == 'nameless':
@@ -117,6 +119,7 @@ left_out pattern "pre-tokenizer is none that is known"
 left_out wordpiece "no byte-level BPE"
 left_out adds "adds tokens"
 left_out past "past config.json's vocab_size"
+left_out 'text merge' "no pair of texts"
 left_out merge "no pair of texts"
 left_out normalizer "other than NFC"
 left_out merges "has no merges"

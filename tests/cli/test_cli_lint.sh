@@ -16,7 +16,7 @@ lay() {
     cp -r "$tmp/good" "$tmp/case"
 }
 lay
-expect 3 "cannot open the directory" "$moxie" lint "$tmp/nowhere"
+expect 3 "there is no such directory; give" "$moxie" lint "$tmp/nowhere"
 expect 3 "config.json" "$moxie" lint "$tmp"
 truncate -s -100 "$tmp/case/$first"
 sed -i 's/"norm_topk_prob"/"moe_mystery": 2, "norm_topk_prob"/' "$tmp/case/config.json"
@@ -41,7 +41,6 @@ expect 1 "error +config-contradicts +0 .*17 experts" "$moxie" lint "$tmp/case"
 expect 0 "0 errors" "$moxie" lint "$tmp/case" --only scale-zero
 expect 1 "tensor-missing" "$moxie" lint "$tmp/case" --only tensor-missing
 ! grep -q config-contradicts "$tmp/out" || fail "--only shows more than one kind"
-expect 0 "0 MoE layers" "$moxie" lint "$tmp/case" --layers 5-9
 expect 1 "1 MoE layer" "$moxie" lint "$tmp/case" --layers 0
 lay
 sed -i 's/"norm_topk_prob"/"rope_theta": Infinity, "norm_topk_prob"/' "$tmp/case/config.json"
@@ -81,6 +80,11 @@ expect 2 "second one" "$moxie" lint a b
 expect 2 "takes no directory" "$moxie" lint --list a
 expect 2 "no finding.*scale-zero" "$moxie" lint "$tmp/good" --only scale-zeros
 expect 2 "A-B" "$moxie" lint "$tmp/good" --layers 3-1
+expect 2 "layers 98 to 99 were asked for, and its mixture-of-experts layers are [0-9]+ to" "$moxie" lint "$tmp/good" --layers 98-99
+one=$(ls "$tmp/good"/*.safetensors | head -1)
+expect 3 "one file of it: give .*good" "$moxie" lint "$one"
+"$moxie" prepare "$tmp/good" --layout moxie-rowmajor -o "$tmp/experts" >/dev/null
+expect 1 "these are expert files.*give the checkpoint" "$moxie" lint "$tmp/experts"
 
 "$(dirname "$0")/../../scripts/lint-page" "$moxie" >"$tmp/page"
 cmp -s "$tmp/page" "$(dirname "$0")/../../docs/lint.md" || fail "docs/lint.md is stale: scripts/lint-page MOXIE >docs/lint.md"

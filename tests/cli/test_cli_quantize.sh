@@ -69,6 +69,9 @@ expect 0 "0 errors, 0 warnings" "$moxie" lint "$tmp/dsw" --deep
 
 expect 2 "did you mean nvfp4-ct" "$moxie" quantize "$tmp/src" --format nvfp4-tc -o "$tmp/x"
 expect 2 "give gguf-mxfp4 for the file, or .* begin with mxfp4-" "$moxie" quantize "$tmp/src" --format mxfp4 -o "$tmp/x"
+expect 2 "did you mean gguf-q4_k_m" "$moxie" quantize "$tmp/src" --format q4_k_s -o "$tmp/x"
+expect 2 "named like a GGUF file: name a directory" "$moxie" quantize "$tmp/src" --format int4-ct -o "$tmp/x.gguf"
+expect 2 "named like a GGUF file: name a directory" "$moxie" synth gpt-oss-20b --layers 1 -o "$tmp/x.gguf"
 expect 2 "did you mean mse" "$moxie" quantize "$tmp/src" --format int4-ct --scales msee -o "$tmp/x"
 expect 2 "give -o OUT" "$moxie" quantize "$tmp/src" --format int4-ct
 expect 2 "give --format" "$moxie" quantize "$tmp/src" -o "$tmp/x"

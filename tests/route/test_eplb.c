@@ -427,6 +427,9 @@ static void bad_arguments_are_named(void **state)
     loads[6] = (double)NAN;
     assert_int_equal(moxie_eplb_balance(&c, loads, map, first_slot, NULL, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "layer 1, expert 2"));
+    loads[6] = 1e101; /* whose square has no sum with others */
+    assert_int_equal(moxie_eplb_balance(&c, loads, map, first_slot, NULL, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "from 0 to 1e+100"));
     loads[6] = -1;
     assert_int_equal(moxie_eplb_balance(&c, loads, map, first_slot, NULL, &error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_eplb_balance(NULL, loads, map, first_slot, NULL, &error), MOXIE_ERR_ARGUMENT);

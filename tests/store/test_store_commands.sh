@@ -111,5 +111,6 @@ expect 2 "goes with --budget-ram" "$moxie" run "$ex" --policy lru
 expect 2 "leave one of the two out" "$moxie" run "$ex" --budget-ram 500K --ranks 2
 expect 2 "give --trace" "$moxie" bench "$ex" --budget-ram 500K
 expect 2 "needs --budget-gpu" "$moxie" run "$ex" --budget-ram 500K --backend cuda
+expect 2 "there is no cache policy .*did you mean lfru" "$moxie" run "$ex" --budget-ram 500K --policy lfuu
 expect 2 "there is no cache policy" "$moxie" run "$ex" --budget-ram 500K --policy best
 finish

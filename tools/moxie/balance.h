@@ -28,7 +28,8 @@ moxie_status balance_refuse_pickle(const char *path, const char *text, uint64_t 
 
 /* ---- loads (balance_counts.c) -------------------------------------------------------------------- */
 
-/* Loads [layers, experts], finite and not negative. */
+/* Loads [layers, experts], from 0 to BALANCE_MAX_LOAD: so are sums of squares finite. */
+#define BALANCE_MAX_LOAD 1e100
 typedef struct balance_counts {
     int32_t layers, experts;
     double *at;

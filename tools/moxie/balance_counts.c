@@ -236,10 +236,10 @@ static moxie_status check(const char *path, int64_t experts, const balance_count
         return cli_error(MOXIE_ERR_MISMATCH, error, path, "it has loads of %d experts, and --experts says %lld",
                          c->experts, (long long)experts);
     for (int64_t i = 0; i < (int64_t)c->layers * c->experts; i++)
-        if (c->at[i] < 0)
+        if (!(c->at[i] >= 0 && c->at[i] <= BALANCE_MAX_LOAD))
             return cli_error(MOXIE_ERR_FORMAT, error, path,
-                             "layer %lld, expert %lld has the load %g: loads are numbers from 0 on",
-                             (long long)(i / c->experts), (long long)(i % c->experts), c->at[i]);
+                             "layer %lld, expert %lld has the load %g: loads are numbers from 0 to %g",
+                             (long long)(i / c->experts), (long long)(i % c->experts), c->at[i], BALANCE_MAX_LOAD);
     return MOXIE_OK;
 }
 

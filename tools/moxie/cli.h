@@ -151,6 +151,12 @@ const char *cli_nearest(const cli_names *names, const char *given);
 const char *cli_no_such_name(const cli_names *names, const char *given, char *text, size_t size);
 /* The place of a name, or argp_error. */
 int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const char *given);
+/* The policy of a cache of experts with this name, or argp_error. */
+const char *cli_parse_policy(struct argp_state *state, const char *given);
+/* Whether a format makes one file, a GGUF file, and no directory. */
+bool cli_is_gguf_format(const char *format);
+/* argp_error where OUT is named like a GGUF file, and the format makes a directory. */
+void cli_check_output(struct argp_state *state, const char *format, const char *out);
 
 /* ---- a command's arguments (cli_parse.c) --------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  *     gpt-oss     ->  gpt-oss-20b          what was given begins a name, or lies within one
  *     avx215      ->  avx512               or a few letters are wrong, missing, too many or exchanged
  *     mxpf4       ->  mxfp4-ct             in the beginning of a name, too
+ *     q4_k_s      ->  gguf-q4_k_m          and behind its first dash
  *
  * The distance is Damerau's (optimal string alignment). A third of the letters may be wrong, and always one.
  */
@@ -15,6 +16,7 @@
 
 #include <moxie/moxie_prepare.h>
 #include <moxie/moxie_store.h>
+#include <moxie/moxie_trace.h>
 
 enum { MAX_LETTERS = 64, SHORT_LIST = 20 };
 
@@ -65,8 +67,12 @@ static int farness(const char *given, const char *name)
         return wrong;
     snprintf(start, sizeof start, "%.*s", length, name);
     const int wrong_start = distance(given, start);
+    const char *tail = strchr(name, '-');
+    const int wrong_tail = length >= 4 && tail ? distance(given, tail + 1) : MAX_LETTERS;
     if (length >= 4 && rest > 0 && wrong_start <= allowed)
         return smaller(wrong_start + rest, MAX_LETTERS - 1);
+    if (wrong_tail <= allowed)
+        return smaller(wrong_tail + (int)(tail + 1 - name), MAX_LETTERS - 1);
     return length >= 3 && strcasestr(name, given) ? smaller(rest, MAX_LETTERS - 1) : MAX_LETTERS;
 }
 
@@ -157,6 +163,32 @@ int32_t cli_parse_name(struct argp_state *state, const cli_names *names, const c
     if (found < 0)
         argp_error(state, "%s", cli_no_such_name(names, given, text, sizeof text));
     return found;
+}
+
+static const char *policy_at(int32_t i)
+{
+    return moxie_cache_policy_at(i, NULL);
+}
+
+const char *cli_parse_policy(struct argp_state *state, const char *given)
+{
+    static const cli_names policies = { .kind = "cache policy", .at = policy_at };
+    return policy_at(cli_parse_name(state, &policies, given));
+}
+
+bool cli_is_gguf_format(const char *format)
+{
+    return strncmp(format, "gguf-", strlen("gguf-")) == 0;
+}
+
+void cli_check_output(struct argp_state *state, const char *format, const char *out)
+{
+    const size_t length = strlen(out);
+    if (!cli_is_gguf_format(format) && length > 5 && strcasecmp(out + length - 5, ".gguf") == 0)
+        argp_error(state,
+                   "%s makes a directory, and -o %s is named like a GGUF file: name a directory, or give a format that "
+                   "begins with gguf-",
+                   format, cli_printable(out));
 }
 
 /* ---- the lists ----------------------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_BUDGET_RAM: args->budget_ram = cli_parse_bytes(state, "--budget-ram", arg); return 0;
     case OPT_BUDGET_GPU: args->budget_gpu = cli_parse_bytes(state, "--budget-gpu", arg); return 0;
     case OPT_WHERE: args->where = arg; return 0;
-    case OPT_POLICY: args->policy = arg; return 0;
+    case OPT_POLICY: args->policy = cli_parse_policy(state, arg); return 0;
     case OPT_WARM: args->warm = (int32_t)cli_parse_int(state, "--warm", arg, 1, INT32_MAX); return 0;
     case OPT_MAX_INSERTS:
         args->max_inserts = (int32_t)cli_parse_int(state, "--max-inserts", arg, -1, MOXIE_MAX_EXPERTS);

@@ -81,11 +81,6 @@ static void parse_amax(struct argp_state *state, const char *text, moxie_quantiz
     o->input_amax2 = (float)cli_parse_real(state, "--input-amax", comma ? comma + 1 : "", false);
 }
 
-static bool is_gguf(const char *format)
-{
-    return strncmp(format, "gguf-", strlen("gguf-")) == 0;
-}
-
 /* Formats of directories are called after the type, too: mxfp4-ct. */
 static bool has_other_kinds(const char *type)
 {
@@ -106,7 +101,7 @@ static const char *format_name(struct argp_state *state, char *arg)
             return arg;
     for (int32_t i = 0; moxie_checkpoint_format_at(i); i++) {
         const char *name = moxie_checkpoint_format_at(i);
-        if (!is_gguf(name) || strcmp(name + strlen("gguf-"), arg) != 0)
+        if (!cli_is_gguf_format(name) || strcmp(name + strlen("gguf-"), arg) != 0)
             continue;
         if (has_other_kinds(arg))
             argp_error(state,
@@ -122,7 +117,7 @@ static const char *format_name(struct argp_state *state, char *arg)
 /* llama.cpp's own tool searches scales of its types; so does this, unless it is told not to. */
 static void choose_scales(arguments *args)
 {
-    if (!args->has_scales && is_gguf(args->quantize.format))
+    if (!args->has_scales && cli_is_gguf_format(args->quantize.format))
         args->quantize.scales = MOXIE_SCALES_MSE;
 }
 
@@ -133,13 +128,14 @@ static void check_arguments(struct argp_state *state, const arguments *args)
                    !args->dir   ? "the checkpoint's directory is needed"
                    : !args->out ? "where to? give -o OUT"
                                 : "to which format? give --format NAME");
+    cli_check_output(state, args->quantize.format, args->out);
 }
 
 static void check_importances(struct argp_state *state, const arguments *args)
 {
     if (args->hidden_states && args->quantize.imatrix)
         argp_error(state, "--hidden-states and --imatrix both give importances: leave one of the two out");
-    if (args->hidden_states && !is_gguf(args->quantize.format))
+    if (args->hidden_states && !cli_is_gguf_format(args->quantize.format))
         argp_error(state, "--hidden-states weights the errors of gguf formats alone, and %s is none",
                    args->quantize.format);
     if (args->save_imatrix && !args->hidden_states)

@@ -40,6 +40,7 @@ static void check_combination(struct argp_state *state, const arguments *args)
         argp_error(state, "a preset is needed, and none is named; `moxie synth --list` lists them");
     if (!args->dir)
         argp_error(state, "-o DIR is needed, and none is given: name a directory to create");
+    cli_check_output(state, args->synth.format ? args->synth.format : "the preset's format", args->dir);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -77,11 +78,6 @@ static void join_formats(const moxie_preset_info *info, char *buffer, size_t siz
         snprintf(buffer + strlen(buffer), size - strlen(buffer), "%s%s", f ? " " : "", info->formats[f]);
 }
 
-static bool is_gguf(const char *format)
-{
-    return strncmp(format, "gguf-", strlen("gguf-")) == 0;
-}
-
 static int list_text(void)
 {
     static const char *const headings[] = { "preset", ">experts", ">top-k",           ">hidden",
@@ -107,7 +103,7 @@ static int list_text(void)
             "\nother formats, of any preset: `moxie info --support`. One GGUF file, where llama.cpp has such a model "
             "(--json names its architecture):\n");
     for (int i = 0; moxie_checkpoint_format_at(i); i++)
-        if (is_gguf(moxie_checkpoint_format_at(i)))
+        if (cli_is_gguf_format(moxie_checkpoint_format_at(i)))
             fprintf(stderr, " %s", moxie_checkpoint_format_at(i));
     fprintf(stderr, "\n");
     return CLI_OK;
@@ -137,7 +133,7 @@ static int list_json(void)
                                           (json_int_t)info.layer_bytes, "gguf_architecture", info.gguf_architecture));
     json_t *gguf = json_array();
     for (int i = 0; moxie_checkpoint_format_at(i); i++)
-        if (is_gguf(moxie_checkpoint_format_at(i)))
+        if (cli_is_gguf_format(moxie_checkpoint_format_at(i)))
             cli_json_append(gguf, cli_json_string(moxie_checkpoint_format_at(i)));
     cli_json_set(object, "presets", presets);
     cli_json_set(object, "gguf_formats", gguf);

@@ -75,11 +75,6 @@ static const char *action_at(int32_t i)
     return i < N_ACTIONS ? actions[i].name : NULL;
 }
 
-static const char *policy_at(int32_t i)
-{
-    return moxie_cache_policy_at(i, NULL);
-}
-
 static const struct argp_option options[] = {
     { 0, 0, 0, 0, "record:", 1 },
     { "layers", OPT_LAYERS, "A-B", 0,
@@ -198,9 +193,8 @@ static error_t take_operand(struct argp_state *state, parsing *p, const char *te
 
 static error_t parse_cache(int key, char *arg, struct argp_state *state, trace_arguments *args)
 {
-    static const cli_names policies = { .kind = "cache policy", .at = policy_at };
     switch (key) {
-    case OPT_POLICY: args->policy = policy_at(cli_parse_name(state, &policies, arg)); return 0;
+    case OPT_POLICY: args->policy = cli_parse_policy(state, arg); return 0;
     case OPT_SLOTS: cli_parse_sizes(state, "--slots", arg, &args->slots); return 0;
     case OPT_BUDGET: args->budget = cli_parse_bytes(state, "--budget", arg); return 0;
     case OPT_EXPERT_BYTES: args->expert_bytes = cli_parse_bytes(state, "--bytes-per-expert", arg); return 0;

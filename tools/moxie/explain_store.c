@@ -205,11 +205,15 @@ static moxie_status simulate(explain_store *s, moxie_trace *trace, int64_t slots
     return moxie_trace_simulate(trace, &config, hits, NULL, error);
 }
 
-static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *error)
+/* Before anything is measured. `trace` stays NULL where none is named. */
+static moxie_status open_trace(const explain_store *s, moxie_trace **trace, moxie_error *error)
 {
     moxie_trace_info info = MOXIE_TRACE_INFO_INIT;
-    moxie_cache_hits hits = MOXIE_CACHE_HITS_INIT, all = MOXIE_CACHE_HITS_INIT;
-    moxie_status status = moxie_trace_get_info(trace, &info, error);
+    if (!s->own->trace)
+        return MOXIE_OK;
+    moxie_status status = moxie_trace_open(s->own->trace, trace, error);
+    if (status == MOXIE_OK)
+        status = moxie_trace_get_info(*trace, &info, error);
     if (status == MOXIE_OK && (info.experts != s->experts || info.top_k != s->top_k || info.tokens == 0))
         status = cli_error(MOXIE_ERR_MISMATCH, error, s->own->trace,
                            "its %lld %s choose %d of %d experts, those of %s choose %lld of %lld",
@@ -219,6 +223,14 @@ static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *er
         status = cli_error(MOXIE_ERR_ARGUMENT, error, s->own->trace,
                            "it has %lld steps, and with --warm %d none is left to count: give a smaller number",
                            (long long)info.steps, (int)s->options->warm);
+    return status;
+}
+
+static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *error)
+{
+    moxie_trace_info info = MOXIE_TRACE_INFO_INIT;
+    moxie_cache_hits hits = MOXIE_CACHE_HITS_INIT, all = MOXIE_CACHE_HITS_INIT;
+    moxie_status status = moxie_trace_get_info(trace, &info, error);
     if (status == MOXIE_OK)
         status = simulate(s, trace, first_slots(s), &hits, error);
     if (status == MOXIE_OK)
@@ -232,18 +244,12 @@ static moxie_status replay(explain_store *s, moxie_trace *trace, moxie_error *er
     return MOXIE_OK;
 }
 
-static moxie_status find_hits(explain_store *s, moxie_error *error)
+static moxie_status find_hits(explain_store *s, moxie_trace *trace, moxie_error *error)
 {
-    moxie_trace *trace = NULL;
-    if (!s->own->trace) {
-        assume(s);
-        return MOXIE_OK;
-    }
-    moxie_status status = moxie_trace_open(s->own->trace, &trace, error);
-    if (status == MOXIE_OK)
-        status = replay(s, trace, error);
-    moxie_trace_close(trace);
-    return status;
+    if (trace)
+        return replay(s, trace, error);
+    assume(s);
+    return MOXIE_OK;
 }
 
 /* Of a rank's share neither a trace nor a distribution says which choices are its own. */
@@ -266,16 +272,22 @@ moxie_status explain_store_find(const cli_layer_options *options, const explain_
                              .info = MOXIE_STORE_INFO_INIT,
                              .experts = layer->config.experts,
                              .top_k = layer->config.top_k };
+    moxie_trace *trace = NULL;
     moxie_status status = check_share(options, layer, error);
     if (status == MOXIE_OK)
         status = cli_store_describe(options, &out->info, error);
+    if (status == MOXIE_OK)
+        status = open_trace(out, &trace, error);
     if (status == MOXIE_OK)
         status = find_disk(out, error);
     if (status == MOXIE_OK)
         status = find_memory(out, error);
     if (status == MOXIE_OK)
         status = find_copies(out, error);
-    return status == MOXIE_OK ? find_hits(out, error) : status;
+    if (status == MOXIE_OK)
+        status = find_hits(out, trace, error);
+    moxie_trace_close(trace);
+    return status;
 }
 
 /* ---- output ----------------------------------------------------------------------------------------- */

@@ -205,6 +205,13 @@ static void put_tokens(tokenizer *t)
     put(t, "tokenizer.ggml.token_type", types);
 }
 
+/* Two texts with one space between. */
+static bool is_pair(const char *text)
+{
+    const char *space = strchr(text, ' ');
+    return space && space > text && space[1] && !strchr(space + 1, ' ');
+}
+
 /* One merge as text: its halves, and a space between; a space in a half as byte-level BPE writes it. */
 static json_t *merge_of(const json_t *merge)
 {
@@ -212,10 +219,10 @@ static json_t *merge_of(const json_t *merge)
     char text[4096];
     size_t at = 0;
     if (json_is_string(merge))
-        return json_string(json_string_value(merge));
+        return is_pair(json_string_value(merge)) ? json_string(json_string_value(merge)) : NULL;
     for (size_t half = 0; half < 2; half++) {
         const char *part = json_string_value(json_array_get(merge, half));
-        if (!part || json_array_size(merge) != 2 || at + 2 * strlen(part) + 2 > sizeof text)
+        if (!part || !part[0] || json_array_size(merge) != 2 || at + 2 * strlen(part) + 2 > sizeof text)
             return NULL;
         if (half == 1)
             text[at++] = ' ';
