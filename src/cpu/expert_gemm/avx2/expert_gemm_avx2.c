@@ -164,6 +164,7 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
     mox_panel_counts format;
     if (rows > mox_ymm_int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
+    j->plain = mox_ymm_int_dot_is_plain(&format);
     const int32_t swapped = mox_ymm_int_dot_swapped(j) && !j->zeros ? format.offset : 0;
     j->counts = _mm256_sub_epi8(mox_half_both(format.counts), _mm256_set1_epi8((char)swapped));
     const mox_ymm_int_dot_format int_format = { .h = format.h,

@@ -87,11 +87,11 @@ MOX_KERNEL_INLINE void mox_bytes_add_group(const mox_block_fields *f, int g, __m
 {
     const int of_run = MOX_BYTES_GROUPS / mox_bytes_runs(f), together = mox_bytes_groups(f);
     const __m256i two = mox_bytes_multiply(f, w, d + 4 * g);
-    *part = g % together == 0 ? two : _mm256_add_epi16(*part, two);
+    *part = g % together == 0 ? two : mox_ymm_add_16(*part, two);
     if (g % together != together - 1)
         return;
     const __m256i four = _mm256_madd_epi16(*part, _mm256_set1_epi16(1));
-    *sum = g % of_run < together ? four : _mm256_add_epi32(*sum, four);
+    *sum = g % of_run < together ? four : mox_ymm_add_32(*sum, four);
 }
 
 /* ---- the sums of a step --------------------------------------------------------------------------- */
