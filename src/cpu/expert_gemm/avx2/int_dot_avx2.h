@@ -28,8 +28,8 @@
  *     counts    [line][columns 0 4 1 5, columns 2 6 3 7][half][row] four bytes: W + offset of one step
  *
  * One row multiplies W + offset as it is looked up. For more rows it is looked up once and stays in the L1 cache. Plain
- * codes are W + offset themselves (u4b8, and where zero points are subtracted): without AVX-VNNI, any number of rows
- * multiplies them as they are masked, up to four rows of avx2_bytes at once. Two
+ * codes are W + offset themselves (u4b8, and where zero points are subtracted): without AVX-VNNI, up to two rows
+ * multiply them as they are masked. Two
  * or more rows that need floats share the step decoded to floats in the same way.
  *
  * VPMADDUBSW multiplies unsigned bytes in a register by signed ones, which may be in memory. So without AVX-VNNI, more
@@ -60,13 +60,13 @@ static inline bool mox_ymm_int_dot_swapped(const mox_ymm_job *j)
     return j->bytes && j->a->rows > 1 && !mox_ymm_has_vnni() && !j->plain;
 }
 
-/* Whether codes are W + offset, and the processor multiplies them so. */
-static inline bool mox_ymm_int_dot_is_plain(const mox_panel_counts *format)
+/* Whether codes are W + offset, and are multiplied as such. */
+static inline bool mox_ymm_int_dot_is_plain(const mox_panel_counts *format, int64_t rows)
 {
     int code = 0;
     while (code < 16 && format->counts[code] == code)
         code++;
-    return code == 16 && !mox_ymm_has_vnni();
+    return code == 16 && rows <= MOX_YMM_NARROW && !mox_ymm_has_vnni();
 }
 
 /* Where W + offset comes from. */
@@ -145,9 +145,9 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_line(mox_ymm_int_dot_source source, int H
     }
 }
 
-enum { MOX_INT_DOT_VECTORS = 4 };
+enum { MOX_INT_DOT_VECTORS = 3 };
 
-/* The sums of a step of plain codes times `count` vectors: limbs of one row, or bytes of rows. A sum of the step's
+/* The sums of a step of plain codes times `count` vectors: limbs of one row, or bytes of two. A sum of the step's
  * pairs is at most 8 * 2 * 15 * 128, which fits 16 bits. */
 MOX_KERNEL_INLINE void mox_ymm_int_dot_plain(int H, int count, const mox_ymm_job *j, const mox_ymm_int_dot_codes *from,
                                              int p, const int8_t *const vectors[], __m256i sum[][4])
@@ -165,8 +165,8 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_plain(int H, int count, const mox_ymm_job
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 2 * count; i++) {
                 const int8_t *four = vectors[i / 2] + line * MOX_YMM_INT_DOT_LINE + i % 2 * 16;
-                part[i / 2][h] = mox_ymm_add_16(part[i / 2][h],
-                                                _mm256_maddubs_epi16(w[i % 2], mox_ymm_int_dot_broadcast(four)));
+                part[i / 2][h] =
+                    mox_ymm_add_16(part[i / 2][h], _mm256_maddubs_epi16(w[i % 2], mox_ymm_int_dot_broadcast(four)));
             }
         }
     }
@@ -203,27 +203,24 @@ MOX_KERNEL_INLINE __m256i mox_ymm_int_dot_start(const int8_t *limbs, const __m25
     return points != NULL ? _mm256_mullo_epi32(start, points[2 * p + h]) : start;
 }
 
-/* A step of H halves of plain codes, from panel p on, times the bytes of R rows. */
-MOX_KERNEL_INLINE void mox_ymm_int_dot_plain_rows(int H, int R, const mox_ymm_job *j,
-                                                  const mox_ymm_int_dot_pos *place, const __m256i *points, int p,
-                                                  const int8_t *first, int64_t row_bytes, const uint8_t *rows)
+/* A step of H halves of plain codes times the bytes of two rows. */
+MOX_KERNEL_INLINE void mox_ymm_int_dot_plain_two(int H, const mox_ymm_job *j, const mox_ymm_int_dot_pos *place,
+                                                 const __m256i *points, const int8_t *first, int64_t row_bytes)
 {
-    const int8_t *limbs[MOX_INT_DOT_VECTORS];
-    __m256i sum[MOX_INT_DOT_VECTORS][4];
-    for (int r = 0; r < R; r++)
-        limbs[r] = first + rows[r] * row_bytes;
-    mox_ymm_int_dot_plain(H, R, j, &place->from, p, limbs, sum);
+    const int8_t *const limbs[2] = { first, first + row_bytes };
+    __m256i sum[2][4];
+    mox_ymm_int_dot_plain(H, 2, j, &place->from, 0, limbs, sum);
     MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++) {
-        const mox_ymm_sink sink = mox_ymm_int_dot_sink(&place->sink, rows[r]);
+    for (int r = 0; r < 2; r++) {
+        const mox_ymm_sink sink = mox_ymm_int_dot_sink(&place->sink, r);
         const __m256 unit = _mm256_broadcast_ss((const float *)(const void *)(limbs[r] + 12));
         __m256 total[1][4];
         MOX_KERNEL_UNROLL
         for (int h = 0; h < H; h++) {
-            const __m256i all = _mm256_add_epi32(sum[r][h], mox_ymm_int_dot_start(limbs[r], points, p, h));
+            const __m256i all = _mm256_add_epi32(sum[r][h], mox_ymm_int_dot_start(limbs[r], points, 0, h));
             total[0][h] = _mm256_mul_ps(_mm256_cvtepi32_ps(all), unit);
         }
-        mox_ymm_add_step(1, H, true, &sink, p, 0, total);
+        mox_ymm_add_step(1, H, true, &sink, 0, 0, total);
     }
 }
 
@@ -331,11 +328,10 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_rows(mox_ymm_int_dot_source source, bool 
     const mox_ymm_int_dot_codes from = place->from;
     const mox_ymm_sink first = place->sink;
     int64_t i = 0;
-    for (; source == MOX_INT_DOT_PLAIN && bytes && i + 4 <= two; i += 4)
-        for (int p = 0; p < panels; p++)
-            mox_ymm_int_dot_plain_rows(2, 4, j, place, points, p, limbs, row_bytes, order + 2 + i);
-    for (; source == MOX_INT_DOT_PLAIN && bytes && i + 2 <= two; i += 2)
-        mox_ymm_int_dot_plain_rows(2 * panels, 2, j, place, points, 0, limbs, row_bytes, order + 2 + i);
+    if (source == MOX_INT_DOT_PLAIN && bytes && two == 2) {
+        mox_ymm_int_dot_plain_two(2 * panels, j, place, points, limbs, row_bytes);
+        i = two;
+    }
     for (; i < two; i++) {
         const int64_t row = order[2 + i];
         const mox_ymm_sink sink = mox_ymm_int_dot_sink(&first, row);
@@ -473,11 +469,11 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_prefetch(int panels, const mox_ymm_job *j
     for (int p = 0; p < panels; p++) {
         const uint8_t *panel = j->codes + p * (int64_t)m->panel_bytes;
         for (int64_t b = 0; b < bytes; b += 128) {
-            _mm_prefetch((const char *)panel + place->ahead + b, _MM_HINT_T0);
-            _mm_prefetch((const char *)panel + place->ahead + b + 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)panel + place->ahead + b, _MM_HINT_T1);
+            _mm_prefetch((const char *)panel + place->ahead + b + 64, _MM_HINT_T1);
         }
         if (scales < (int64_t)m->panel_bytes)
-            _mm_prefetch((const char *)panel + next + scales, _MM_HINT_T0);
+            _mm_prefetch((const char *)panel + next + scales, _MM_HINT_T1);
     }
     place->ahead += bytes;
     if (place->ahead == all)
@@ -503,7 +499,7 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_panels(mox_ymm_int_dot_source source, boo
 {
     const int64_t all = j->steps * j->quarters * 64, rows = source == MOX_INT_DOT_TABLE ? 1 : j->a->rows;
     const uint8_t *order = j->order;
-    mox_ymm_int_dot_pos place = { .at = { 0 }, .ahead = MOX_YMM_PREFETCH_BYTES };
+    mox_ymm_int_dot_pos place = { .at = { 0 }, .ahead = MOX_YMM_PREFETCH_L2_BYTES };
     if (place.ahead >= all)
         place.ahead += panels * (int64_t)j->matrix->panel_bytes - all;
     for (; place.at.step < j->steps; mox_ymm_next(j, &place.at), order += mox_ymm_int_dot_order_bytes(rows)) {

@@ -109,9 +109,10 @@ MOX_KERNEL_INLINE __m256 mox_bytes_add_run(const mox_block_fields *f, const mox_
 
 /* ---- few rows ------------------------------------------------------------------------------------- */
 
-/* Half a panel's step times R rows, whose lines begin at `line`, to t. */
-MOX_KERNEL_INLINE void mox_bytes_half_step(const mox_block_fields *f, int weights, int R, const uint8_t *blocks,
-                                           mox_ymm_run d, int64_t s, int half, const mox_bytes_line *line, __m256 t[])
+/* A panel's step times R rows, whose lines begin at `line`, to t[row][half]. Both halves share the activations. */
+MOX_KERNEL_INLINE void mox_bytes_codes_step(const mox_block_fields *f, int weights, int R, const uint8_t *blocks,
+                                            const mox_ymm_run d[2], int64_t s, const mox_bytes_line *line,
+                                            __m256 t[][4])
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const uint8_t *step = blocks + form.codes_at + s * form.step_bytes;
@@ -119,22 +120,26 @@ MOX_KERNEL_INLINE void mox_bytes_half_step(const mox_block_fields *f, int weight
     const int64_t first_run = f->integers == MOX_BLOCK_NONE ? 0 : s * MOX_PANEL_STEP / f->run;
     MOX_KERNEL_UNROLL
     for (int i = 0; i < runs; i++) {
-        __m256i sum[MOX_BYTES_NARROW], part[MOX_BYTES_NARROW];
+        __m256i sum[MOX_BYTES_NARROW][2], part[MOX_BYTES_NARROW][2];
         MOX_KERNEL_UNROLL
-        for (int g = i * of_run; g < (i + 1) * of_run; g++) {
+        for (int n = 2 * i * of_run; n < 2 * (i + 1) * of_run; n++) {
+            const int g = n / 2, half = n % 2;
             const __m256i w = mox_bytes_weights(f, step, half, g);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++)
-                mox_bytes_add_group(f, g, w, line[r].d, &part[r], &sum[r]);
+                mox_bytes_add_group(f, g, w, line[r].d, &part[r][half], &sum[r][half]);
         }
-        const mox_ymm_run run = mox_ymm_block_run(f, &form, blocks, d, (int)first_run + i, half);
         MOX_KERNEL_UNROLL
-        for (int r = 0; r < R; r++)
-            t[r] = mox_bytes_add_run(f, &line[r], i, sum[r], run, t[r]);
+        for (int half = 0; half < 2; half++) {
+            const mox_ymm_run run = mox_ymm_block_run(f, &form, blocks, d[half], (int)first_run + i, half);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++)
+                t[r][half] = mox_bytes_add_run(f, &line[r], i, sum[r][half], run, t[r][half]);
+        }
     }
     MOX_KERNEL_UNROLL
-    for (int r = 0; r < R; r++)
-        t[r] = _mm256_mul_ps(t[r], _mm256_broadcast_ss(&line[r].unit));
+    for (int n = 0; n < 2 * R; n++)
+        t[n / 2][n % 2] = _mm256_mul_ps(t[n / 2][n % 2], _mm256_broadcast_ss(&line[n / 2].unit));
 }
 
 /* Without scales of activations there is one segment: the sums of all steps stay in registers. */
@@ -145,28 +150,25 @@ MOX_KERNEL_INLINE void mox_bytes_narrow_whole(const mox_block_fields *f, int wei
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *blocks = j->codes + p * (int64_t)j->matrix->panel_bytes;
         const mox_bytes_line *line = (const mox_bytes_line *)(const void *)j->limbs;
-        __m256 sum[2][MOX_BYTES_NARROW];
+        __m256 sum[MOX_BYTES_NARROW][2];
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++)
-            sum[0][r] = sum[1][r] = _mm256_setzero_ps();
+            sum[r][0] = sum[r][1] = _mm256_setzero_ps();
         for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
             const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
             mox_ymm_block_prefetch_d(j, &form, blocks);
             for (int64_t s = 0; s < form.steps; s++, line += R) {
+                __m256 t[MOX_BYTES_NARROW][4];
                 mox_ymm_block_prefetch(blocks + form.codes_at + s * form.step_bytes, form.step_bytes);
+                mox_bytes_codes_step(f, weights, R, blocks, d, s, line, t);
                 MOX_KERNEL_UNROLL
-                for (int half = 0; half < 2; half++) {
-                    __m256 t[MOX_BYTES_NARROW];
-                    mox_bytes_half_step(f, weights, R, blocks, d[half], s, half, line, t);
-                    MOX_KERNEL_UNROLL
-                    for (int r = 0; r < R; r++)
-                        sum[half][r] = _mm256_add_ps(sum[half][r], t[r]);
-                }
+                for (int n = 0; n < 2 * R; n++)
+                    sum[n / 2][n % 2] = _mm256_add_ps(sum[n / 2][n % 2], t[n / 2][n % 2]);
             }
         }
         MOX_KERNEL_UNROLL
         for (int i = 0; i < 2 * R; i++)
-            _mm256_store_ps(j->c + i / 2 * MOX_YMM_WIDTH + p * MOX_PANEL_ROWS + i % 2 * 8, sum[i % 2][i / 2]);
+            _mm256_store_ps(j->c + i / 2 * MOX_YMM_WIDTH + p * MOX_PANEL_ROWS + i % 2 * 8, sum[i / 2][i % 2]);
     }
 }
 
@@ -190,9 +192,7 @@ MOX_KERNEL_INLINE void mox_bytes_narrow(const mox_block_fields *f, int weights, 
                 const mox_ymm_sink sink = mox_ymm_sink_of(j, &at, 0);
                 __m256 sum[1][4];
                 mox_ymm_block_prefetch(blocks + form.codes_at + s * form.step_bytes, form.step_bytes);
-                MOX_KERNEL_UNROLL
-                for (int half = 0; half < 2; half++)
-                    mox_bytes_half_step(f, weights, 1, blocks, d[half], s, half, line, &sum[0][half]);
+                mox_bytes_codes_step(f, weights, 1, blocks, d, s, line, sum);
                 mox_ymm_add_step(1, 2, false, &sink, p, 0, sum);
             }
         }
