@@ -23,6 +23,7 @@
 #include "cpu/expert_gemm/avx2/int_dot_avx2.h"
 #include "cpu/expert_gemm/avx2/panel_levels_avx2.h"
 #include "cpu/expert_gemm/avx2/panel_quad_bytes_avx2.h"
+#include "cpu/expert_gemm/avx2/panel_whole_avx2.h"
 #include "cpu/expert_gemm/panel_scales.h"
 
 /* ---- variants ------------------------------------------------------------------------------------ */
@@ -150,6 +151,31 @@ static void all_narrow(const mox_ymm_job *j, mox_decode_class decode)
         (j->panels == 2 ? variants[decode]->one_pair : variants[decode]->one)(j);
 }
 
+/* ---- every step a segment ------------------------------------------------------------------------- */
+
+#define WHOLE(name, codes, R)                                                                                          \
+    static void name(const mox_ymm_job *j)                                                                             \
+    {                                                                                                                  \
+        mox_whole(codes, R, j);                                                                                        \
+    }
+WHOLE(whole_quads_1, MOX_WHOLE_QUADS, 1)
+WHOLE(whole_quads_2, MOX_WHOLE_QUADS, 2)
+WHOLE(whole_table_1, MOX_WHOLE_TABLE, 1)
+WHOLE(whole_plain_1, MOX_WHOLE_PLAIN, 1)
+WHOLE(whole_plain_2, MOX_WHOLE_PLAIN, 2)
+static const narrow_fn by_whole[][MOX_WHOLE_ROWS] = { [MOX_WHOLE_QUADS] = { whole_quads_1, whole_quads_2 },
+                                                      [MOX_WHOLE_TABLE] = { whole_table_1, NULL },
+                                                      [MOX_WHOLE_PLAIN] = { whole_plain_1, whole_plain_2 } };
+
+/* False when the call is not of that form, or when `floats` steps must be multiplied as floats. */
+static bool multiply_whole(const mox_ymm_job *j, mox_whole_codes codes, int64_t floats)
+{
+    if (floats > 0 || !mox_whole_takes(j) || by_whole[codes][j->a->rows - 1] == NULL)
+        return false;
+    by_whole[codes][j->a->rows - 1](j);
+    return true;
+}
+
 /* ---- 4-bit weights as integers --------------------------------------------------------------------- */
 
 static mox_ymm_int_dot_fn int_dot_products(void)
@@ -164,6 +190,7 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
     mox_panel_counts format;
     if (rows > mox_ymm_int_dot_max_rows(j->bytes) || !mox_panel_count(element, j->zeros, &format))
         return false;
+    j->plain = mox_ymm_int_dot_is_plain(&format, rows);
     const int32_t swapped = mox_ymm_int_dot_swapped(j) && !j->zeros ? format.offset : 0;
     j->counts = _mm256_sub_epi8(mox_half_both(format.counts), _mm256_set1_epi8((char)swapped));
     const mox_ymm_int_dot_format int_format = { .h = format.h,
@@ -173,6 +200,9 @@ static bool multiply_int_dot(mox_ymm_job *j, moxie_dtype element, mox_ymm_int_do
         head->floats = mox_ymm_int_dot_prepare(j, &int_format);
     if (!j->bytes && rows > MOX_YMM_NARROW && head->floats * 4 > rows * j->steps * 3)
         return false;
+    if (j->bytes && !mox_ymm_has_vnni() &&
+        multiply_whole(j, j->plain ? MOX_WHOLE_PLAIN : MOX_WHOLE_TABLE, head->floats))
+        return true;
     int_dot_products()(j);
     return true;
 }
@@ -327,6 +357,8 @@ static void multiply_quad_bytes(const mox_ymm_job *j, mox_ymm_int_dot_head *head
     static const mox_block_fields whole = { .m_at = -1, .run = MOX_PANEL_STEP, .offset = 1 };
     if (!j->a->again)
         head->floats = mox_block_bytes_prepare(j->a, j->steps, &whole, false, (mox_bytes_line *)(void *)j->limbs);
+    if (multiply_whole(j, MOX_WHOLE_QUADS, head->floats))
+        return;
     if (j->zeros)
         mox_quad_all(true, j, head->floats > 0);
     else

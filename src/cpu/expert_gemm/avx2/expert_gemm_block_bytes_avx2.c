@@ -90,7 +90,9 @@ int64_t mox_block_bytes_prepare(const mox_panel_rows *a, int64_t steps, const mo
     {                                                                                                                  \
         static const mox_bytes_type ways = { expand_##id, float_step_##id };                                           \
         if (job->a->rows == 1 && !floats && job->a->scales == NULL)                                                    \
-            mox_bytes_narrow_whole(&mox_fields_##id, MOX_WEIGHTS_##id, job);                                           \
+            mox_bytes_narrow_whole(&mox_fields_##id, MOX_WEIGHTS_##id, 1, job);                                        \
+        else if (job->a->rows == 2 && !floats && job->a->scales == NULL)                                               \
+            mox_bytes_narrow_whole(&mox_fields_##id, MOX_WEIGHTS_##id, 2, job);                                        \
         else if (job->a->rows == 1)                                                                                    \
             mox_bytes_narrow(&mox_fields_##id, MOX_WEIGHTS_##id, job);                                                 \
         else                                                                                                           \

@@ -27,7 +27,9 @@
  *     order     [step] rows sorted by number of limbs: how many have two, how many two or three, the rows; a byte each
  *     counts    [line][columns 0 4 1 5, columns 2 6 3 7][half][row] four bytes: W + offset of one step
  *
- * One row multiplies W + offset as it is looked up. For more rows it is looked up once and stays in the L1 cache. Two
+ * One row multiplies W + offset as it is looked up. For more rows it is looked up once and stays in the L1 cache. Plain
+ * codes are W + offset themselves (u4b8, and where zero points are subtracted): without AVX-VNNI, up to two rows
+ * multiply them as they are masked. Two
  * or more rows that need floats share the step decoded to floats in the same way.
  *
  * VPMADDUBSW multiplies unsigned bytes in a register by signed ones, which may be in memory. So without AVX-VNNI, more
@@ -55,8 +57,24 @@ void mox_ymm_int_dot_avx2(const mox_ymm_job *job);
 /* Whether limbs and counts have the swapped signs. */
 static inline bool mox_ymm_int_dot_swapped(const mox_ymm_job *j)
 {
-    return j->bytes && j->a->rows > 1 && !mox_ymm_has_vnni();
+    return j->bytes && j->a->rows > 1 && !mox_ymm_has_vnni() && !j->plain;
 }
+
+/* Whether codes are W + offset, and are multiplied as such. */
+static inline bool mox_ymm_int_dot_is_plain(const mox_panel_counts *format, int64_t rows)
+{
+    int code = 0;
+    while (code < 16 && format->counts[code] == code)
+        code++;
+    return code == 16 && rows <= MOX_YMM_NARROW && !mox_ymm_has_vnni();
+}
+
+/* Where W + offset comes from. */
+typedef enum mox_ymm_int_dot_source {
+    MOX_INT_DOT_COUNTS, /* looked up before, in the slab */
+    MOX_INT_DOT_TABLE,  /* looked up by code */
+    MOX_INT_DOT_PLAIN   /* the code */
+} mox_ymm_int_dot_source;
 
 /* ---- one line ------------------------------------------------------------------------------------ */
 
@@ -94,15 +112,15 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_look_up(const mox_ymm_job *j, const uint8
     counts[1] = _mm256_shuffle_epi8(j->counts, _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask));
 }
 
-/* Where W + offset comes from: looked up from `codes`, or read from `counts`. The codes of the second panel lie
- * `second` bytes after those of the first. */
+/* The codes of a step, and W + offset in the slab. The codes of the second panel lie `second` bytes after those of the
+ * first. */
 typedef struct mox_ymm_int_dot_codes {
     const uint8_t *codes, *counts;
     int64_t second;
 } mox_ymm_int_dot_codes;
 
 /* Adds line `line` of a step: L limbs times H halves of panels, from panel p on. */
-MOX_KERNEL_INLINE void mox_ymm_int_dot_line(bool look_up, int H, int L, const mox_ymm_job *j,
+MOX_KERNEL_INLINE void mox_ymm_int_dot_line(mox_ymm_int_dot_source source, int H, int L, const mox_ymm_job *j,
                                             const mox_ymm_int_dot_codes *from, int p, int64_t line, const int8_t *limbs,
                                             __m256i sum[3][4])
 {
@@ -114,7 +132,7 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_line(bool look_up, int H, int L, const mo
     }
     MOX_KERNEL_UNROLL
     for (int h = 0; h < H; h++) {
-        if (look_up) {
+        if (source == MOX_INT_DOT_TABLE) {
             mox_ymm_int_dot_look_up(j, from->codes + (p + h / 2) * from->second + h % 2 * 32 + line * 64, w);
         } else {
             const uint8_t *counts = from->counts + line * MOX_COUNTS_LINE + 64 * p + 32 * h;
@@ -125,6 +143,36 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_line(bool look_up, int H, int L, const mo
         for (int d = 0; d < L; d++)
             sum[d][h] = mox_ymm_int_dot_dot(w, four[0][d], four[1][d], sum[d][h]);
     }
+}
+
+enum { MOX_INT_DOT_VECTORS = 3 };
+
+/* The sums of a step of plain codes times `count` vectors: limbs of one row, or bytes of two. A sum of the step's
+ * pairs is at most 8 * 2 * 15 * 128, which fits 16 bits. */
+MOX_KERNEL_INLINE void mox_ymm_int_dot_plain(int H, int count, const mox_ymm_job *j, const mox_ymm_int_dot_codes *from,
+                                             int p, const int8_t *const vectors[], __m256i sum[][4])
+{
+    const __m256i mask = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
+    __m256i part[MOX_INT_DOT_VECTORS][4];
+    MOX_KERNEL_UNROLL
+    for (int i = 0; i < H * count; i++)
+        part[i / H][i % H] = _mm256_setzero_si256();
+    for (int64_t line = 0; line < j->quarters; line++) {
+        MOX_KERNEL_UNROLL
+        for (int h = 0; h < H; h++) {
+            const __m256i codes = mox_half_line(from->codes + (p + h / 2) * from->second + h % 2 * 32 + line * 64);
+            const __m256i w[2] = { _mm256_and_si256(codes, mask), _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask) };
+            MOX_KERNEL_UNROLL
+            for (int i = 0; i < 2 * count; i++) {
+                const int8_t *four = vectors[i / 2] + line * MOX_YMM_INT_DOT_LINE + i % 2 * 16;
+                part[i / 2][h] =
+                    mox_ymm_add_16(part[i / 2][h], _mm256_maddubs_epi16(w[i % 2], mox_ymm_int_dot_broadcast(four)));
+            }
+        }
+    }
+    MOX_KERNEL_UNROLL
+    for (int i = 0; i < H * count; i++)
+        sum[i / H][i % H] = _mm256_madd_epi16(part[i / H][i % H], ones);
 }
 
 /* ---- one step ------------------------------------------------------------------------------------ */
@@ -148,27 +196,70 @@ MOX_KERNEL_INLINE mox_ymm_sink mox_ymm_int_dot_sink(const mox_ymm_sink *first, i
     return sink;
 }
 
+/* What the sum of half `h` of panel p starts from. `points`: zero points, or NULL. */
+MOX_KERNEL_INLINE __m256i mox_ymm_int_dot_start(const int8_t *limbs, const __m256i *points, int p, int h)
+{
+    const __m256i start = mox_ymm_int_dot_broadcast(limbs + 28);
+    return points != NULL ? _mm256_mullo_epi32(start, points[2 * p + h]) : start;
+}
+
+/* A step of H halves of plain codes times the bytes of two rows. */
+MOX_KERNEL_INLINE void mox_ymm_int_dot_plain_two(int H, const mox_ymm_job *j, const mox_ymm_int_dot_pos *place,
+                                                 const __m256i *points, const int8_t *first, int64_t row_bytes)
+{
+    const int8_t *const limbs[2] = { first, first + row_bytes };
+    __m256i sum[2][4];
+    mox_ymm_int_dot_plain(H, 2, j, &place->from, 0, limbs, sum);
+    MOX_KERNEL_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const mox_ymm_sink sink = mox_ymm_int_dot_sink(&place->sink, r);
+        const __m256 unit = _mm256_broadcast_ss((const float *)(const void *)(limbs[r] + 12));
+        __m256 total[1][4];
+        MOX_KERNEL_UNROLL
+        for (int h = 0; h < H; h++) {
+            const __m256i all = _mm256_add_epi32(sum[r][h], mox_ymm_int_dot_start(limbs[r], points, 0, h));
+            total[0][h] = _mm256_mul_ps(_mm256_cvtepi32_ps(all), unit);
+        }
+        mox_ymm_add_step(1, H, true, &sink, 0, 0, total);
+    }
+}
+
+/* Sums of a step of H halves, from panel p on, times a row of L limbs. */
+MOX_KERNEL_INLINE void mox_ymm_int_dot_sums(mox_ymm_int_dot_source source, int H, int L, const mox_ymm_job *j,
+                                            mox_ymm_int_dot_codes from, const __m256i *points, int p,
+                                            const int8_t *limbs, int64_t row_bytes, __m256i sum[3][4])
+{
+    const int8_t *const vectors[3] = { limbs, limbs + 4, limbs + 8 }, *const end = limbs + row_bytes;
+    MOX_KERNEL_UNROLL
+    for (int h = 0; h < H; h++) {
+        sum[0][h] = mox_ymm_int_dot_start(limbs, points, p, h);
+        sum[1][h] = sum[2][h] = _mm256_setzero_si256();
+    }
+    if (source == MOX_INT_DOT_PLAIN) {
+        __m256i plain[MOX_INT_DOT_VECTORS][4];
+        mox_ymm_int_dot_plain(H, L, j, &from, p, vectors, plain);
+        MOX_KERNEL_UNROLL
+        for (int i = 0; i < H * L; i++)
+            sum[i / H][i % H] = _mm256_add_epi32(sum[i / H][i % H], plain[i / H][i % H]);
+        return;
+    }
+    for (; limbs < end; limbs += 2 * MOX_YMM_INT_DOT_LINE) {
+        mox_ymm_int_dot_line(source, H, L, j, &from, p, 0, limbs, sum);
+        mox_ymm_int_dot_line(source, H, L, j, &from, p, 1, limbs + MOX_YMM_INT_DOT_LINE, sum);
+        from.codes += 2 * 64;
+        from.counts += 2 * MOX_COUNTS_LINE;
+    }
+}
+
 /* A step of H halves of panels, from panel p on, times a row of L limbs. `points`: zero points, or NULL. */
-MOX_KERNEL_INLINE void mox_ymm_int_dot_step(bool look_up, int H, int L, const mox_ymm_job *j,
+MOX_KERNEL_INLINE void mox_ymm_int_dot_step(mox_ymm_int_dot_source source, int H, int L, const mox_ymm_job *j,
                                             mox_ymm_int_dot_codes from, const __m256i *points, int p,
                                             const int8_t *limbs, int64_t row_bytes, const mox_ymm_sink *sink)
 {
     const __m256 unit = _mm256_broadcast_ss((const float *)(const void *)(limbs + 12));
     __m256i sum[3][4];
     __m256 total[1][4];
-    MOX_KERNEL_UNROLL
-    for (int h = 0; h < H; h++) {
-        sum[0][h] = mox_ymm_int_dot_broadcast(limbs + 28);
-        if (points != NULL)
-            sum[0][h] = _mm256_mullo_epi32(sum[0][h], points[2 * p + h]);
-        sum[1][h] = sum[2][h] = _mm256_setzero_si256();
-    }
-    for (const int8_t *end = limbs + row_bytes; limbs < end; limbs += 2 * MOX_YMM_INT_DOT_LINE) {
-        mox_ymm_int_dot_line(look_up, H, L, j, &from, p, 0, limbs, sum);
-        mox_ymm_int_dot_line(look_up, H, L, j, &from, p, 1, limbs + MOX_YMM_INT_DOT_LINE, sum);
-        from.codes += 2 * 64;
-        from.counts += 2 * MOX_COUNTS_LINE;
-    }
+    mox_ymm_int_dot_sums(source, H, L, j, from, points, p, limbs, row_bytes, sum);
     MOX_KERNEL_UNROLL
     for (int h = 0; h < H; h++) {
         __m256i all = sum[0][h];
@@ -228,7 +319,7 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_swapped_step(int H, const mox_ymm_job *j,
 /* All rows of the step that are multiplied as integers; they come first in `order`. Rows with the same number of limbs
  * follow each other, so that the branch is predicted. Three limbs take one panel at a time, because two do not fit the
  * registers. What the rows share is copied to locals, so that no store makes the compiler load it again. */
-MOX_KERNEL_INLINE void mox_ymm_int_dot_rows(bool look_up, bool bytes, int panels, const mox_ymm_job *j,
+MOX_KERNEL_INLINE void mox_ymm_int_dot_rows(mox_ymm_int_dot_source source, bool bytes, int panels, const mox_ymm_job *j,
                                             const mox_ymm_int_dot_pos *place, const uint8_t *order)
 {
     const int64_t row_bytes = j->quarters * MOX_YMM_INT_DOT_LINE, two = order[0], three = bytes ? two : order[1];
@@ -236,21 +327,26 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_rows(bool look_up, bool bytes, int panels
     const __m256i *points = j->zeros ? place->points : NULL;
     const mox_ymm_int_dot_codes from = place->from;
     const mox_ymm_sink first = place->sink;
-    for (int64_t i = 0; i < two; i++) {
+    int64_t i = 0;
+    if (source == MOX_INT_DOT_PLAIN && bytes && two == 2) {
+        mox_ymm_int_dot_plain_two(2 * panels, j, place, points, limbs, row_bytes);
+        i = two;
+    }
+    for (; i < two; i++) {
         const int64_t row = order[2 + i];
         const mox_ymm_sink sink = mox_ymm_int_dot_sink(&first, row);
-        if (MOX_YMM_SWAPPED && bytes && !look_up) {
+        if (MOX_YMM_SWAPPED && bytes && source == MOX_INT_DOT_COUNTS) {
             mox_ymm_int_dot_swapped_step(2 * panels, j, from.counts, points, limbs + row * row_bytes, &sink);
             continue;
         }
-        mox_ymm_int_dot_step(look_up, 2 * panels, bytes ? 1 : 2, j, from, points, 0, limbs + row * row_bytes, row_bytes,
+        mox_ymm_int_dot_step(source, 2 * panels, bytes ? 1 : 2, j, from, points, 0, limbs + row * row_bytes, row_bytes,
                              &sink);
     }
-    for (int64_t i = two; i < three; i++) {
+    for (i = two; i < three; i++) {
         const int64_t row = order[2 + i];
         const mox_ymm_sink sink = mox_ymm_int_dot_sink(&first, row);
         for (int p = 0; p < panels; p++)
-            mox_ymm_int_dot_step(look_up, 2, 3, j, from, points, p, limbs + row * row_bytes, row_bytes, &sink);
+            mox_ymm_int_dot_step(source, 2, 3, j, from, points, p, limbs + row * row_bytes, row_bytes, &sink);
     }
 }
 
@@ -373,11 +469,11 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_prefetch(int panels, const mox_ymm_job *j
     for (int p = 0; p < panels; p++) {
         const uint8_t *panel = j->codes + p * (int64_t)m->panel_bytes;
         for (int64_t b = 0; b < bytes; b += 128) {
-            _mm_prefetch((const char *)panel + place->ahead + b, _MM_HINT_T0);
-            _mm_prefetch((const char *)panel + place->ahead + b + 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)panel + place->ahead + b, _MM_HINT_T1);
+            _mm_prefetch((const char *)panel + place->ahead + b + 64, _MM_HINT_T1);
         }
         if (scales < (int64_t)m->panel_bytes)
-            _mm_prefetch((const char *)panel + next + scales, _MM_HINT_T0);
+            _mm_prefetch((const char *)panel + next + scales, _MM_HINT_T1);
     }
     place->ahead += bytes;
     if (place->ahead == all)
@@ -398,30 +494,41 @@ MOX_KERNEL_INLINE void mox_ymm_int_dot_enter(int panels, const mox_ymm_job *j, m
     mox_ymm_int_dot_prefetch(panels, j, place);
 }
 
-MOX_KERNEL_INLINE void mox_ymm_int_dot_panels(bool look_up, bool bytes, int panels, const mox_ymm_job *j)
+MOX_KERNEL_INLINE void mox_ymm_int_dot_panels(mox_ymm_int_dot_source source, bool bytes, int panels,
+                                              const mox_ymm_job *j)
 {
-    const int64_t all = j->steps * j->quarters * 64, rows = look_up ? 1 : j->a->rows;
+    const int64_t all = j->steps * j->quarters * 64, rows = source == MOX_INT_DOT_TABLE ? 1 : j->a->rows;
     const uint8_t *order = j->order;
-    mox_ymm_int_dot_pos place = { .at = { 0 }, .ahead = MOX_YMM_PREFETCH_BYTES };
+    mox_ymm_int_dot_pos place = { .at = { 0 }, .ahead = MOX_YMM_PREFETCH_L2_BYTES };
     if (place.ahead >= all)
         place.ahead += panels * (int64_t)j->matrix->panel_bytes - all;
     for (; place.at.step < j->steps; mox_ymm_next(j, &place.at), order += mox_ymm_int_dot_order_bytes(rows)) {
         mox_ymm_int_dot_enter(panels, j, &place);
-        if (!look_up)
+        if (source == MOX_INT_DOT_COUNTS)
             mox_ymm_int_dot_expand(MOX_YMM_SWAPPED && bytes, panels, j, &place.from);
-        mox_ymm_int_dot_rows(look_up, bytes, panels, j, &place, order);
+        mox_ymm_int_dot_rows(source, bytes, panels, j, &place, order);
         if (order[1] < rows)
             (j->zeros ? int_dot_float_rows_zeros : int_dot_float_rows)(j, &place, order + 2 + order[1],
                                                                        rows - order[1]);
     }
 }
 
+MOX_KERNEL_INLINE void mox_ymm_int_dot_from(mox_ymm_int_dot_source source, bool bytes, const mox_ymm_job *j)
+{
+    if (j->panels == 2)
+        mox_ymm_int_dot_panels(source, bytes, 2, j);
+    else
+        mox_ymm_int_dot_panels(source, bytes, 1, j);
+}
+
 MOX_KERNEL_INLINE void mox_ymm_int_dot_of(bool bytes, const mox_ymm_job *j)
 {
-    if (j->a->rows > 1)
-        j->panels == 2 ? mox_ymm_int_dot_panels(false, bytes, 2, j) : mox_ymm_int_dot_panels(false, bytes, 1, j);
+    if (MOX_YMM_SWAPPED && j->plain)
+        mox_ymm_int_dot_from(MOX_INT_DOT_PLAIN, bytes, j);
+    else if (j->a->rows > 1)
+        mox_ymm_int_dot_from(MOX_INT_DOT_COUNTS, bytes, j);
     else
-        j->panels == 2 ? mox_ymm_int_dot_panels(true, bytes, 2, j) : mox_ymm_int_dot_panels(true, bytes, 1, j);
+        mox_ymm_int_dot_from(MOX_INT_DOT_TABLE, bytes, j);
 }
 
 static inline void mox_ymm_int_dot_all(const mox_ymm_job *j)

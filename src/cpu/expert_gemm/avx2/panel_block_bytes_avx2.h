@@ -17,7 +17,7 @@
  *     bytes     [step][row] lines of block_bytes.h
  *     slab      SLAB steps of one panel: | [step][half][group of four columns][32] | [step][half][run] S, M [8] f32 |
  *
- * One row multiplies codes as they are decoded. More rows share the slab, up to four at a time.
+ * One or two rows multiply codes as they are decoded. More rows share the slab, up to four at a time.
  *
  * Parameters of the always-inline functions are constants where they are called: the row `f` of block_fields.def,
  * `weights` of a block, R rows of activations.
@@ -29,7 +29,7 @@
 #include "cpu/expert_gemm/avx2/panel_block_avx2.h"
 #include "cpu/expert_gemm/block_bytes.h"
 
-enum { MOX_BYTES_ROWS = 4, MOX_BYTES_GROUPS = MOX_PANEL_STEP / 4 };
+enum { MOX_BYTES_NARROW = 2, MOX_BYTES_ROWS = 4, MOX_BYTES_GROUPS = MOX_PANEL_STEP / 4 };
 /* mox_block_fields.levels: those of iq4_nl; the integers of block_levels.def. Both have a sign. */
 enum { MOX_BYTES_TABLE = 1, MOX_BYTES_LEVELS = 2 };
 
@@ -80,6 +80,20 @@ MOX_KERNEL_INLINE __m256i mox_bytes_multiply(const mox_block_fields *f, __m256i 
                      : _mm256_maddubs_epi16(w, four);
 }
 
+/* Adds group `g` of a step, whose weights are w, to `part` (16 bits), and to `sum` before that may overflow. A run's
+ * first ones are stored. */
+MOX_KERNEL_INLINE void mox_bytes_add_group(const mox_block_fields *f, int g, __m256i w, const int8_t *d, __m256i *part,
+                                           __m256i *sum)
+{
+    const int of_run = MOX_BYTES_GROUPS / mox_bytes_runs(f), together = mox_bytes_groups(f);
+    const __m256i two = mox_bytes_multiply(f, w, d + 4 * g);
+    *part = g % together == 0 ? two : mox_ymm_add_16(*part, two);
+    if (g % together != together - 1)
+        return;
+    const __m256i four = _mm256_madd_epi16(*part, _mm256_set1_epi16(1));
+    *sum = g % of_run < together ? four : mox_ymm_add_32(*sum, four);
+}
+
 /* ---- the sums of a step --------------------------------------------------------------------------- */
 
 /* Adds run `i` to t: S (sum - offset D) - M D. */
@@ -93,58 +107,72 @@ MOX_KERNEL_INLINE __m256 mox_bytes_add_run(const mox_block_fields *f, const mox_
     return f->m_at < 0 ? t : _mm256_fnmadd_ps(_mm256_broadcast_ss(&line->run.minimum[i]), run.m, t);
 }
 
-/* ---- one row -------------------------------------------------------------------------------------- */
+/* ---- few rows ------------------------------------------------------------------------------------- */
 
-/* Half a panel's step times one row. */
-MOX_KERNEL_INLINE __m256 mox_bytes_half_step(const mox_block_fields *f, int weights, const uint8_t *blocks,
-                                             mox_ymm_run d, int64_t s, int half, const mox_bytes_line *line)
+/* A panel's step times R rows, whose lines begin at `line`, to t[row][half]. Both halves share the activations. */
+MOX_KERNEL_INLINE void mox_bytes_codes_step(const mox_block_fields *f, int weights, int R, const uint8_t *blocks,
+                                            const mox_ymm_run d[2], int64_t s, const mox_bytes_line *line,
+                                            __m256 t[][4])
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const uint8_t *step = blocks + form.codes_at + s * form.step_bytes;
-    const int runs = mox_bytes_runs(f), of_run = MOX_BYTES_GROUPS / runs, together = mox_bytes_groups(f);
+    const int runs = mox_bytes_runs(f), of_run = MOX_BYTES_GROUPS / runs;
     const int64_t first_run = f->integers == MOX_BLOCK_NONE ? 0 : s * MOX_PANEL_STEP / f->run;
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256 t = _mm256_setzero_ps();
     MOX_KERNEL_UNROLL
     for (int i = 0; i < runs; i++) {
-        __m256i sum = _mm256_setzero_si256(), part = sum;
+        __m256i sum[MOX_BYTES_NARROW][2], part[MOX_BYTES_NARROW][2];
         MOX_KERNEL_UNROLL
-        for (int g = i * of_run; g < (i + 1) * of_run; g++) {
-            const __m256i two = mox_bytes_multiply(f, mox_bytes_weights(f, step, half, g), line->d + 4 * g);
-            part = g % together == 0 ? two : _mm256_add_epi16(part, two);
-            if (g % together == together - 1)
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, ones));
+        for (int n = 2 * i * of_run; n < 2 * (i + 1) * of_run; n++) {
+            const int g = n / 2, half = n % 2;
+            const __m256i w = mox_bytes_weights(f, step, half, g);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++)
+                mox_bytes_add_group(f, g, w, line[r].d, &part[r][half], &sum[r][half]);
         }
-        t = mox_bytes_add_run(f, line, i, sum, mox_ymm_block_run(f, &form, blocks, d, (int)first_run + i, half), t);
+        MOX_KERNEL_UNROLL
+        for (int half = 0; half < 2; half++) {
+            const mox_ymm_run run = mox_ymm_block_run(f, &form, blocks, d[half], (int)first_run + i, half);
+            MOX_KERNEL_UNROLL
+            for (int r = 0; r < R; r++)
+                t[r][half] = mox_bytes_add_run(f, &line[r], i, sum[r][half], run, t[r][half]);
+        }
     }
-    return _mm256_mul_ps(t, _mm256_broadcast_ss(&line->unit));
+    MOX_KERNEL_UNROLL
+    for (int n = 0; n < 2 * R; n++)
+        t[n / 2][n % 2] = _mm256_mul_ps(t[n / 2][n % 2], _mm256_broadcast_ss(&line[n / 2].unit));
 }
 
 /* Without scales of activations there is one segment: the sums of all steps stay in registers. */
-MOX_KERNEL_INLINE void mox_bytes_narrow_whole(const mox_block_fields *f, int weights, const mox_ymm_job *j)
+MOX_KERNEL_INLINE void mox_bytes_narrow_whole(const mox_block_fields *f, int weights, int R, const mox_ymm_job *j)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const int64_t count = j->matrix->cols / weights;
     for (int p = 0; p < j->panels; p++) {
         const uint8_t *blocks = j->codes + p * (int64_t)j->matrix->panel_bytes;
         const mox_bytes_line *line = (const mox_bytes_line *)(const void *)j->limbs;
-        __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+        __m256 sum[MOX_BYTES_NARROW][2];
+        MOX_KERNEL_UNROLL
+        for (int r = 0; r < R; r++)
+            sum[r][0] = sum[r][1] = _mm256_setzero_ps();
         for (int64_t b = 0; b < count; b++, blocks += form.bytes) {
             const mox_ymm_run d[2] = { mox_ymm_block_d(j, f, p, b, 0), mox_ymm_block_d(j, f, p, b, 1) };
             mox_ymm_block_prefetch_d(j, &form, blocks);
-            for (int64_t s = 0; s < form.steps; s++, line++) {
+            for (int64_t s = 0; s < form.steps; s++, line += R) {
+                __m256 t[MOX_BYTES_NARROW][4];
                 mox_ymm_block_prefetch(blocks + form.codes_at + s * form.step_bytes, form.step_bytes);
+                mox_bytes_codes_step(f, weights, R, blocks, d, s, line, t);
                 MOX_KERNEL_UNROLL
-                for (int half = 0; half < 2; half++)
-                    sum[half] =
-                        _mm256_add_ps(sum[half], mox_bytes_half_step(f, weights, blocks, d[half], s, half, line));
+                for (int n = 0; n < 2 * R; n++)
+                    sum[n / 2][n % 2] = _mm256_add_ps(sum[n / 2][n % 2], t[n / 2][n % 2]);
             }
         }
-        for (int half = 0; half < 2; half++)
-            _mm256_store_ps(j->c + p * MOX_PANEL_ROWS + 8 * half, sum[half]);
+        MOX_KERNEL_UNROLL
+        for (int i = 0; i < 2 * R; i++)
+            _mm256_store_ps(j->c + i / 2 * MOX_YMM_WIDTH + p * MOX_PANEL_ROWS + i % 2 * 8, sum[i / 2][i % 2]);
     }
 }
 
+/* One row, some of whose steps may need floats, or whose activations have scales. */
 MOX_KERNEL_INLINE void mox_bytes_narrow(const mox_block_fields *f, int weights, const mox_ymm_job *j)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
@@ -164,9 +192,7 @@ MOX_KERNEL_INLINE void mox_bytes_narrow(const mox_block_fields *f, int weights, 
                 const mox_ymm_sink sink = mox_ymm_sink_of(j, &at, 0);
                 __m256 sum[1][4];
                 mox_ymm_block_prefetch(blocks + form.codes_at + s * form.step_bytes, form.step_bytes);
-                MOX_KERNEL_UNROLL
-                for (int half = 0; half < 2; half++)
-                    sum[0][half] = mox_bytes_half_step(f, weights, blocks, d[half], s, half, line);
+                mox_bytes_codes_step(f, weights, 1, blocks, d, s, line, sum);
                 mox_ymm_add_step(1, 2, false, &sink, p, 0, sum);
             }
         }
@@ -221,10 +247,9 @@ MOX_KERNEL_INLINE void mox_bytes_expand(const mox_block_fields *f, int weights, 
 MOX_KERNEL_INLINE void mox_bytes_half(const mox_block_fields *f, int R, const mox_ymm_job *j, int64_t i, int half,
                                       const mox_bytes_line *line, __m256 t[][4])
 {
-    const int runs = mox_bytes_runs(f), of_run = MOX_BYTES_GROUPS / runs, together = mox_bytes_groups(f);
+    const int runs = mox_bytes_runs(f), of_run = MOX_BYTES_GROUPS / runs;
     const uint8_t *w = (const uint8_t *)j->slab + i * MOX_BYTES_STEP + half * MOX_BYTES_STEP / 2;
     const float *scales = mox_bytes_scales(j, i) + half * runs * 16;
-    const __m256i ones = _mm256_set1_epi16(1);
     MOX_KERNEL_UNROLL
     for (int run = 0; run < runs; run++, scales += 16) {
         __m256i sum[MOX_BYTES_ROWS], part[MOX_BYTES_ROWS];
@@ -232,14 +257,8 @@ MOX_KERNEL_INLINE void mox_bytes_half(const mox_block_fields *f, int R, const mo
         for (int g = run * of_run; g < (run + 1) * of_run; g++, w += 32) {
             const __m256i x = _mm256_load_si256((const __m256i *)(const void *)w);
             MOX_KERNEL_UNROLL
-            for (int r = 0; r < R; r++) {
-                const __m256i two = mox_bytes_multiply(f, x, line[r].d + 4 * g);
-                part[r] = g % together == 0 ? two : _mm256_add_epi16(part[r], two);
-                if (g % together == together - 1) {
-                    const __m256i four = _mm256_madd_epi16(part[r], ones);
-                    sum[r] = g % of_run < together ? four : _mm256_add_epi32(sum[r], four);
-                }
-            }
+            for (int r = 0; r < R; r++)
+                mox_bytes_add_group(f, g, x, line[r].d, &part[r], &sum[r]);
         }
         const mox_ymm_run of = { _mm256_load_ps(scales),
                                  f->m_at >= 0 ? _mm256_load_ps(scales + 8) : _mm256_setzero_ps() };

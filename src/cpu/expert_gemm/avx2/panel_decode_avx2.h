@@ -39,6 +39,19 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "pack/panel/element_traits.h"
 
+/* sum + x of 32-bit or 16-bit integers, in the register of `sum`. gcc otherwise moves the additions of a whole step to
+ * its end, and spills what they add. */
+MOX_KERNEL_INLINE __m256i mox_ymm_add_32(__m256i sum, __m256i x)
+{
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(x));
+    return sum;
+}
+MOX_KERNEL_INLINE __m256i mox_ymm_add_16(__m256i sum, __m256i x)
+{
+    __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x));
+    return sum;
+}
+
 /* Classes of formats that are decoded by the same code: within a class only the tables differ. */
 typedef enum mox_decode_class {
     MOX_DECODE_PAIRS = 0,

@@ -50,6 +50,7 @@ typedef struct mox_ymm_job {
     int8_t *limbs;                              /* int_dot_avx2.h */
     uint8_t *order;                             /* likewise */
     __m256i counts;                             /* likewise: by nibble */
+    bool plain;                                 /* likewise: codes are counts */
     unsigned mxcsr;                             /* the caller's */
     const struct mox_ymm_block_variant *blocks; /* weights are a block type: panel_block_avx2.h; else NULL */
 } mox_ymm_job;

@@ -53,7 +53,7 @@ MOX_KERNEL_INLINE void mox_quad_line(int R, int H, const uint8_t *codes, int64_t
         MOX_KERNEL_UNROLL
         for (int h = 0; h < H; h++) {
             const __m256i two = _mm256_maddubs_epi16(size[h], _mm256_sign_epi8(four, w[h]));
-            sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(two, ones));
+            sum[r][h] = mox_ymm_add_32(sum[r][h], _mm256_madd_epi16(two, ones));
         }
     }
 }
@@ -122,7 +122,7 @@ MOX_KERNEL_INLINE void mox_quad_all(bool zeros, const mox_ymm_job *j, bool float
     mox_ymm_pos at = { 0 };
     for (; at.step < j->steps; mox_ymm_next(j, &at)) {
         for (int p = 0; p < j->panels; p++)
-            mox_ymm_prefetch(false, j, p, at.step);
+            mox_ymm_prefetch(true, j, p, at.step);
         if (j->a->rows == 1 && j->panels == 2) {
             mox_quad_row(zeros, 4, j, &at, 0, 0);
             continue;
