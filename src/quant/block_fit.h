@@ -66,16 +66,6 @@ extern const mox_fit_loops mox_fit_loops_any, mox_fit_loops_avx2, mox_fit_loops_
 /* The best that this processor and MOXIE_MAX_ISA allow. */
 const mox_fit_loops *mox_fit_loops_best(void);
 
-/* To nearest, ties to even; of |v| from 2^22 on, some number that is as far out of range. */
-MOX_FIT_INLINE float mox_fit_nearest(float v)
-{
-#ifdef __AVX2__
-    return __builtin_nearbyintf(v);
-#else
-    return (v + 0x1.8p23f) - 0x1.8p23f;
-#endif
-}
-
 /* sum + a * b of integers, all of which are f32 numbers: the same with one rounding and with two. */
 MOX_FIT_INLINE float mox_fit_add_integers(float sum, float a, float b)
 {
@@ -84,13 +74,6 @@ MOX_FIT_INLINE float mox_fit_add_integers(float sum, float a, float b)
 #else
     return sum + a * b;
 #endif
-}
-
-/* NaN gives `low`: it comes of 0 times the inverse of a subnormal scale. */
-MOX_FIT_INLINE float mox_fit_clamp(float v, float low, float high)
-{
-    v = v > low ? v : low;
-    return v > high ? high : v;
 }
 
 MOX_FIT_INLINE float mox_fit_sum(const float *lane)

@@ -111,7 +111,7 @@ def check_importance(moxie, folder):
     sums = {f"blk.0.ffn_{part}_exps.weight": np.exp(1.5 * rng.standard_normal((E, width))).astype(np.float32)
             for part, width in widths.items()}
     write_imatrix(folder, sums)
-    for name in ("Q4_0", "Q4_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XXS", "IQ1_M", "NVFP4", "Q2_0"):
+    for name in ("Q4_0", "Q4_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XXS", "IQ1_M", "NVFP4"):
         files = {"none": [], "old": ["--imatrix", folder / "old.imatrix"], "new": ["--imatrix", folder / "new.imatrix"]}
         errors = {}
         for key, args in files.items():
