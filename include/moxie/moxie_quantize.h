@@ -57,7 +57,7 @@ typedef struct moxie_quantize_options {
     void (*error)(void *user, const moxie_quantize_error *error);
     void *error_user;
     int32_t allow_mixed; /* 1: go on when summary.other_quantized is not 0 */
-    /* GGUF formats: a file of llama.cpp's imatrix, old or GGUF. Its means of squares weight the errors of each column
+    /* A file of llama.cpp's imatrix, old or GGUF. Its means of squares weight the errors, MSE's too, of each column
      * of each expert. NULL: all weigh the same. */
     const char *imatrix;
 } moxie_quantize_options;

@@ -18,7 +18,9 @@ import numpy as np
 
 EXPERTS, HIDDEN, INTERMEDIATE = 8, 256, 256
 GGML = {"q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q2_k": 10, "q3_k": 11, "q4_k": 12, "q5_k": 13, "q6_k": 14,
-        "iq4_nl": 20, "iq4_xs": 23, "mxfp4": 39}
+        "iq4_nl": 20, "iq4_xs": 23, "mxfp4": 39, "nvfp4": 40, "iq3_s": 21, "iq3_xxs": 18, "iq2_s": 22, "iq2_xs": 17, "iq2_xxs": 16,
+        "iq1_m": 29, "iq1_s": 19, "tq1_0": 34, "tq2_0": 35, "q1_0": 41, "q2_0": 42}
+NEEDS_IMPORTANCES = 16, 17, 19  # ggml refuses these types without: all weigh the same here
 
 
 def source():
@@ -109,7 +111,9 @@ def ggml(path, number):
 
     def run(w):
         stored, out = np.zeros(w.nbytes, np.uint8), np.empty_like(w)
-        library.ggml_quantize_chunk(number, w.ctypes.data, stored.ctypes.data, 0, *w.shape, None)
+        ones = np.ones(w.shape[1], np.float32)
+        given = ones.ctypes.data if number in NEEDS_IMPORTANCES else None
+        library.ggml_quantize_chunk(number, w.ctypes.data, stored.ctypes.data, 0, *w.shape, given)
         library.ggml_get_type_traits(number).contents.to_float(stored.ctypes.data, out.ctypes.data, w.size)
         return out
 

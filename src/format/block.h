@@ -11,6 +11,7 @@
 #ifndef MOX_FORMAT_BLOCK_H
 #define MOX_FORMAT_BLOCK_H
 
+#include <math.h>
 #include <string.h>
 
 #include "format/f16.h"
@@ -66,6 +67,15 @@ static inline float mox_block_iq4(int32_t code)
 {
     static const int8_t levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
     return (float)levels[code];
+}
+
+/* Scales of nvfp4: half of an unsigned e4m3; the sign bit is ignored. */
+static inline float mox_block_half_ue4m3(uint32_t code)
+{
+    const int32_t exponent = (int32_t)(code >> 3 & 15), mantissa = (int32_t)(code & 7);
+    if (code == 0x7f)
+        return 0;
+    return exponent == 0 ? ldexpf((float)mantissa, -10) : ldexpf((float)(8 + mantissa), exponent - 11);
 }
 
 /* Codes of 4 bits: the low nibbles of `half` bytes, then their high nibbles. */

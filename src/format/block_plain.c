@@ -17,8 +17,6 @@
  */
 #include "format/block.h"
 
-#include <math.h>
-
 static const int8_t doubled_e2m1[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
 void mox_block_q4_0_decode(const uint8_t *block, float *out)
@@ -97,19 +95,10 @@ void mox_block_mxfp4_decode(const uint8_t *block, float *out)
         out[i] = d * (float)doubled_e2m1[q[i]];
 }
 
-/* Half of an unsigned e4m3; the sign bit is ignored. */
-static float half_ue4m3(uint32_t code)
-{
-    const int32_t exponent = (int32_t)(code >> 3 & 15), mantissa = (int32_t)(code & 7);
-    if (code == 0x7f)
-        return 0;
-    return exponent == 0 ? ldexpf((float)mantissa, -10) : ldexpf((float)(8 + mantissa), exponent - 11);
-}
-
 void mox_block_nvfp4_decode(const uint8_t *block, float *out)
 {
     for (int32_t s = 0; s < 4; s++) {
-        const float d = half_ue4m3(block[s]);
+        const float d = mox_block_half_ue4m3(block[s]);
         int32_t q[16];
         mox_block_nibbles(block + 4 + 8 * s, 8, q);
         for (int32_t i = 0; i < 16; i++)

@@ -7,6 +7,7 @@
  *         with minimum  x ~ d l + m      l in [0, highest]
  *         levels        x ~ d v(l)       v: the 16 levels of iq4_nl
  *         f4            x ~ d v(l)       v: twice the numbers of e2m1; d is given
+ *         book          x ~ d v(e)       e: an entry of a code book for each 8 or 4 weights; d is given
  *
  * Each takes scales to try. Under one, the nearest integers l give sums  sum p l x, sum p l l, ...  from which the d
  * (and m) with the least  sum p (x - d l - m)^2  follows. The try with the least error wins, the first of equals.
@@ -25,6 +26,7 @@
 
 #include "quant/block_fit_levels.h"
 #include "quant/block_fit_vector.h"
+#include "quant/code_book_search.h"
 
 /* A run, and what integers its type has. `count` is a multiple of MOX_FIT_LANES. p NULL: all weigh the same, 1. */
 typedef struct mox_fit_run {
@@ -53,22 +55,16 @@ typedef struct mox_fit_loops {
     void (*level_codes)(const mox_fit_run *run, float inverse, uint8_t *code);
     /* Codes under d, whose inverse is given too; returns their error. Ties go to the smaller magnitude, as in ggml. */
     float (*f4)(const mox_fit_run *run, float d, float inverse, uint8_t *code);
+    /* Entries under a scale above 0: words of the code book's lists, one for each 8 weights, or for each 4. */
+    mox_book_sums (*book)(const mox_book_run *run, float scale, uint32_t *words);
+    /* Magnitudes a and signs, a bit each, of 8 weights (code_book_search.h). */
+    void (*signs)(const float *x, const float *p, int32_t count, bool even, float *a, uint8_t *signs);
 } mox_fit_loops;
 
 /* The pointers are NULL when the build has no such instructions. */
 extern const mox_fit_loops mox_fit_loops_any, mox_fit_loops_avx2, mox_fit_loops_avx512;
 /* The best that this processor and MOXIE_MAX_ISA allow. */
 const mox_fit_loops *mox_fit_loops_best(void);
-
-/* To nearest, ties to even; of |v| from 2^22 on, some number that is as far out of range. */
-MOX_FIT_INLINE float mox_fit_nearest(float v)
-{
-#ifdef __AVX2__
-    return __builtin_nearbyintf(v);
-#else
-    return (v + 0x1.8p23f) - 0x1.8p23f;
-#endif
-}
 
 /* sum + a * b of integers, all of which are f32 numbers: the same with one rounding and with two. */
 MOX_FIT_INLINE float mox_fit_add_integers(float sum, float a, float b)
@@ -78,13 +74,6 @@ MOX_FIT_INLINE float mox_fit_add_integers(float sum, float a, float b)
 #else
     return sum + a * b;
 #endif
-}
-
-/* NaN gives `low`: it comes of 0 times the inverse of a subnormal scale. */
-MOX_FIT_INLINE float mox_fit_clamp(float v, float low, float high)
-{
-    v = v > low ? v : low;
-    return v > high ? high : v;
 }
 
 MOX_FIT_INLINE float mox_fit_sum(const float *lane)
@@ -255,10 +244,34 @@ static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse
     return run->p ? mox_fit_put_f4(run, true, d, inverse, code) : mox_fit_put_f4(run, false, d, inverse, code);
 }
 
+MOX_FIT_INLINE mox_book_sums mox_fit_book_of_bits(const mox_book_run *run, int bits, float scale, uint32_t *words)
+{
+    mox_book_lanes lanes = { .ga = { 0 } };
+    const float inverse = run->levels->unit / scale;
+    float cost = 0;
+    for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES)
+        cost += bits == 2 ? mox_book_eight2(run, run->a + i, run->p + i, scale, inverse, words + i / 8, &lanes)
+                          : mox_book_eight3(run, run->a + i, run->p + i, scale, inverse, words + i / 4, &lanes);
+    return (mox_book_sums) { mox_fit_sum(lanes.ga), mox_fit_sum(lanes.gg), cost };
+}
+
+static inline mox_book_sums mox_fit_book_of(const mox_book_run *run, float scale, uint32_t *words)
+{
+    return run->book->bits == 2 ? mox_fit_book_of_bits(run, 2, scale, words)
+                                : mox_fit_book_of_bits(run, 3, scale, words);
+}
+
+static inline void mox_fit_signs_of(const float *x, const float *p, int32_t count, bool even, float *a, uint8_t *signs)
+{
+    for (int32_t i = 0; i < count; i += MOX_FIT_LANES)
+        signs[i / 8] = (uint8_t)mox_book_signs8(x + i, p + i, even, a + i);
+}
+
 #define MOX_FIT_LOOPS                                                                                                  \
     {                                                                                                                  \
         mox_fit_symmetric_of, mox_fit_minimum_of, mox_fit_levels_of, mox_fit_choose_of, mox_fit_extent_of,             \
-            mox_fit_bytes_of, mox_fit_codes_of, mox_fit_level_codes_of, mox_fit_f4_of                                  \
+            mox_fit_bytes_of, mox_fit_codes_of, mox_fit_level_codes_of, mox_fit_f4_of, mox_fit_book_of,                \
+            mox_fit_signs_of                                                                                           \
     }
 
 #endif

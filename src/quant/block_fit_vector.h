@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * block_fit_vector.h - the parts of block_fit.h that compilers do not turn into vectors: the best of 16 tries, smallest
- * and largest weight. With AVX2 by its instructions, else plainly; both give the same
+ * and largest weight, rounding. With AVX2 by its instructions, else plainly; both give the same
  * bits, down to the sign of zeros.
  */
 #ifndef MOX_QUANT_BLOCK_FIT_VECTOR_H
@@ -16,6 +16,23 @@
 #define MOX_FIT_INLINE static inline __attribute__((always_inline))
 
 enum { MOX_FIT_LANES = 8, MOX_FIT_TRIES = 16 };
+
+/* To nearest, ties to even; of |v| from 2^22 on, some number that is as far out of range. */
+MOX_FIT_INLINE float mox_fit_nearest(float v)
+{
+#ifdef __AVX2__
+    return __builtin_nearbyintf(v);
+#else
+    return (v + 0x1.8p23f) - 0x1.8p23f;
+#endif
+}
+
+/* NaN gives `low`: it comes of 0 times the inverse of a subnormal scale. */
+MOX_FIT_INLINE float mox_fit_clamp(float v, float low, float high)
+{
+    v = v > low ? v : low;
+    return v > high ? high : v;
+}
 
 /* ---- the least of all tries -------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  *     w [count]          -> smallest, largest, sum of squares; or the first two alone
  *     w [count], a step  -> codes [count], one a byte      code = nearest(w / scale + zero)
  *     codes, w, a step   -> sum of squares and largest magnitude of (code - zero) * scale - w
+ *     w, several scales  -> the sum of squares under each (weight_tries.h)
  *
  * weight_codes.c, weight_codes_avx2.c and weight_codes_avx512.c compile these lines for their instruction sets. Every
  * operation is one of IEEE 754 and sums have eight lanes everywhere, so all give the same bits. Thread-safe.
@@ -14,6 +15,7 @@
 
 #include "format/format.h"
 #include "quant/block_fit_vector.h"
+#include "quant/weight_tries.h"
 
 /* How the weights of a group become codes. */
 typedef struct mox_weight_step {
@@ -40,6 +42,8 @@ typedef struct mox_weight_loops {
     void (*extent)(const float *w, int64_t count, float *low, float *high);
     void (*codes)(const mox_weight_step *step, const float *w, int64_t count, uint8_t *codes);
     mox_weight_error (*error)(const mox_weight_step *step, const float *w, const uint8_t *codes, int64_t count);
+    /* Adds to squares [MOX_FIT_TRIES]; p: weights of the squares, or NULL. */
+    void (*tries)(const mox_weight_tries *tries, const float *w, const float *p, int64_t count, double *squares);
 } mox_weight_loops;
 
 /* The pointers are NULL when the build has no such instructions. */
@@ -264,7 +268,7 @@ static inline mox_weight_error mox_weight_error_of(const mox_weight_step *step, 
 
 #define MOX_WEIGHT_LOOPS                                                                                               \
     {                                                                                                                  \
-        mox_weight_range_of, mox_weight_extent_of, mox_weight_codes_of, mox_weight_error_of                            \
+        mox_weight_range_of, mox_weight_extent_of, mox_weight_codes_of, mox_weight_error_of, mox_weight_tries_of       \
     }
 
 #endif

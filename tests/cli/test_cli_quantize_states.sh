@@ -36,8 +36,8 @@ cmp "$tmp/a.gguf" "$tmp/b.gguf" || fail "the result depends on threads"
 cmp "$tmp/a.gguf" "$tmp/c.gguf" || fail "the saved importance matrix has another effect"
 cmp -s "$tmp/a.gguf" "$tmp/d.gguf" && fail "hidden states change nothing"
 
-cat >"$tmp/check.py" <<'END'
-import json, math, struct, sys
+cat >"$tmp/reading.py" <<'END'
+import json, math, struct
 def read(path):
     with open(path, 'rb') as f:
         header = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
@@ -68,6 +68,10 @@ def imatrix(path):
         at += 12 + n + 4 * values
     assert at == len(raw)
     return out
+END
+cat >"$tmp/check.py" <<'END'
+import json, math, struct, sys
+from reading import imatrix, read
 def dot(a, b):
     return math.fsum(x * y for x, y in zip(a, b))
 weights, states, found = read(sys.argv[1] + '/model.safetensors'), read(sys.argv[2]), imatrix(sys.argv[3])
@@ -99,9 +103,49 @@ near(found['blk.1.ffn_down_exps.weight'][3 * 32:4 * 32], sums2[3], tokens[3])
 END
 python3 "$tmp/check.py" "$tmp/src" "$tmp/states.safetensors" "$tmp/imatrix" || fail "the importances are not sums of squares"
 
+# Directories: the importances choose among the same scales, so errors by their weights become less.
+cat >"$tmp/weighted.py" <<'END'
+import glob, math, sys
+from reading import imatrix, read
+source, found = read(sys.argv[1] + '/model.safetensors'), imatrix(sys.argv[2])
+def error(path):
+    quantized, sum = {}, 0
+    for file in glob.glob(path + '/*.safetensors'):
+        quantized.update(read(file))
+    for layer in (0, 1):
+        for e in range(16):
+            for m, cols in (('gate', 64), ('up', 64), ('down', 32)):
+                name = 'model.layers.%d.mlp.experts.%d.%s_proj.weight' % (layer, e, m)
+                p = found['blk.%d.ffn_%s_exps.weight' % (layer, m)][e * cols:(e + 1) * cols]
+                p = [v / (math.fsum(p) / cols) for v in p] if math.fsum(p) > 0 else [1] * cols
+                for a, b in zip(source[name], quantized[name]):
+                    sum += math.fsum(w * (x - y) ** 2 for w, x, y in zip(p, a, b))
+    return sum
+weighted, plain = error(sys.argv[3]), error(sys.argv[4])
+assert weighted < 0.999 * plain, (weighted, plain)
+END
+for format in int4-ct-g32 int4-ct-asym nvfp4-ct-w4a16 mxfp4-ct fp8-channel int8-w8a8; do
+    for threads in 1 3; do
+        expect 0 "root mean square error" "$moxie" quantize "$tmp/src" --format $format --imatrix "$tmp/imatrix" --threads $threads -o "$tmp/w$threads"
+    done
+    expect 0 "root mean square error" "$moxie" quantize "$tmp/src" --format $format --scales mse -o "$tmp/none"
+    for file in "$tmp"/w1/*.safetensors; do
+        cmp "$file" "$tmp/w3/${file##*/}" || fail "$format: the result depends on threads"
+    done
+    expect 0 "lossless|root mean" "$moxie" quantize "$tmp/w1" --format f32 -o "$tmp/w1.f32"
+    expect 0 "lossless|root mean" "$moxie" quantize "$tmp/none" --format f32 -o "$tmp/none.f32"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$tmp/weighted.py" "$tmp/src" "$tmp/imatrix" "$tmp/w1.f32" "$tmp/none.f32" || fail "$format: importances do not lessen the weighted error"
+    rm -r "$tmp/w1" "$tmp/w3" "$tmp/none" "$tmp/w1.f32" "$tmp/none.f32"
+done
+python3 -c "import struct, sys
+name = b'blk.1.ffn_down_exps.weight'
+open(sys.argv[1], 'wb').write(struct.pack('<ii', 1, len(name)) + name + struct.pack('<ii32f', 1, 32, *range(32)))" "$tmp/one.imatrix"
+
 expect 3 "no tensor hidden_states.1" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/short.safetensors" -o "$tmp/x.gguf" --save-imatrix "$tmp/x.imatrix"
 expect 3 "must be .T,64." "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/wide.safetensors" -o "$tmp/x.gguf"
-expect 2 "gguf formats alone" "$moxie" quantize "$tmp/src" --format int4-ct --hidden-states "$tmp/states.safetensors" -o "$tmp/x"
+expect 2 "plain scales are not chosen" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --scales plain --hidden-states "$tmp/states.safetensors" -o "$tmp/x"
+expect 2 "bf16 has no scales" "$moxie" quantize "$tmp/a.gguf" --format bf16 --imatrix "$tmp/imatrix" -o "$tmp/x"
+expect 3 "no entry .blk.0.ffn_down_exps" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --imatrix "$tmp/one.imatrix" -o "$tmp/x"
 expect 2 "leave one of the two out" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/states.safetensors" --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
 expect 2 "add that" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --save-imatrix "$tmp/x.imatrix" -o "$tmp/x.gguf"
 cp "$tmp/imatrix" "$tmp/kept"

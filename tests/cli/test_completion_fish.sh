@@ -24,7 +24,7 @@ offers "normal outliers" "moxie diff --states "
 offers "gpt-oss-120b gpt-oss-20b" "moxie synth gpt-"
 offers "--format=mxfp4-gptoss" "moxie bench --preset=gpt-oss-20b --format=mx"
 offers "bf16" "moxie synth gpt-oss-20b --format b"
-offers "gguf-iq4_nl gguf-iq4_xs" "moxie synth gpt-oss-20b --format gguf-i"
+offers "gguf-iq4_nl gguf-iq4_xs" "moxie synth gpt-oss-20b --format gguf-iq4"
 "$moxie" prepare --list --json | grep -q '"name": "triton-mxfp4"' || fail "no layout triton-mxfp4"
 fish -c "source $file; complete -C 'moxie prepare --layout '" | cut -f1 | grep -qx triton-mxfp4 || fail "no layouts"
 finish

@@ -21,7 +21,7 @@ import numpy as np
 TYPES = gguf.GGMLQuantizationType
 PRESETS = ["gpt-oss-20b", "mixtral-8x7b", "qwen2-57b-a14b", "qwen3-next-80b", "deepseek-v3", "glm-4.5-air", "llama-4-scout",
            "ernie-4.5-21b-a3b", "nemotron-3-nano", "granite-4.0-h-small"]
-SAME = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"]
+SAME = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4", "TQ1_0", "TQ2_0"]
 E, H, I = 8, 256, 256
 DTYPES = {"F32": np.float32, "BF16": np.uint16, "I32": np.int32}
 
@@ -111,7 +111,7 @@ def check_importance(moxie, folder):
     sums = {f"blk.0.ffn_{part}_exps.weight": np.exp(1.5 * rng.standard_normal((E, width))).astype(np.float32)
             for part, width in widths.items()}
     write_imatrix(folder, sums)
-    for name in ("Q4_0", "Q4_K", "Q6_K", "IQ4_XS"):
+    for name in ("Q4_0", "Q4_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XXS", "IQ1_M", "NVFP4"):
         files = {"none": [], "old": ["--imatrix", folder / "old.imatrix"], "new": ["--imatrix", folder / "new.imatrix"]}
         errors = {}
         for key, args in files.items():
@@ -154,7 +154,7 @@ def main():
     check_importance(moxie, folder)
     check_architectures(moxie, folder)
     check_names()
-    print("gguf-py reads what is written: 9 types, 10 architectures, importance matrices")
+    print("gguf-py reads what is written: 11 types, 10 architectures, importance matrices")
 
 
 main()

@@ -31,20 +31,21 @@ static const struct argp_option options[] = {
       1 },
     { "output", 'o', "OUT", 0, "directory to make, absent or empty; with a gguf format, the file to make", 1 },
     { "scales", OPT_SCALES, "HOW", 0,
-      "plain (default): by a group's largest magnitude; mse (default of gguf formats): of several scales the one with "
-      "the least squared error; four-over-six: NVFP4 whose largest code is 6 or 4, whichever is better",
+      "plain (default): by a group's largest magnitude; mse (default of gguf formats, and with importances): of "
+      "several "
+      "scales the one with the least squared error; four-over-six: NVFP4 whose largest code is 6 or 4, whichever is "
+      "better",
       1 },
     { "input-amax", OPT_INPUT_AMAX, "A13,A2", 0,
       "largest magnitudes of hidden states and of W2's activations, for formats with static scales of activations "
       "(default: what the source says)",
       1 },
     { "imatrix", OPT_IMATRIX, "FILE", 0,
-      "importance matrix of llama.cpp, old or GGUF: weights the errors of each column of each expert (gguf formats)",
-      1 },
+      "importance matrix of llama.cpp, old or GGUF: weights the errors of each column of each expert", 1 },
     { "hidden-states", OPT_HIDDEN_STATES, "FILE", 0,
       "calibration data instead of an importance matrix: safetensors with hidden_states.L [T,H], what MoE layer L "
       "reads; "
-      "its experts are run on them (gguf formats)",
+      "its experts are run on them",
       1 },
     { "save-imatrix", OPT_SAVE_IMATRIX, "FILE", 0,
       "write the importance matrix that --hidden-states gives, as llama.cpp's old format", 1 },
@@ -114,10 +115,12 @@ static const char *format_name(struct argp_state *state, char *arg)
     return arg;
 }
 
-/* llama.cpp's own tool searches scales of its types; so does this, unless it is told not to. */
+/* llama.cpp's own tool searches scales of its types; so does this, unless it is told not to. Importances are about
+ * searched scales. */
 static void choose_scales(arguments *args)
 {
-    if (!args->has_scales && cli_is_gguf_format(args->quantize.format))
+    const bool importances = args->quantize.imatrix || args->hidden_states;
+    if (!args->has_scales && (importances || cli_is_gguf_format(args->quantize.format)))
         args->quantize.scales = MOXIE_SCALES_MSE;
 }
 
@@ -135,9 +138,6 @@ static void check_importances(struct argp_state *state, const arguments *args)
 {
     if (args->hidden_states && args->quantize.imatrix)
         argp_error(state, "--hidden-states and --imatrix both give importances: leave one of the two out");
-    if (args->hidden_states && !cli_is_gguf_format(args->quantize.format))
-        argp_error(state, "--hidden-states weights the errors of gguf formats alone, and %s is none",
-                   args->quantize.format);
     if (args->save_imatrix && !args->hidden_states)
         argp_error(state, "--save-imatrix writes what --hidden-states FILE gives: add that");
 }

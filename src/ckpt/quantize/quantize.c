@@ -36,6 +36,7 @@ typedef struct job {
     mox_quantize_target target;
     mox_quantize_rest rest;
     mox_quantize_dir dir;
+    mox_imatrix *imatrix; /* or NULL */
     int64_t files;
     uint64_t done_bytes, total_bytes;
     moxie_quantize_summary summary;
@@ -72,6 +73,21 @@ static moxie_status check_scales(const mox_quantize_how *how, moxie_error *error
                 "\"four over six\" is about NVFP4's scales, and %s is not NVFP4: use mean square error instead",
                 how->format->id);
     return MOXIE_OK;
+}
+
+/* Importances change which scale is chosen, and nothing else. */
+static moxie_status open_imatrix(job *j, moxie_error *error)
+{
+    if (!j->options->imatrix)
+        return MOXIE_OK;
+    MOX_FAIL_IF(mox_quant_is_plain(&j->how.format->weight), MOXIE_ERR_ARGUMENT, error,
+                "importances weight the errors among which a scale is chosen, and %s has no scales: leave them out",
+                j->how.format->id);
+    MOX_FAIL_IF(
+        j->how.scales == MOXIE_SCALES_PLAIN, MOXIE_ERR_ARGUMENT, error,
+        "importances weight the errors among which a scale is chosen, and plain scales are not chosen: take those "
+        "of least mean square error (--scales mse), or leave the importances out");
+    return mox_imatrix_open(j->options->imatrix, &j->imatrix, error);
 }
 
 /* Bytes of the source, and whether all of it is in the format already. */
@@ -129,18 +145,34 @@ static moxie_status open_source(job *j, moxie_error *error)
     return check_others(j, error);
 }
 
+/* A layer without importances is found before hours of work, not after. */
+static moxie_status check_imatrix(const job *j, moxie_error *error)
+{
+    for (int64_t i = 0; i < j->model->n_places && j->imatrix; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.ffn_down_exps.weight", (long long)j->model->places[i].layer);
+        if (!mox_imatrix_has(j->imatrix, name))
+            return mox_fail_file(
+                MOXIE_ERR_MISMATCH, error, j->options->imatrix, -1,
+                "the importance matrix has no entry \"%s\": it is of another model, or of a part of it", name);
+    }
+    return MOXIE_OK;
+}
+
 /* ---- the manifest ------------------------------------------------------------------------------------ */
 
 static moxie_status manifest(const job *j, json_t **out, moxie_error *error)
 {
-    char hash[17];
+    char hash[17], importances[17];
     uint64_t sum = 0;
     MOX_TRY(mox_quantize_fingerprint(j->model, &sum, error));
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)sum);
-    *out =
-        json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format", j->how.format->id,
-                  "scales", (int)j->how.scales, "input_amax13", (double)j->options->input_amax13, "input_amax2",
-                  (double)j->options->input_amax2, "source_xxh3", hash, "files", (json_int_t)j->files);
+    snprintf(importances, sizeof importances, "%016llx",
+             (unsigned long long)(j->imatrix ? mox_imatrix_sum(j->imatrix) : 0));
+    *out = json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:s, s:I}", "version", MOXIE_VERSION_STRING, "format",
+                     j->how.format->id, "scales", (int)j->how.scales, "imatrix_xxh3", importances, "input_amax13",
+                     (double)j->options->input_amax13, "input_amax2", (double)j->options->input_amax2, "source_xxh3",
+                     hash, "files", (json_int_t)j->files);
     MOX_FAIL_IF(!*out, MOXIE_ERR_MEMORY, error, "no memory for a manifest");
     return MOXIE_OK;
 }
@@ -173,6 +205,7 @@ static moxie_status make_layer(job *j, int64_t i, uint64_t *bytes, moxie_error *
     mox_quantize_layer layer = { 0 };
     moxie_status status =
         mox_quantize_layer_open(j->model, &j->target, j->model->places[i].layer, &j->how, amax, &layer, error);
+    layer.imatrix = j->imatrix;
     if (status == MOXIE_OK)
         status = mox_quantize_layer_write(&layer, file_path(j, i), j->executor, advance, j, error);
     if (status == MOXIE_OK)
@@ -319,7 +352,9 @@ static moxie_status start(job *j, const char *out, moxie_error *error)
 {
     MOX_TRY(choose_format(j->options->format, &j->how, error));
     MOX_TRY(check_scales(&j->how, error));
+    MOX_TRY(open_imatrix(j, error));
     MOX_TRY(open_source(j, error));
+    MOX_TRY(check_imatrix(j, error));
     j->files = j->model->n_places + j->rest.n_shards;
     json_t *m = NULL;
     MOX_TRY(manifest(j, &m, error));
@@ -334,9 +369,6 @@ moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize
     const mox_gguf_recipe *recipe = mox_gguf_recipe_by_id(options->format);
     if (recipe)
         return mox_quantize_gguf(dir, out, recipe, options, executor, summary, error);
-    MOX_FAIL_IF(options->imatrix, MOXIE_ERR_UNSUPPORTED, error,
-                "an importance matrix weights the errors of GGUF formats alone; leave it out, or use gguf-q4_k or "
-                "another of them");
     job *j = mox_alloc(sizeof *j);
     MOX_FAIL_IF(!j, MOXIE_ERR_MEMORY, error, "no memory to quantize");
     j->source = dir;
@@ -351,6 +383,7 @@ moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize
     mox_quantize_rest_close(&j->rest);
     mox_quantize_target_close(&j->target);
     mox_model_close(j->model);
+    mox_imatrix_close(j->imatrix);
     if (status == MOXIE_OK)
         *summary = j->summary;
     mox_free(j);

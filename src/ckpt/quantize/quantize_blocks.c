@@ -10,7 +10,6 @@
  */
 #include "ckpt/quantize/quantize_blocks.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -93,16 +92,10 @@ static moxie_status make_workers(const mox_quantize_blocks *l, int32_t count, wo
 
 /* ---- one matrix of one expert ------------------------------------------------------------------------ */
 
-/* Scales are f16: with a larger one a block would be cut off. Exponents of mxfp4, and f32 and bf16, go further. */
-static float limit_of(moxie_dtype dtype)
-{
-    return dtype == MOXIE_F32 || dtype == MOXIE_BF16 || dtype == MOX_BLOCK_DTYPE + 39 ? FLT_MAX : 65504.0f;
-}
-
 static moxie_status check_row(const run *x, const mox_tensor_spec *spec, int64_t e, int64_t r, const float *w,
                               mox_weight_range *range, moxie_error *error)
 {
-    const float limit = limit_of(spec->dtype);
+    const float limit = mox_block_largest(spec->dtype);
     *range = x->loops->range(w, spec->cols);
     for (int64_t c = 0; c < spec->cols && (!range->finite || fmaxf(-range->low, range->high) > limit); c++)
         MOX_FAIL_IF(

@@ -20,7 +20,7 @@
 #include "quant/matrix_row.h"
 
 typedef struct worker {
-    float *w, *scale, *zero;
+    float *w, *scale, *zero, *importance[3]; /* importances by projection, where there are any */
     uint8_t *codes, *piece;
     mox_quantize_failure failure;
 } worker;
@@ -40,6 +40,8 @@ static void free_workers(worker *workers, int32_t count)
         mox_free(workers[i].w);
         mox_free(workers[i].scale);
         mox_free(workers[i].zero);
+        for (int j = 0; j < 3; j++)
+            mox_free(workers[i].importance[j]);
         mox_free(workers[i].codes);
         mox_free(workers[i].piece);
     }
@@ -69,6 +71,11 @@ static moxie_status make_workers(const mox_quantize_layer *l, int32_t count, wor
         workers[i].codes = mox_calloc(codes, 1);
         workers[i].piece = mox_calloc(piece, 1);
         fine = workers[i].w && workers[i].scale && workers[i].zero && workers[i].codes && workers[i].piece;
+        for (int j = 0; j < 3 && l->imatrix; j++) {
+            const int64_t cols = j == MOXIE_PROJECTION_DOWN ? c->intermediate : c->hidden;
+            workers[i].importance[j] = mox_calloc((uint64_t)cols, sizeof(float));
+            fine = fine && workers[i].importance[j];
+        }
     }
     if (!fine) {
         free_workers(workers, count);
@@ -143,6 +150,18 @@ static moxie_status put_matrix(const run *x, int64_t e, const mox_quantize_store
     return MOXIE_OK;
 }
 
+/* Reads the importances of the projections from .. to into the worker's; out[i] NULL where there are none. */
+static moxie_status read_importances(const mox_quantize_layer *l, int64_t e, const moxie_matrix *const sources[3],
+                                     int from, int to, const worker *k, const float *out[3], moxie_error *error)
+{
+    for (int i = from; i <= to && l->imatrix; i++) {
+        bool found = false;
+        MOX_TRY(mox_quantize_importance(l, i, e, sources[i]->codes.cols, k->importance[i], &found, error));
+        out[i] = found ? k->importance[i] : NULL;
+    }
+    return MOXIE_OK;
+}
+
 /* All stored matrices of W13 (`second` false) or of W2. */
 static moxie_status do_product(const run *x, int64_t e, bool second, worker *k, moxie_error *error)
 {
@@ -157,6 +176,8 @@ static moxie_status do_product(const run *x, int64_t e, bool second, worker *k, 
     const int to = second ? MOXIE_PROJECTION_DOWN : MOXIE_PROJECTION_UP;
     mox_weight_range all = { 0 };
     float *w = k->w;
+    const float *importance[3] = { NULL };
+    MOX_TRY(read_importances(l, e, sources, from, to, k, importance, error));
     for (int i = from; i <= to; i++) {
         mox_weight_range range = { 0 };
         moxie_quantize_error *out = &l->errors[3 * e + i];
@@ -183,6 +204,7 @@ static moxie_status do_product(const run *x, int64_t e, bool second, worker *k, 
                                   .w = k->w,
                                   .range = all,
                                   .input_amax = l->input_amax[second],
+                                  .importance = { importance[0], importance[1], importance[2] },
                                   .codes = k->codes,
                                   .scale = k->scale,
                                   .zero = k->zero,

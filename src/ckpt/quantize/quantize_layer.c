@@ -6,6 +6,7 @@
 #include "ckpt/quantize/quantize_layer.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/sizes.h"
 #include "ckpt/model/model.h"
@@ -86,6 +87,24 @@ static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *
                 format->id, format->without_input ? ", or use " : "",
                 format->without_input ? format->without_input : "");
     return MOXIE_OK;
+}
+
+/* ---- importances ------------------------------------------------------------------------------------- */
+
+moxie_status mox_quantize_importance(const mox_quantize_layer *layer, int32_t projection, int64_t expert, int64_t cols,
+                                     float *out, bool *found, moxie_error *error)
+{
+    static const char *const stems[3][2] = { [MOXIE_PROJECTION_GATE] = { "ffn_gate_exps", "ffn_gate_up_exps" },
+                                             [MOXIE_PROJECTION_UP] = { "ffn_up_exps", "ffn_gate_up_exps" },
+                                             [MOXIE_PROJECTION_DOWN] = { "ffn_down_exps", "ffn_down_exps" } };
+    char name[2][64];
+    for (int i = 0; i < 2; i++) {
+        snprintf(name[i], sizeof name[i], "blk.%lld.%s.weight", (long long)layer->layer, stems[projection][i]);
+        if (mox_imatrix_has(layer->imatrix, name[i]))
+            return mox_imatrix_columns(layer->imatrix, name[i], expert, layer->n_experts, cols, out, found, error);
+    }
+    return mox_fail(MOXIE_ERR_MISMATCH, error,
+                    "the importance matrix has no entry \"%s\": it is of another model, or of a part of it", name[0]);
 }
 
 /* ---- its life ---------------------------------------------------------------------------------------- */

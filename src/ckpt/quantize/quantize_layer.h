@@ -7,6 +7,7 @@
 
 #include "ckpt/model/model_state.h"
 #include "ckpt/quantize/quantize_matrix.h"
+#include "ckpt/gguf/imatrix.h"
 #include "ckpt/quantize/quantize_target.h"
 
 /* Parts [first, first + count) of the specs store one matrix. */
@@ -25,6 +26,7 @@ typedef struct mox_quantize_layer {
     mox_tensor_spec *specs; /* [n_specs] tensors of the result */
     mox_quantize_stored *stored;
     int64_t n_specs, n_stored, room;
+    const mox_imatrix *imatrix;   /* or NULL; set by the caller after opening */
     double input_amax[2];         /* of W13's and W2's activations; 0: not known */
     moxie_quantize_error *errors; /* [n_experts][3] */
 } mox_quantize_layer;
@@ -35,6 +37,10 @@ moxie_status mox_quantize_layer_open(const moxie_model *model, const mox_quantiz
                                      const mox_quantize_how *how, const double input_amax[2], mox_quantize_layer *out,
                                      moxie_error *error);
 void mox_quantize_layer_close(mox_quantize_layer *layer);
+/* Importances for the columns of an expert's matrix, as llama.cpp names them: blk.L.ffn_gate_exps and so on, or
+ * ffn_gate_up_exps of both. *found as mox_imatrix_columns() has it. MOXIE_ERR_MISMATCH when the file has no such entry. */
+moxie_status mox_quantize_importance(const mox_quantize_layer *layer, int32_t projection, int64_t expert, int64_t cols,
+                                     float *out, bool *found, moxie_error *error);
 /* Bytes of tensor i of the result, and of the piece of it that is one expert's. */
 uint64_t mox_quantize_tensor_bytes(const mox_tensor_spec *spec);
 uint64_t mox_quantize_piece_bytes(const mox_tensor_spec *spec);

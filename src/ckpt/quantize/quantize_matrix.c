@@ -5,7 +5,8 @@
  *     smallest, largest weight -> scales to try -> codes under each -> the scale with the least error stays
  *
  *     PLAIN           one scale, by the rule of the format (group_scale.h)
- *     MSE             that and others around it: the range shrunk in steps, or powers of two beside the first
+ *     MSE             that and others around it: the range shrunk in steps, or powers of two beside the first; squared
+ *                     errors may be weighted by an importance for each column
  *     FOUR_OVER_SIX   NVFP4: largest magnitude / 6 and / 4, with a global that leaves block scales room for the latter
  *     from codes      first a power of two that gives every weight exactly, if there is one
  *
@@ -108,6 +109,17 @@ static int add_try(try *tries, int count, try t)
     return count + 1;
 }
 
+/* Scales of 8 bits: all below the first that the steps reach. */
+static int add_codes_below(try *tries, int count)
+{
+    const float *value = mox_format_table(MOXIE_F8_E4M3);
+    const float least = tries[0].scale * (1 - (float)SHRINK_STEPS * shrink_step);
+    for (uint32_t code = mox_f8_e4m3_encode(tries[0].scale) - 1; code > 0 && code < 0x7e && value[code] >= least;
+         code--)
+        tries[count++] = (try) { .scale = value[code] };
+    return count;
+}
+
 static int tries_of(const mox_quantize_matrix *m, const group *g, try tries[MAX_TRIES])
 {
     int count = add_try(tries, 0, try_of(m, g, 1));
@@ -119,7 +131,9 @@ static int tries_of(const mox_quantize_matrix *m, const group *g, try tries[MAX_
         count = add_try(tries, count, try_of(m, g, 0.5f));
         return add_try(tries, count, try_of(m, g, 2));
     }
-    for (int i = 1; i <= SHRINK_STEPS; i++)
+    if (m->rule.quant.scale == MOXIE_F8_E4M3)
+        count = add_codes_below(tries, count);
+    for (int i = 1; i <= SHRINK_STEPS && m->rule.quant.scale != MOXIE_F8_E4M3; i++)
         count = add_try(tries, count, try_of(m, g, 1 - (float)i * shrink_step));
     return m->rule.quant.element == MOXIE_F4_E2M1 ? add_try(tries, count, try_of(m, g, 1.5f)) : count;
 }
@@ -156,13 +170,25 @@ static mox_weight_error encode_rows(const mox_quantize_matrix *m, const group *g
     return error;
 }
 
+/* Whether another matrix, which is stored apart, will have the same scale: up of gate, gate of up. */
+static bool has_partner(const mox_quantize_matrix *m, const group *g)
+{
+    return m->kind != MOX_TENSOR_DOWN && m->kind != MOX_TENSOR_GATE_UP && !m->ungated && shares_scale(m, g);
+}
+
+static mox_quantize_matrix partner_of(const mox_quantize_matrix *m)
+{
+    mox_quantize_matrix other = *m;
+    other.kind = m->kind == MOX_TENSOR_UP ? MOX_TENSOR_GATE : MOX_TENSOR_UP;
+    return other;
+}
+
 /* Encodes the group. Squared errors are with those of the other matrix that will have the same scale. */
 static mox_weight_error encode(const mox_quantize_matrix *m, const group *g, try t)
 {
     double squares = 0;
-    if (m->kind != MOX_TENSOR_DOWN && m->kind != MOX_TENSOR_GATE_UP && !m->ungated && shares_scale(m, g)) {
-        mox_quantize_matrix other = *m;
-        other.kind = m->kind == MOX_TENSOR_UP ? MOX_TENSOR_GATE : MOX_TENSOR_UP;
+    if (has_partner(m, g)) {
+        const mox_quantize_matrix other = partner_of(m);
         squares = encode_rows(&other, g, t).squares;
     }
     mox_weight_error error = encode_rows(m, g, t);
@@ -193,34 +219,74 @@ static void note_error(const mox_quantize_matrix *m, const mox_weight_step *step
         }
 }
 
-/* Tries all scales. *error: of the best. Returns whether the codes are those of the best: it was tried last. */
-static bool try_all(const mox_quantize_matrix *m, const group *g, try *best, mox_weight_error *error)
+/* ---- the best of several scales ---------------------------------------------------------------------- */
+
+/* What tries have in common: the element's bits. */
+static mox_weight_tries tries_of_element(const mox_quantize_matrix *m)
+{
+    const mox_format *element = m->rule.element;
+    mox_weight_tries all = { .integer = element->kind == MOX_KIND_INTEGER };
+    all.low = -m->rule.largest - 1;
+    all.high = all.integer ? m->rule.largest : element->max;
+    if (all.integer)
+        return all;
+    for (float step = element->decode(element->encode(1) + 1) - 1; step < 1; step *= 2)
+        all.mantissa++;
+    all.least = ldexpf(element->decode(1), 23);
+    return all;
+}
+
+static void set_lanes(const mox_quantize_matrix *m, const try *tries, int count, mox_weight_tries *all)
+{
+    const double factor = factor_of(m);
+    all->count = count;
+    for (int i = 0; i < (count <= MOX_FIT_LANES ? MOX_FIT_LANES : MOX_FIT_TRIES); i++) {
+        const try t = tries[i < count ? i : 0];
+        all->scale[i] = (float)(t.scale * factor);
+        all->inverse[i] = 1 / (all->scale[i] > FLT_MIN ? all->scale[i] : FLT_MIN);
+        all->zero[i] = t.zero;
+    }
+}
+
+static void add_rows(const mox_quantize_matrix *m, const group *g, const mox_weight_tries *tries, double *squares)
+{
+    for (int64_t r = g->r0; r < g->r1; r++) {
+        int32_t projection;
+        int64_t row;
+        const float *w = mox_quantize_row(m, r, &projection, &row) + g->c0, *p = m->importance[projection];
+        m->how->loops->tries(tries, w, p ? p + g->c0 : NULL, g->c1 - g->c0, squares);
+    }
+}
+
+/* The first of those with the least squared error, with that of the other matrix that will have the same scale. */
+static try best_of(const mox_quantize_matrix *m, const group *g)
 {
     try tries[MAX_TRIES];
+    double squares[MOX_FIT_TRIES] = { 0 };
     const int count = tries_of(m, g, tries);
-    int last = 0, at = 0;
-    if (count > 1)
-        *error = encode(m, g, tries[0]);
-    for (int i = 1; i < count; i++) {
-        const mox_weight_error found = encode(m, g, tries[i]);
-        last = i;
-        if (found.squares < error->squares) {
-            *error = found;
-            at = i;
-        }
+    int best = 0;
+    if (count == 1)
+        return tries[0];
+    mox_weight_tries all = m->tries;
+    set_lanes(m, tries, count, &all);
+    add_rows(m, g, &all, squares);
+    if (has_partner(m, g)) {
+        const mox_quantize_matrix other = partner_of(m);
+        add_rows(&other, g, &all, squares);
     }
-    *best = tries[at];
-    return count > 1 && at == last;
+    for (int i = 1; i < count; i++)
+        best = squares[i] < squares[best] ? i : best;
+    return tries[best];
 }
 
 static void quantize_group(mox_quantize_matrix *m, const group *g)
 {
     try best;
     mox_weight_error error = { .squares = -1 };
-    bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
+    const bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
     if (!encoded) {
         error.squares = -1;
-        encoded = try_all(m, g, &best, &error);
+        best = best_of(m, g);
     }
     /* Errors of one row alone are its error. */
     const bool known = error.squares >= 0 && g->r1 - g->r0 == 1 && !shares_scale(m, g);
@@ -298,6 +364,7 @@ void mox_quantize_matrix_run(mox_quantize_matrix *m)
     const int64_t rows = mox_group_rows(&m->rule.quant, m->rows), cols = mox_group_cols(&m->rule.quant, m->cols);
     int64_t groups = 0;
     m->global = global_of(m);
+    m->tries = tries_of_element(m);
     for (int64_t r = 0; r < m->rows; r += rows)
         for (int64_t c = 0; c < m->cols; c += cols) {
             group g = { .r0 = r, .r1 = mox_min_i64(r + rows, m->rows), .c0 = c, .c1 = mox_min_i64(c + cols, m->cols) };

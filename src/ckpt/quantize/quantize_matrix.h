@@ -33,6 +33,9 @@ typedef struct mox_quantize_matrix {
     const float *w;         /* [gate; up] or [down], rows of `cols` */
     mox_weight_range range; /* of all of w: what shares a global scale */
     double input_amax;      /* of its activations; 0: not known */
+    /* [cols] of each projection, or NULL: what squared errors weigh where a scale is chosen */
+    const float *importance[3];
+    mox_weight_tries tries; /* what all groups have in common; set by mox_quantize_matrix_run() */
     /* results */
     uint8_t *codes;      /* [rows, cols], unless the format is plain */
     float *scale, *zero; /* decoded, one for each group */
