@@ -9,6 +9,9 @@
  *
  * A group that is enqueued while a stream is captured (test_stream.h) becomes a part of the graph. Each launch submits
  * it again and waits for its messages, at most WAIT seconds.
+ *
+ * A group on a lazy stream (test_lazy.h) is the stream's work: it begins when it is the stream's first and all groups
+ * of its communicator before it have ended, as NCCL does, and ends when its messages have been matched.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -50,11 +53,23 @@ typedef struct kept {
     struct kept *next;
 } kept;
 
+/* A group on a lazy stream. They are never freed: streams and graphs may hold one when its communicator is gone. */
+typedef struct later_group {
+    struct communicator *of;    /* NULL: it was aborted */
+    uint64_t number;            /* of the communicator's groups; 0: of a graph, whose streams order it */
+    struct later_group *next;
+    int n;
+    message group[];
+} later_group;
+
 typedef struct communicator {
     struct world *world;
     int rank, n;
     message group[MESSAGES];
     kept *kept;
+    const later_group *current; /* of those on lazy streams, that which has begun */
+    uint64_t enqueued, ended;   /* of those */
+    bool lazy;
     bool finalizing, failed;
 } communicator;
 
@@ -70,6 +85,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static world *worlds;
 static uint64_t ids;
 static int64_t groups, messages, bytes, aborts;
+static later_group *later_groups;
+static const test_stream *default_stream; /* NULL: work on it is done at once */
 static _Thread_local message building[MESSAGES];
 static _Thread_local int built;
 static _Thread_local communicator *builder;
@@ -89,6 +106,12 @@ int ncclGroupEnd(void);
 int ncclSend(const void *from, size_t count, int type, int peer, communicator *c, void *stream);
 int ncclRecv(void *to, size_t count, int type, int peer, communicator *c, void *stream);
 void nccl_stub_counts(int64_t counts[4]);
+void nccl_stub_set_default(const test_stream *stream);
+
+void nccl_stub_set_default(const test_stream *stream)
+{
+    default_stream = stream;
+}
 
 int ncclGetVersion(int *version)
 {
@@ -165,6 +188,9 @@ static void leave(communicator *c)
         c->kept = k->next;
         free(k);
     }
+    for (later_group *g = later_groups; g != NULL; g = g->next)
+        if (g->of == c)
+            g->of = NULL;
     free(c);
     for (int r = 0; r < w->ranks; r++)
         if (w->of[r] != NULL)
@@ -214,11 +240,14 @@ static message *waiting(communicator *c, int peer, bool sends)
     return NULL;
 }
 
-static void match(communicator *c)
+/* Returns whether all have been. */
+static bool match(communicator *c)
 {
+    bool all = true;
     for (int i = 0; i < c->n; i++) {
         message *m = &c->group[i];
         message *other = m->done ? NULL : waiting(c->world->of[m->peer], c->rank, m->from == NULL);
+        all = all && (m->done || other != NULL);
         if (other == NULL)
             continue;
         message *s = m->from != NULL ? m : other, *r = m->from != NULL ? other : m;
@@ -226,16 +255,15 @@ static void match(communicator *c)
         bytes += (int64_t)s->bytes;
         s->done = r->done = true;
     }
+    return all;
 }
 
 static bool in_progress(communicator *c)
 {
     if (c->world->joined < c->world->ranks)
         return true;
-    match(c);
-    for (int i = 0; i < c->n; i++)
-        if (!c->group[i].done)
-            return true;
+    if (!c->lazy && !match(c))
+        return true;
     return c->finalizing && c->world->left < c->world->ranks;
 }
 
@@ -317,11 +345,53 @@ static int keep(communicator *c)
     return built_on->enqueue(submit_and_wait, &k, sizeof k, NULL) == MOXIE_OK ? SUCCESS : INVALID_USAGE;
 }
 
+/* The work of a lazy stream: args is a pointer to the group. */
+static moxie_status begin_or_end(const void *args, moxie_error *error)
+{
+    later_group *g = *(later_group *const *)args;
+    (void)error;
+    pthread_mutex_lock(&lock);
+    communicator *c = g->of;
+    if (c != NULL && c->current == NULL && (g->number == 0 || g->number == c->ended + 1)) {
+        memcpy(c->group, g->group, (size_t)g->n * sizeof g->group[0]);
+        c->n = g->n;
+        c->current = g;
+    }
+    const bool ends = c == NULL || (c->current == g && match(c));
+    if (c != NULL && ends) {
+        c->current = NULL;
+        c->ended += g->number != 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return ends ? MOXIE_OK : MOXIE_ERR_TIMEOUT;
+}
+
+static int enqueue(communicator *c, const test_stream *stream)
+{
+    const size_t size = (size_t)built * sizeof building[0];
+    later_group *g = calloc(1, sizeof *g + size);
+    *g = (later_group) { .of = c, .n = built };
+    memcpy(g->group, building, size);
+    pthread_mutex_lock(&lock);
+    c->lazy = true;
+    if (stream->may_wait())
+        g->number = ++c->enqueued;
+    g->next = later_groups;
+    later_groups = g;
+    groups++;
+    messages += built;
+    pthread_mutex_unlock(&lock);
+    return stream->later(stream, begin_or_end, &g, sizeof g) == MOXIE_OK ? SUCCESS : INVALID_USAGE;
+}
+
 int ncclGroupEnd(void)
 {
     communicator *c = builder;
     if (c == NULL)
         return SUCCESS;
+    const test_stream *stream = built_on != NULL ? built_on : default_stream;
+    if (stream != NULL && stream->later != NULL)
+        return enqueue(c, stream);
     if (built_on != NULL && !built_on->may_wait())
         return keep(c);
     return submit(c, building, built) ? IN_PROGRESS : INVALID_USAGE;

@@ -18,6 +18,7 @@
 #include "test_cuda_packers.h"
 #include "test_cuda_rows_table.h"
 #include "test_cuda_sm90.h"
+#include "test_lazy.h"
 #include "test_stream.h"
 #include "test_support.h"
 
@@ -165,7 +166,7 @@ static moxie_status fill(void *to, int32_t byte, uint64_t bytes, mox_cuda_stream
 
 static moxie_status create(void **out, moxie_error *error)
 {
-    static test_stream object = { test_cuda_may_wait, test_cuda_enqueue };
+    static test_stream object = { .may_wait = test_cuda_may_wait, .enqueue = test_cuda_enqueue };
     MOX_TRY(record("create", error));
     __atomic_add_fetch(&alive, 1, __ATOMIC_RELAXED);
     *out = &object;
@@ -551,6 +552,8 @@ void test_cuda_set_l2(uint64_t bytes)
     device.l2_bytes = bytes;
 }
 
+static bool is_lazy;
+
 int test_cuda_begin(void **state)
 {
     (void)state;
@@ -565,7 +568,9 @@ int test_cuda_begin(void **state)
     test_cuda_set_device("sm_80");
     test_cuda_clear();
     test_cuda_fail_at(0);
-    mox_cuda_replace(&table);
+    const char *lazy = getenv("MOXIE_TEST_LAZY");
+    is_lazy = lazy != NULL;
+    mox_cuda_replace(is_lazy ? test_lazy_wrap(&table, strtoull(lazy, NULL, 10)) : &table);
     return 0;
 }
 
@@ -573,6 +578,8 @@ int test_cuda_end(void **state)
 {
     (void)state;
     mox_cuda_replace(NULL);
+    if (is_lazy)
+        assert_int_equal(test_lazy_end(), 0);
     assert_int_equal(alive + test_cuda_graphs_alive(), 0);
     return 0;
 }
