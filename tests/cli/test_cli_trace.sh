@@ -16,6 +16,9 @@ awk -F, '$5 == 1' "$tmp/a.csv" | cut -d, -f4- >"$tmp/a.rows"
 sed 1d "$tmp/b.csv" | cut -d, -f4- | cmp -s - "$tmp/a.rows" || fail "a layer among others is recorded in another way"
 expect 0 "in 9 steps \(1 prefill, 8 decode\)" trace show "$tmp/a.trace"
 expect 0 "40 tokens" trace record "$tmp/model" --tokens 40 --states outliers -o "$tmp/outliers.trace"
+# A run's router_logits have a column for each zero expert, too.
+expect 0 "12 experts" trace import "$tmp/run.safetensors" --zero-experts 4 -o "$tmp/logits.trace"
+expect 2 "give --experts N" trace import "$tmp/run.safetensors" --zero-experts 16 -o "$tmp/bad.trace"
 
 # There and back: ids alone, and everything as CSV.
 for form in npy json csv; do
@@ -28,6 +31,21 @@ cut -d, -f1-7 "$tmp/a.csv" | cmp -s - "$tmp/npy.csv" || fail "ids changed on the
 trace export "$tmp/csv.trace" -o "$tmp/again.csv" >/dev/null
 cmp -s "$tmp/a.csv" "$tmp/again.csv" || fail "CSV does not come back"
 if command -v python3 >/dev/null; then
+    # Hidden states of a file, which lie at an odd address in the second.
+    python3 - "$tmp" <<'END'
+import json, random, struct, sys
+random.seed(5)
+states = struct.pack('<10240f', *(random.gauss(0, 1) for i in range(10240)))
+for name, spaces in (('even', 0), ('odd', 1)):
+    header = json.dumps({'hidden_states': {'dtype': 'F32', 'shape': [40, 256], 'data_offsets': [0, len(states)]}})
+    header += ' ' * (-len(header) % 8 + spaces)
+    open(f'{sys.argv[1]}/{name}.safetensors', 'wb').write(struct.pack('<Q', len(header)) + header.encode() + states)
+END
+    for name in even odd; do
+        expect 0 "40 tokens" trace record "$tmp/model" --hidden-states "$tmp/$name.safetensors" -o "$tmp/$name.trace"
+        trace export "$tmp/$name.trace" -o "$tmp/$name.csv" >/dev/null
+    done
+    cmp -s "$tmp/even.csv" "$tmp/odd.csv" || fail "where states lie in their file changes the choices"
     python3 - "$tmp" <<'END' || fail "another reader finds other ids"
 import base64, csv, json, struct, sys
 tmp = sys.argv[1]
@@ -84,6 +102,9 @@ expect 0 "1 +lru +25.0%" trace simulate "$tmp/plain.trace" --slots 1
 expect 0 "1 +best +50.0%" trace simulate "$tmp/plain.trace" --slots 1 --best
 expect 0 "2 +lfru +50.0% .* 20 B +50000000.00" trace simulate "$tmp/plain.trace" --budget 80 --bytes-per-expert 40 --read-gb-s 1
 expect 0 "4 +lfru +50.0%" trace simulate "$tmp/plain.trace" --budget 4294967296 --bytes-per-expert 1
+# As many sizes as an option takes, and the one of --budget.
+trace simulate "$tmp/plain.trace" --slots "$(seq -s, 1 64)" --budget 80 --bytes-per-expert 40 --policy lfru --json >"$tmp/sizes.json"
+[ "$(grep -c '"slots"' "$tmp/sizes.json")" = 65 ] || fail "64 sizes and a budget are not 65 simulations"
 expect 0 "1 +pinned +75.0%" trace simulate "$tmp/plain.trace" --slots 1 --census "$tmp/plain.trace"
 expect 2 "needs the bytes of an expert" trace simulate "$tmp/plain.trace" --budget 1G
 expect 2 "takes them all" trace simulate "$tmp/plain.trace" --warm 4

@@ -327,6 +327,9 @@ moxie_status cli_input_load(const char *path, const moxie_layer_config *config, 
 void cli_input_free(cli_input *input);
 /* Points run arguments at the input. */
 void cli_input_args(const cli_input *input, moxie_run_args *args);
+/* Copies rows [first, first + count) of a tensor of rank 1 or 2 into aligned memory, which a file's tensors need not
+ * have, and returns it. */
+const void *cli_copy_rows(const moxie_tensor *tensor, int64_t first, int64_t count, void *out);
 
 /* ---- JSON files (cli_file.c) -------------------------------------------------------------------- */
 

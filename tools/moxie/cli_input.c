@@ -238,3 +238,10 @@ void cli_input_args(const cli_input *input, moxie_run_args *args)
     args->padding = input->padding;
     args->bias_choice = input->bias_choice;
 }
+
+const void *cli_copy_rows(const moxie_tensor *tensor, int64_t first, int64_t count, void *out)
+{
+    const int64_t width = tensor->rank == 2 ? tensor->shape[1] : 1;
+    const size_t row = (size_t)width * (size_t)moxie_dtype_bits(tensor->dtype) / 8;
+    return memcpy(out, (const char *)tensor->data + (size_t)first * row, (size_t)count * row);
+}

@@ -435,7 +435,9 @@ static moxie_status explain(const arguments *args, cli_layer *layer, explain_ran
     if (status == MOXIE_OK && args->layer.where)
         status = explain_beside_find(&args->layer, layer->index, &config, &plan_options, beside, error);
     if (status == MOXIE_OK && args->layer.budget_ram)
-        status = explain_store_find(&args->layer, &args->store, layer, store, error);
+        status = explain_store_check_share(&args->layer, layer, error);
+    if (status == MOXIE_OK && args->layer.budget_ram)
+        status = explain_store_find(&args->layer, &args->store, &config, store, error);
     return status;
 }
 

@@ -52,6 +52,17 @@ const char *explain_store_lone(const explain_store_options *options)
                                       : NULL;
 }
 
+moxie_status explain_store_check_share(const cli_layer_options *options, const cli_layer *layer, moxie_error *error)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    const moxie_status status = layer->file ? moxie_expert_file_get_info(layer->file, &info, error) : MOXIE_OK;
+    if (status != MOXIE_OK || info.held == info.experts)
+        return status;
+    return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
+                     "it has %lld of %lld experts, and --budget-ram counts choices of all: prepare files without --ep",
+                     (long long)info.held, (long long)info.experts);
+}
+
 /* ---- rates ------------------------------------------------------------------------------------------ */
 
 static moxie_status find_disk(explain_store *s, moxie_error *error)
@@ -252,30 +263,16 @@ static moxie_status find_hits(explain_store *s, moxie_trace *trace, moxie_error 
     return MOXIE_OK;
 }
 
-/* Of a rank's share neither a trace nor a distribution says which choices are its own. */
-static moxie_status check_share(const cli_layer_options *options, const cli_layer *layer, moxie_error *error)
-{
-    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
-    const moxie_status status = layer->file ? moxie_expert_file_get_info(layer->file, &info, error) : MOXIE_OK;
-    if (status != MOXIE_OK || info.held == info.experts)
-        return status;
-    return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
-                     "it has %lld of %lld experts, and --budget-ram counts choices of all: prepare files without --ep",
-                     (long long)info.held, (long long)info.experts);
-}
-
 moxie_status explain_store_find(const cli_layer_options *options, const explain_store_options *own,
-                                const cli_layer *layer, explain_store *out, moxie_error *error)
+                                const moxie_layer_config *config, explain_store *out, moxie_error *error)
 {
     *out = (explain_store) { .options = options,
                              .own = own,
                              .info = MOXIE_STORE_INFO_INIT,
-                             .experts = layer->config.experts,
-                             .top_k = layer->config.top_k };
+                             .experts = config->experts,
+                             .top_k = config->top_k };
     moxie_trace *trace = NULL;
-    moxie_status status = check_share(options, layer, error);
-    if (status == MOXIE_OK)
-        status = cli_store_describe(options, &out->info, error);
+    moxie_status status = cli_store_describe(options, &out->info, error);
     if (status == MOXIE_OK)
         status = open_trace(out, &trace, error);
     if (status == MOXIE_OK)

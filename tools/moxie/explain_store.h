@@ -50,9 +50,11 @@ typedef struct explain_store {
     int n_rows;
 } explain_store;
 
-/* `layer` is one of the directory. */
+/* Refuses a rank's share: neither a trace nor a distribution says which choices are its own. */
+moxie_status explain_store_check_share(const cli_layer_options *options, const cli_layer *layer, moxie_error *error);
+/* `config` is that of a layer of the directory. */
 moxie_status explain_store_find(const cli_layer_options *options, const explain_store_options *own,
-                                const cli_layer *layer, explain_store *out, moxie_error *error);
+                                const moxie_layer_config *config, explain_store *out, moxie_error *error);
 void explain_store_print(const explain_store *s);
 json_t *explain_store_json(const explain_store *s);
 

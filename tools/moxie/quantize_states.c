@@ -67,13 +67,6 @@ static moxie_status find_inputs(const states *s, int64_t layer, const moxie_laye
 
 /* ---- one layer --------------------------------------------------------------------------------------- */
 
-/* Rows [first, first + count) of a tensor in aligned memory, which tensors of files need not have. */
-static const void *copy_rows(const moxie_tensor *tensor, int64_t first, int64_t count, void *out)
-{
-    const size_t row = (size_t)tensor->shape[1] * (tensor->dtype == MOXIE_F32 ? 4 : 2);
-    return memcpy(out, (const char *)tensor->data + (size_t)first * row, (size_t)count * row);
-}
-
 static moxie_status run_batches(moxie_plan *plan, const moxie_tensor *hidden, const moxie_tensor *router,
                                 layer_sums *sums, moxie_error *error)
 {
@@ -89,8 +82,8 @@ static moxie_status run_batches(moxie_plan *plan, const moxie_tensor *hidden, co
         status = cli_error(MOXIE_ERR_MEMORY, error, "", "no memory to run a layer");
     for (int64_t first = 0; first < tokens && status == MOXIE_OK; first += TOKENS_AT_ONCE) {
         args.tokens = tokens - first < TOKENS_AT_ONCE ? tokens - first : TOKENS_AT_ONCE;
-        args.hidden = copy_rows(hidden, first, args.tokens, rows[0]);
-        args.router_hidden = router ? copy_rows(router, first, args.tokens, rows[1]) : NULL;
+        args.hidden = cli_copy_rows(hidden, first, args.tokens, rows[0]);
+        args.router_hidden = router ? cli_copy_rows(router, first, args.tokens, rows[1]) : NULL;
         status = moxie_plan_squares(plan, &args, sums->squares13, sums->squares2, sums->tokens, error);
     }
     free(args.workspace);

@@ -66,7 +66,7 @@ static moxie_status read_run(const char *path, const trace_arguments *args, trac
         trace_table_number(t, first, args);
     if (status == MOXIE_OK && moxie_tensor_file_find(file, "router_logits", &logits, &absent) == MOXIE_OK &&
         logits.rank == 2 && logits.shape[1] <= MOXIE_MAX_EXPERTS)
-        t->experts = (int32_t)logits.shape[1];
+        t->experts = (int32_t)(logits.shape[1] - args->zero_experts);
     moxie_tensor_file_close(file);
     return status;
 }
@@ -157,7 +157,7 @@ static moxie_status complete(const trace_arguments *args, trace_table *t, moxie_
     if (args->experts)
         t->experts = (int32_t)args->experts;
     t->zero_experts = (int32_t)args->zero_experts;
-    if (t->experts == 0)
+    if (t->experts < 1)
         return cli_error(MOXIE_ERR_ARGUMENT, error, path,
                          "ids do not tell how many experts there are: give --experts N");
     if (args->first_layer >= 0 && args->last_layer - args->first_layer + 1 != t->layers)

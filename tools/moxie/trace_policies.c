@@ -17,7 +17,7 @@ typedef struct policies {
     moxie_trace *trace;
     moxie_trace_info info;
     balance_counts census;
-    int64_t slots[CLI_MAX_SIZES];
+    int64_t slots[CLI_MAX_SIZES + 1]; /* those of --slots and that of --budget */
     int n_slots;
     json_t *rows;
     cli_table table;

@@ -116,12 +116,11 @@ static moxie_status find_states(const moxie_tensor_file *file, const char *path,
 }
 
 /* Token ids of layers that route by a table. */
-static const int32_t *find_token_ids(const moxie_tensor_file *file, int64_t tokens)
+static bool find_token_ids(const moxie_tensor_file *file, int64_t tokens, moxie_tensor *out)
 {
-    moxie_tensor ids;
     moxie_error absent;
-    const bool found = moxie_tensor_file_find(file, "token_ids", &ids, &absent) == MOXIE_OK;
-    return found && ids.dtype == MOXIE_I32 && ids.rank == 1 && ids.shape[0] == tokens ? ids.data : NULL;
+    return moxie_tensor_file_find(file, "token_ids", out, &absent) == MOXIE_OK && out->dtype == MOXIE_I32 &&
+           out->rank == 1 && out->shape[0] == tokens;
 }
 
 /* ---- routing -------------------------------------------------------------------------------------------- */
@@ -171,7 +170,6 @@ static moxie_status route_states(recorder *rec, router *r, int32_t l, const moxi
 {
     const char *path = rec->args->states_file;
     const int64_t width = states->shape[1];
-    const size_t row = (size_t)width * (size_t)moxie_dtype_bits(states->dtype) / 8;
     if (states->shape[0] != rec->tokens || width != r->config.router_width)
         return cli_error(MOXIE_ERR_MISMATCH, error, path,
                          "the states of layer %lld are [%lld,%lld]; its router reads [%lld,%lld]",
@@ -179,17 +177,22 @@ static moxie_status route_states(recorder *rec, router *r, int32_t l, const moxi
                          (long long)rec->tokens, (long long)r->config.router_width);
     /* What experts would read; they do not run. */
     void *unread = calloc((size_t)BATCH * (size_t)r->config.hidden, 4);
-    const int32_t *token_ids = find_token_ids(file, rec->tokens);
-    moxie_status status = unread ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a batch of tokens");
+    void *rows = calloc((size_t)BATCH * (size_t)width, 4);
+    moxie_tensor token_ids;
+    int32_t ids[BATCH];
+    const bool has_token_ids = find_token_ids(file, rec->tokens, &token_ids);
+    moxie_status status =
+        unread && rows ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, "", "no memory for a batch of tokens");
     for (int64_t first = 0; status == MOXIE_OK && first < rec->tokens; first += BATCH) {
         const int64_t count = rec->tokens - first < BATCH ? rec->tokens - first : BATCH;
         moxie_run_args args = MOXIE_RUN_ARGS_INIT;
-        args.router_hidden = (const char *)states->data + (size_t)first * row;
+        args.router_hidden = cli_copy_rows(states, first, count, rows);
         args.hidden = width == r->config.hidden ? args.router_hidden : unread;
-        args.token_ids = token_ids ? token_ids + first : NULL;
+        args.token_ids = has_token_ids ? cli_copy_rows(&token_ids, first, count, ids) : NULL;
         status = route(rec, r, l, first, count, &args, error);
     }
     free(unread);
+    free(rows);
     return status;
 }
 
