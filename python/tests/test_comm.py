@@ -314,7 +314,7 @@ except moxie.TimedOut as error:
 """
     processes = [subprocess.Popen([sys.executable, "-c", program, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in (0, 1)]
-    texts = [p.communicate(timeout=120)[0] for p in processes]
+    texts = [p.communicate(timeout=600)[0] for p in processes]
     assert "named" in texts[0] and [p.returncode for p in processes] == [0, 0], texts
 
 
@@ -383,7 +383,7 @@ def test_degraded_runs_go_on(qwen):
     x = states(5)
     full = moxie.Layer.from_weights(qwen, threads=1).plan(max_tokens=64)
     ids, weights = full.route(x)
-    comms = moxie.Comm.local(2, deadline_ms=300)
+    comms = moxie.Comm.local(2, deadline_ms=20000)
     left = threading.Event()
 
     def work(c):
@@ -483,15 +483,19 @@ def test_example_mpi(checkpoint, ranks):
 def test_example_torch(checkpoint, ranks):
     """What torchrun does, without torchrun: a process a rank, which find each other by a port."""
     pytest.importorskip("torch", reason="torch is not installed")
-    with __import__("socket").socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    processes = []
-    for rank in range(ranks):
-        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks),
-                       "RANK": str(rank), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, EXAMPLE, checkpoint("qwen3-30b-a3b", "fp8-block"), "torch"]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment))
-    texts = [p.communicate(timeout=120)[0] for p in processes]
+    for _ in range(5):
+        with __import__("socket").socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        processes = []
+        for rank in range(ranks):
+            environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks),
+                           "RANK": str(rank), "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, EXAMPLE, checkpoint("qwen3-30b-a3b", "fp8-block"), "torch"]
+            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                              env=environment))
+        texts = [p.communicate(timeout=600)[0] for p in processes]
+        if "EADDRINUSE" not in texts[0]:  # another process has taken the port meanwhile
+            break
     assert [p.returncode for p in processes] == [0] * ranks, texts
     assert f"{3 * ranks} tokens on {ranks} ranks: the output bytes equal" in texts[0]

@@ -103,7 +103,7 @@ def test_a_callable_on_several_ranks(checkpoint):
             plan.run(x[:3])
         return caught.type
 
-    assert on_ranks(mail(2, deadline_ms=2000), refused) == [LookupError] * 2
+    assert on_ranks(mail(2, deadline_ms=20000), refused) == [LookupError] * 2
 
 
 def test_callables_do_not_leak(checkpoint):

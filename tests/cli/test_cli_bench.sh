@@ -116,11 +116,15 @@ expect 0 '"limit": "bf16_tflop_s"' "$moxie" bench $small --tokens 2 --repeats 2 
 
 # More threads than processors measure no more than the machine has, and are worth a warning.
 if ! [ -e "$1/emulated" ]; then
-    expect 0 read_gb_s "$moxie" info --measure --json
-    cp "$tmp/out" "$tmp/usual.json"
-    expect 0 "warning: 64 threads were asked for" "$moxie" info --measure --threads 64 --json
-    awk -F'[:,]' '/"(read_gb_s|l2_read_gb_s|f32_tflop_s)": [0-9]/ { if (FNR == NR) usual[$1] = $2; else if ($2 > 5 * usual[$1]) bad = 1 }
-        END { exit bad }' "$tmp/usual.json" "$tmp/out" || fail "64 threads found more than there is: $(cat "$tmp/usual.json" "$tmp/out" | grep '_s": [0-9]')"
+    more=yes
+    for try in 1 2 3 4 5; do # another program may have had the machine during the first measurement
+        expect 0 read_gb_s "$moxie" info --measure --json
+        cp "$tmp/out" "$tmp/usual.json"
+        expect 0 "warning: 64 threads were asked for" "$moxie" info --measure --threads 64 --json
+        awk -F'[:,]' '/"(read_gb_s|l2_read_gb_s|f32_tflop_s)": [0-9]/ { if (FNR == NR) usual[$1] = $2; else if ($2 > 5 * usual[$1]) bad = 1 }
+        END { exit bad }' "$tmp/usual.json" "$tmp/out" && more="" && break
+    done
+    [ -z "$more" ] || fail "64 threads found more than there is, try $try: $(cat "$tmp/usual.json" "$tmp/out" | grep '_s": [0-9]')"
 fi
 
 # A token's ten experts of 2 x 3 x 2048 x 512 operations, with and without one that all tokens have.

@@ -42,8 +42,8 @@ static bool log_says(const char *text)
     return system(command) == 0;
 }
 
-/* Starts a run and sends it a signal while the file is there. On a busy machine the file may be gone too soon to be seen,
- * and the run may end before the signal comes: `out` is removed then, and the next try begins. */
+/* Starts a run and sends it a signal while the file is there. On a busy machine the file may be gone too soon to be
+ * seen, and the run may end before the signal comes: `out` is removed then, and the next try begins. */
 static pid_t signal_at(bool undo, const char *under_way, const char *out, int signal, int *status)
 {
     for (int i = 0; i < TRIES; i++) {

@@ -207,7 +207,7 @@ void ranks_over_nccl_go_on_alone(void **state)
     (void)state;
     if (devices < 2 || !has_nccl())
         skip();
-    nccl_deadline_ms = 1500;
+    nccl_deadline_ms = 3000;
     for (uint64_t i = 0; i < 3; i++)
         lose(test_seed(26900) + i, 2, over_nccl, false);
     lose(test_seed(26910), devices, over_nccl, false);

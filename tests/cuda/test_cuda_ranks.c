@@ -392,7 +392,7 @@ static void an_absent_rank(moxie_comm *(*over)(moxie_comm *, moxie_error *), int
     spec.over = over;
     spec.tp = 0;
     spec.absent = ranks;
-    spec.deadline_ms = 2000;
+    spec.deadline_ms = 20000;
     spec.options.exchange_capacity = fixed ? test_ranks_own(&spec, layer.args.tokens) : 0;
     spec.change = mixed ? on_both : on_devices;
     char *output = malloc(test_layer_output_bytes(&layer) + 1), name[32];

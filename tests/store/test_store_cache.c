@@ -10,7 +10,6 @@
 #include "test_store.h"
 #include "test_traces.h"
 
-
 #include "base/clock.h"
 
 enum { LAYERS = 2, EXPERTS = 16, TOP_K = 2, MAX_TOKENS = 320 };
