@@ -212,7 +212,8 @@ static moxie_status open_file(moxie_trace *t, const char *path, moxie_error *err
     if (t->fd < 0 || fstat(t->fd, &about) != 0)
         return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot open: %m; give a trace that can be read");
     if (!S_ISREG(about.st_mode))
-        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "expected a regular file, found another thing");
+        return mox_fail_file(MOXIE_ERR_IO, error, path, -1, "expected a regular file, found a %s; give a file",
+                             S_ISDIR(about.st_mode) ? "directory" : "device, pipe or socket");
     t->size = (uint64_t)about.st_size;
     return MOXIE_OK;
 }

@@ -147,6 +147,16 @@ python3 "$tmp/check.py" compare "$tmp/two" "$tmp/two.baked" || fail "two shards:
 expect 0 "48 matrices changed" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" -o "$tmp/two.1"
 if python3 "$tmp/check.py" compare "$tmp/two" "$tmp/two.1" 2>/dev/null; then fail "layer 0 is merged without its adapter"; fi
 
+# A signal at the writing of a file: nothing is left.
+preload=$(dirname "$moxie")/tests/libfault_preload.so
+for call in write:1 rename:1 rename:2; do
+    [ -e "$preload" ] || break
+    code=0
+    MOXIE_FAULT=$call:TERM LD_PRELOAD="$preload" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" -o "$tmp/ended" >/dev/null 2>&1 || code=$?
+    [ $code = 143 ] || fail "a signal at $call: exit code $code"
+    [ ! -e "$tmp/ended" ] || fail "a signal at $call left $(ls "$tmp/ended")"
+done
+
 # What an interrupted --format left: said how to go on, and that works.
 "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" -o "$tmp/cut.merged" >/dev/null
 expect 3 "cut.merged: an interrupted .* go on with .moxie quantize" "$moxie" bake "$tmp/two" --adapter "b=$tmp/adapter1" --format int4-ct -o "$tmp/cut"

@@ -129,6 +129,7 @@ expect 4 "counts have no tokens" trace import "$tmp/x.counts.json" -o "$tmp/bad.
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<i2', 'fortran_order': False, 'shape': (0, 1, 8), }" >"$tmp/none.npy"
 expect 0 "0 tokens" trace import "$tmp/none.npy" --experts 16 -o "$tmp/none.trace"
 expect 0 "0 tokens in 0 steps" trace show "$tmp/none.trace"
+expect 3 "found a directory; give a file" trace show "$tmp"
 expect 3 "it has no steps" trace simulate "$tmp/none.trace"
 expect 3 "it has no tokens" "$moxie" bench "$tmp/model" --trace "$tmp/none.trace" --tokens 4
 expect 2 "does not go with" trace show "$tmp/a.trace" --slots 3

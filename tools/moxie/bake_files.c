@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -156,15 +157,33 @@ static moxie_status write_one(bake *b, const char *name, moxie_error *error)
     return is_shard(name) ? write_shard(b, from, to, error) : copy_file(from, to, error);
 }
 
-static moxie_status write_all(bake *b, const names *files, int *written, moxie_error *error)
+/* The directory while it is written. */
+static struct {
+    const names *files;
+    const char *out;
+    int fd;
+    bool created;
+    volatile sig_atomic_t reached; /* the file that is being written; those before it are there */
+} begun;
+
+/* After a failure, or when a signal ends the program: async-signal-safe. */
+static void remove_begun(void)
+{
+    for (int i = 0; i <= begun.reached && i < begun.files->count; i++)
+        unlinkat(begun.fd, begun.files->at[i], 0);
+    if (begun.created)
+        rmdir(begun.out);
+}
+
+static moxie_status write_all(bake *b, const names *files, moxie_error *error)
 {
     cli_progress progress;
     moxie_status status = MOXIE_OK;
     cli_progress_begin(&progress, "bake");
     for (int i = 0; i < files->count && status == MOXIE_OK; i++) {
+        begun.reached = i;
         if (strcmp(files->at[i], LAST) != 0)
             status = write_one(b, files->at[i], error);
-        *written = i + 1;
         cli_progress_show(&progress, (uint64_t)i + 1, (uint64_t)files->count);
     }
     if (status == MOXIE_OK)
@@ -173,18 +192,6 @@ static moxie_status write_all(bake *b, const names *files, int *written, moxie_e
         status = write_one(b, LAST, error);
     cli_progress_end(&progress);
     return status;
-}
-
-/* After a failure. */
-static void remove_all(const bake *b, const names *files, int written, bool created)
-{
-    char path[8192];
-    for (int i = 0; i < written; i++) {
-        snprintf(path, sizeof path, "%s/%s", b->out, files->at[i]);
-        unlink(path);
-    }
-    if (created)
-        rmdir(b->out);
 }
 
 void bake_remove(const char *dir)
@@ -211,20 +218,34 @@ moxie_status bake_check_empty(const char *dir, moxie_error *error)
     return status;
 }
 
+/* Into a directory that is locked. */
+static moxie_status write_locked(bake *b, const names *files, int fd, bool created, moxie_error *error)
+{
+    moxie_status status = bake_check_empty(b->out, error);
+    if (status != MOXIE_OK)
+        return status;
+    begun.files = files;
+    begun.out = b->out;
+    begun.fd = fd;
+    begun.created = created;
+    begun.reached = 0;
+    cli_on_end(remove_begun);
+    status = write_all(b, files, error);
+    cli_on_end(NULL);
+    if (status != MOXIE_OK)
+        remove_begun();
+    return status;
+}
+
 moxie_status bake_write(bake *b, moxie_error *error)
 {
     names files = { 0 };
-    int fd = -1, created = 0, written = 0;
+    int fd = -1, created = 0;
     moxie_status status = list(b->dir, &files, error);
     if (status == MOXIE_OK)
         status = moxie_directory_lock(b->out, 1, &fd, &created, error);
-    if (status == MOXIE_OK && fd >= 0) {
-        status = bake_check_empty(b->out, error);
-        if (status == MOXIE_OK) {
-            status = write_all(b, &files, &written, error);
-            if (status != MOXIE_OK)
-                remove_all(b, &files, written, created != 0);
-        }
+    if (status == MOXIE_OK) {
+        status = write_locked(b, &files, fd, created != 0, error);
         close(fd);
     }
     free_names(&files);
