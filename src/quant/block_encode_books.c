@@ -15,6 +15,8 @@
 #include "quant/block_encoders.h"
 
 enum { RUN = 32, GROUP = 8 };
+/* Where a run's scale is no farther from d unit (2 s + 1) than this, in d unit, no other s is tried. */
+static const float near_units = 0.4f;
 
 typedef struct encoder {
     const mox_book_type *type;
@@ -152,7 +154,7 @@ static mox_book_sums put_run(const encoder *e, const values *v, int32_t r, float
     picked best, found;
     pick(e, v, r, step * (float)(2 * s + 1), e->search ? down : NULL, &best);
     put_entries(e, r, s, &best, parts);
-    if (!e->search || other < 0 || other > e->type->highest)
+    if (!e->search || other < 0 || other > e->type->highest || fabsf(units - (float)(2 * s + 1)) < near_units)
         return best.sums;
     pick(e, v, r, step * (float)(2 * other + 1), down, &found);
     if (!(found.sums.cost < best.sums.cost))
