@@ -53,37 +53,36 @@ static mox_book_sums search(const encoder *e, const values *v, int32_t first, in
     return e->loops->book(&run, scale, words);
 }
 
-/* Weights that share a shift, the `g`th eight of a run and on: the shift that is known, or else the better one. */
-static void pick_shift(const encoder *e, const values *v, int32_t first, int32_t g, float scale, const uint8_t *known,
-                       picked *out)
+/* A run of one shift: that which is known, or else the better one. */
+static void pick_shift(const encoder *e, const values *v, int32_t r, float scale, const uint8_t *known, picked *out)
 {
-    const int32_t count = e->type->shift;
-    uint32_t other[RUN / GROUP];
-    uint8_t down = known ? known[g] : 0;
-    mox_book_sums sums = search(e, v, first, count, down, scale, out->word + g);
+    const int32_t run = e->type->run;
+    uint32_t other[RUN / 4];
+    uint8_t down = known ? *known : 0;
+    out->sums = search(e, v, r * run, run, down, scale, out->word);
     if (!known) {
-        const mox_book_sums lower = search(e, v, first, count, 1, scale, other);
-        if (lower.cost < sums.cost) {
-            memcpy(out->word + g, other, (size_t)(count / GROUP) * sizeof *other);
-            sums = lower;
+        const mox_book_sums lower = search(e, v, r * run, run, 1, scale, other);
+        if (lower.cost < out->sums.cost) {
+            memcpy(out->word, other, sizeof other);
+            out->sums = lower;
             down = 1;
         }
     }
-    memset(out->down + g, down, (size_t)(count / GROUP));
-    out->sums.ga += sums.ga;
-    out->sums.gg += sums.gg;
-    out->sums.cost += sums.cost;
+    memset(out->down, down, sizeof out->down);
 }
 
 /* `known`: shifts, or NULL. */
 static void pick(const encoder *e, const values *v, int32_t r, float scale, const uint8_t *known, picked *out)
 {
     const int32_t run = e->type->run, shift = e->type->shift;
+    const mox_book_run whole = { e->book, e->type->levels, v->a + r * run, v->p + r * run, run };
     *out = (picked) { .down = { 0 } };
     if (shift == 0)
-        out->sums = search(e, v, r * run, run, 0, scale, out->word);
-    for (int32_t i = 0; shift > 0 && i < run; i += shift)
-        pick_shift(e, v, r * run + i, i / GROUP, scale, known, out);
+        out->sums = e->loops->book(&whole, scale, out->word);
+    else if (shift == GROUP)
+        out->sums = e->loops->shifted(&whole, scale, known, out->word, out->down);
+    else
+        pick_shift(e, v, r, scale, known, out);
 }
 
 /* ---- the scale of a run ------------------------------------------------------------------------------ */
