@@ -231,15 +231,30 @@ static void add_rows(const mox_quantize_matrix *m, const group *g, const mox_wei
     }
 }
 
-/* The first of those with the least squared error, with that of the other matrix that will have the same scale. */
-static try best_of(const mox_quantize_matrix *m, const group *g)
+/* Of two scales: encoding with both is less work than comparing eight. *encoded: the codes are those of the better one.
+ */
+static try better_of(const mox_quantize_matrix *m, const group *g, const try tries[2], mox_weight_error *error,
+                     bool *encoded)
 {
+    const mox_weight_error first = encode(m, g, tries[0]), second = encode(m, g, tries[1]);
+    *encoded = second.squares < first.squares;
+    *error = *encoded ? second : first;
+    return tries[*encoded];
+}
+
+/* The first of those with the least squared error, with that of the other matrix that will have the same scale. *error
+ * and *encoded are set where they are known. */
+static try best_of(const mox_quantize_matrix *m, const group *g, mox_weight_error *error, bool *encoded)
+{
+    const bool weighted = m->importance[0] || m->importance[1] || m->importance[2];
     try tries[MAX_TRIES];
     double squares[MOX_FIT_TRIES] = { 0 };
     const int count = tries_of(m, g, tries);
     int best = 0;
     if (count == 1)
         return tries[0];
+    if (count == 2 && !weighted)
+        return better_of(m, g, tries, error, encoded);
     mox_weight_tries all = m->tries;
     const double factor = factor_of(m);
     for (int i = 0; i < count; i++) {
@@ -261,10 +276,10 @@ static void quantize_group(mox_quantize_matrix *m, const group *g)
 {
     try best;
     mox_weight_error error = { .squares = -1 };
-    const bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
+    bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
     if (!encoded) {
         error.squares = -1;
-        best = best_of(m, g);
+        best = best_of(m, g, &error, &encoded);
     }
     /* Errors of one row alone are its error. */
     const bool known = error.squares >= 0 && g->r1 - g->r0 == 1 && !shares_scale(m, g);
