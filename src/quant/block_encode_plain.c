@@ -76,7 +76,7 @@ void mox_encode_mxfp4(const mox_encode_row *row)
     }
 }
 
-/* The nearest e4m3, of equals the larger, and below the least normal number always the largest subnormal: as in ggml. */
+/* The nearest e4m3, of equals the larger; below the least normal number at most the largest subnormal: as in ggml. */
 static int32_t scale_code(float scale)
 {
     const int32_t code = (int32_t)mox_f8_e4m3_encode(scale);

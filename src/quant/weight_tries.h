@@ -5,8 +5,8 @@
  *     w [count], p [count] or 1     try t: scale, zero     sum p ((v - zero) scale - w)^2
  *
  * v is the element's number nearest to w / scale + zero, ties to even. Tries are the lanes of vectors; products with
- * 1 / scale stand for quotients, so now and then v is not the code that a weight gets. Sums are made weight after weight,
- * 64 at a time in f32, so all instruction sets give the same bits.
+ * 1 / scale stand for quotients, so now and then v is not the code that a weight gets. Sums are made weight after
+ * weight, 64 at a time in f32, so all instruction sets give the same bits.
  */
 #ifndef MOX_QUANT_WEIGHT_TRIES_H
 #define MOX_QUANT_WEIGHT_TRIES_H
