@@ -35,14 +35,22 @@ def source():
     return made
 
 
+def importances():
+    """{(expert, projection): [K]}, what the squared errors of columns weigh. Powers of two, so that sums of llama.cpp's are exact."""
+    random = np.random.RandomState(32)
+    return {(e, part): np.exp2(random.randint(-2, 4, HIDDEN if part != "down" else INTERMEDIATE)).astype(np.float32)
+            for e in range(EXPERTS) for part in ("gate", "up", "down")}
+
+
 def widened(codes):
     return (codes.astype(np.uint32) << 16).view(np.float32)
 
 
-def relative_error(weights, quantized):
-    """Over all matrices."""
-    squares = sum(float(((quantized[k].astype(np.float64) - w) ** 2).sum()) for k, w in weights.items())
-    return (squares / sum(float((w.astype(np.float64) ** 2).sum()) for w in weights.values())) ** 0.5
+def relative_error(weights, quantized, importance=None):
+    """Over all matrices. importance: as importances() gives them; each matrix's have a mean of 1 then."""
+    by = {k: importance[k] / importance[k].mean(dtype=np.float64) if importance else 1 for k in weights}
+    squares = sum(float((by[k] * (quantized[k].astype(np.float64) - w) ** 2).sum()) for k, w in weights.items())
+    return (squares / sum(float((by[k] * w.astype(np.float64) ** 2).sum()) for k, w in weights.items())) ** 0.5
 
 
 # ---- compressed-tensors ------------------------------------------------------------------------------
@@ -109,10 +117,10 @@ def ggml(path, number):
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
     library.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + 3 * [ctypes.c_int64] + [ctypes.c_void_p]
 
-    def run(w):
+    def run(w, importance=None):
         stored, out = np.zeros(w.nbytes, np.uint8), np.empty_like(w)
-        ones = np.ones(w.shape[1], np.float32)
-        given = ones.ctypes.data if number in NEEDS_IMPORTANCES else None
+        ones = np.ones(w.shape[1], np.float32) if importance is None else importance
+        given = ones.ctypes.data if importance is not None or number in NEEDS_IMPORTANCES else None
         library.ggml_quantize_chunk(number, w.ctypes.data, stored.ctypes.data, 0, *w.shape, given)
         library.ggml_get_type_traits(number).contents.to_float(stored.ctypes.data, out.ctypes.data, w.size)
         return out
@@ -153,7 +161,11 @@ def main(out, path):
     for (library, form), run in quantizers.items():
         versions[library] = importlib.metadata.version(library) if library != "ggml" else "of llama-cpp-python 0.3.36"
         errors.setdefault(library, {})[form] = relative_error(weights, {key: run(w) for key, w in weights.items()})
-    made = {"made_by": "python/tests/quantizers.py", "versions": versions, "errors": errors}
+    weighted = {}
+    for name, number in GGML.items():
+        run, by = ggml(path, number), importances()
+        weighted["gguf-" + name] = relative_error(weights, {key: run(w, by[key]) for key, w in weights.items()}, by)
+    made = {"made_by": "python/tests/quantizers.py", "versions": versions, "errors": errors, "weighted": {"ggml": weighted}}
     pathlib.Path(out).write_text(json.dumps(made, indent=1) + "\n")
 
 

@@ -6,6 +6,7 @@ is installed, it must still give its figures."""
 import importlib.metadata
 import json
 import pathlib
+import struct
 
 import moxie
 import numpy as np
@@ -36,10 +37,23 @@ def checkpoint(tmp_path_factory):
     return path
 
 
-def error_of(form, scales, checkpoint, weights, folder):
-    """From the weights that the result has, as f32; the report must say the same."""
-    static = {"input_amax13": 5, "input_amax2": 5} if form == "fp8-modelopt" else {}
-    report = moxie.quantize(checkpoint, folder / "quantized", form, scales=scales, **static)
+def write_imatrix(path, importance):
+    """llama.cpp's old format: by matrix, the values of all experts, one after the other."""
+    entries = b""
+    for part in ("gate", "up", "down"):
+        name = f"blk.0.ffn_{part}_exps.weight".encode()
+        values = np.concatenate([importance[e, part] for e in range(quantizers.EXPERTS)])
+        entries += struct.pack("<i", len(name)) + name + struct.pack("<ii", 1, values.size) + values.tobytes()
+    path.write_bytes(struct.pack("<i", 3) + entries)
+
+
+def error_of(form, scales, checkpoint, weights, folder, importance=None):
+    """From the weights that the result has, as f32; the report must say the same, without importances."""
+    given = {"input_amax13": 5, "input_amax2": 5} if form == "fp8-modelopt" else {}
+    if importance:
+        given["imatrix"] = folder / "imatrix"
+        write_imatrix(given["imatrix"], importance)
+    report = moxie.quantize(checkpoint, folder / "quantized", form, scales=scales, **given)
     back = "gguf-f32" if form.startswith("gguf-") else "f32"
     moxie.quantize(folder / "quantized", folder / "f32", back)
     if back == "f32":
@@ -49,7 +63,7 @@ def error_of(form, scales, checkpoint, weights, folder):
         quantized = read_gguf(folder / "f32", weights)
     error = quantizers.relative_error(weights, quantized)
     assert report.rms == pytest.approx(error, rel=1e-5)
-    return error
+    return quantizers.relative_error(weights, quantized, importance) if importance else error
 
 
 def read_gguf(path, weights):
@@ -74,6 +88,14 @@ def test_error_is_the_librarys_or_less(library, form, checkpoint, weights, tmp_p
     if scales == "plain":
         (tmp_path / "mse").mkdir()
         assert error_of(form, "mse", checkpoint, weights, tmp_path / "mse") <= error
+
+
+@pytest.mark.parametrize("form", list(RECORDED["weighted"]["ggml"]))
+def test_weighted_error_is_ggmls_or_less(form, checkpoint, weights, tmp_path):
+    by, theirs = quantizers.importances(), RECORDED["weighted"]["ggml"][form]
+    error = error_of(form, "mse", checkpoint, weights, tmp_path, by)
+    print(f"{form}: {error:.5f}, ggml {theirs:.5f}, {error / theirs:.4f}")
+    assert error <= 1.01 * theirs
 
 
 @pytest.mark.parametrize("library, form", list(quantizers.QUANTIZERS), ids=["-".join(case) for case in quantizers.QUANTIZERS])

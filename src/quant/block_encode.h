@@ -16,7 +16,8 @@
  *     nvfp4        amax / 6 of 16, as e4m3                      that code, two below and five above
  *     f32, f16, bf16         to nearest                         to nearest
  *
- * PLAIN q8_0, q4_0, q4_1, q5_0, q5_1, mxfp4, nvfp4, q2_0, tq1_0 and tq2_0 are what ggml's quantize_row_*_ref and gguf-py give. In types with
+ * PLAIN q8_0, q4_0, q4_1, q5_0, q5_1, mxfp4, nvfp4, q2_0, tq1_0 and tq2_0 are what ggml's quantize_row_*_ref and
+ * gguf-py give. In types with
  * integers for runs, d is the largest scale / the largest integer, and codes are those nearest under the rounded
  * product. Squared errors may be weighted by an importance for each column.
  */

@@ -15,6 +15,8 @@
 #include "quant/block_encoders.h"
 
 enum { RUN = 32, GROUP = 8 };
+/* Where a run's scale is no farther from d unit (2 s + 1) than this, in d unit, no other s is tried. */
+static const float near_units = 0.4f;
 
 typedef struct encoder {
     const mox_book_type *type;
@@ -29,6 +31,12 @@ typedef struct values {
     const float *a, *p;
 } values;
 
+/* Scales and shifts of all runs, and the largest scale. */
+typedef struct fits {
+    float scale[16], largest;
+    uint8_t down[16][RUN / GROUP];
+} fits;
+
 /* What was chosen for a run. */
 typedef struct picked {
     uint32_t word[RUN / 4];
@@ -38,35 +46,43 @@ typedef struct picked {
 
 /* ---- entries under a scale --------------------------------------------------------------------------- */
 
-static void pick_shift(const encoder *e, const values *v, int32_t first, int32_t count, float scale, picked *out)
+static mox_book_sums search(const encoder *e, const values *v, int32_t first, int32_t count, int32_t down, float scale,
+                            uint32_t *words)
 {
-    mox_book_run run = { e->book, e->type->levels, v->a + first, v->p + first, count };
-    const int32_t g = first % e->type->run / GROUP;
-    uint32_t other[RUN / GROUP];
-    mox_book_sums sums = e->loops->book(&run, scale, out->word + g);
-    run.levels++;
-    const mox_book_sums down = e->loops->book(&run, scale, other);
-    const bool less = down.cost < sums.cost;
-    for (int32_t i = 0; i < count / GROUP; i++) {
-        out->word[g + i] = less ? other[i] : out->word[g + i];
-        out->down[g + i] = less;
-    }
-    sums = less ? down : sums;
-    out->sums.ga += sums.ga;
-    out->sums.gg += sums.gg;
-    out->sums.cost += sums.cost;
+    const mox_book_run run = { e->book, e->type->levels + down, v->a + first, v->p + first, count };
+    return e->loops->book(&run, scale, words);
 }
 
-static void pick(const encoder *e, const values *v, int32_t r, float scale, picked *out)
+/* A run of one shift: that which is known, or else the better one. */
+static void pick_shift(const encoder *e, const values *v, int32_t r, float scale, const uint8_t *known, picked *out)
+{
+    const int32_t run = e->type->run;
+    uint32_t other[RUN / 4];
+    uint8_t down = known ? *known : 0;
+    out->sums = search(e, v, r * run, run, down, scale, out->word);
+    if (!known) {
+        const mox_book_sums lower = search(e, v, r * run, run, 1, scale, other);
+        if (lower.cost < out->sums.cost) {
+            memcpy(out->word, other, sizeof other);
+            out->sums = lower;
+            down = 1;
+        }
+    }
+    memset(out->down, down, sizeof out->down);
+}
+
+/* `known`: shifts, or NULL. */
+static void pick(const encoder *e, const values *v, int32_t r, float scale, const uint8_t *known, picked *out)
 {
     const int32_t run = e->type->run, shift = e->type->shift;
+    const mox_book_run whole = { e->book, e->type->levels, v->a + r * run, v->p + r * run, run };
     *out = (picked) { .down = { 0 } };
-    if (shift == 0) {
-        const mox_book_run whole = { e->book, e->type->levels, v->a + r * run, v->p + r * run, run };
+    if (shift == 0)
         out->sums = e->loops->book(&whole, scale, out->word);
-    }
-    for (int32_t i = 0; shift > 0 && i < run; i += shift)
-        pick_shift(e, v, r * run + i, shift, scale, out);
+    else if (shift == GROUP)
+        out->sums = e->loops->shifted(&whole, scale, known, out->word, out->down);
+    else
+        pick_shift(e, v, r, scale, known, out);
 }
 
 /* ---- the scale of a run ------------------------------------------------------------------------------ */
@@ -83,8 +99,9 @@ static float rms_of(const float *a, const float *p, int32_t count)
     return sqrtf(mox_fit_sum(square) / mox_fit_sum(weight));
 }
 
-/* The scale of the least squared error, of several: largest weights that become the largest level. */
-static float fit_run(const encoder *e, const values *v, int32_t r)
+/* The scale of the least squared error, of several: largest weights that become the largest level. `down`: shifts under
+ * it. */
+static float fit_run(const encoder *e, const values *v, int32_t r, uint8_t *down)
 {
     static const float by_largest[] = { 1 }, by_rms[] = { 1.95f };
     enum { LARGEST = sizeof by_largest / sizeof by_largest[0], TRIES = LARGEST + sizeof by_rms / sizeof by_rms[0] };
@@ -98,11 +115,12 @@ static float fit_run(const encoder *e, const values *v, int32_t r)
     for (int32_t t = 0; t < (int32_t)TRIES; t++) {
         const float scale = (t < (int32_t)LARGEST ? amax * by_largest[t] : rms * by_rms[t - (int32_t)LARGEST]) / e->top;
         picked found;
-        pick(e, v, r, scale, &found);
+        pick(e, v, r, scale, NULL, &found);
         const double ga = (double)found.sums.ga, gg = (double)found.sums.gg;
         if (ga > 0 && ga * ga > gain * gg) {
             gain = ga * ga / gg;
             best = (float)(ga / gg);
+            memcpy(down, found.down, sizeof found.down);
         }
     }
     return best;
@@ -127,32 +145,32 @@ static void put_entries(const encoder *e, int32_t r, int32_t s, const picked *be
 }
 
 /* Entries of a run, and its s: that nearest to `scale`, or the one on its other side. */
-static mox_book_sums put_run(const encoder *e, const values *v, int32_t r, float scale, float step,
+static mox_book_sums put_run(const encoder *e, const values *v, int32_t r, float scale, const uint8_t *down, float step,
                              mox_book_parts *parts)
 {
     const float units = scale / step;
     const int32_t s = integer_of(e, units), other = units > (float)(2 * s + 1) ? s + 1 : s - 1;
     picked best, found;
-    pick(e, v, r, step * (float)(2 * s + 1), &best);
+    pick(e, v, r, step * (float)(2 * s + 1), e->search ? down : NULL, &best);
     put_entries(e, r, s, &best, parts);
-    if (!e->search || other < 0 || other > e->type->highest)
+    if (!e->search || other < 0 || other > e->type->highest || fabsf(units - (float)(2 * s + 1)) < near_units)
         return best.sums;
-    pick(e, v, r, step * (float)(2 * other + 1), &found);
+    pick(e, v, r, step * (float)(2 * other + 1), down, &found);
     if (!(found.sums.cost < best.sums.cost))
         return best.sums;
     put_entries(e, r, other, &found, parts);
     return found.sums;
 }
 
-static void put_runs(const encoder *e, const values *v, const float *scale, float largest, mox_book_parts *parts)
+static void put_runs(const encoder *e, const values *v, const fits *fit, mox_book_parts *parts)
 {
     const float top = (float)(2 * e->type->highest + 1);
-    const float step = mox_encode_f16(largest / (e->type->unit * top), parts->d) * e->type->unit;
+    const float step = mox_encode_f16(fit->largest / (e->type->unit * top), parts->d) * e->type->unit;
     double ga = 0, gg = 0;
     if (!(step > 0))
         return;
     for (int32_t r = 0; r < MOX_BLOCK_MAX / e->type->run; r++) {
-        const mox_book_sums sums = put_run(e, v, r, scale[r], step, parts);
+        const mox_book_sums sums = put_run(e, v, r, fit->scale[r], fit->down[r], step, parts);
         const double k = 2.0 * parts->s[r] + 1;
         ga += k * (double)sums.ga;
         gg += k * k * (double)sums.gg;
@@ -164,17 +182,18 @@ static void put_runs(const encoder *e, const values *v, const float *scale, floa
 static void encode_block(const encoder *e, const float *x, const float *p, uint8_t *out)
 {
     mox_book_parts parts = { .d = { 0 } };
-    float magnitude[MOX_BLOCK_MAX], scale[16], largest = 0;
+    float magnitude[MOX_BLOCK_MAX];
+    fits fit = { .largest = 0 };
     values v = { x, p };
     if (e->type->signs != MOX_BOOK_NO_SIGNS) {
         e->loops->signs(x, p, MOX_BLOCK_MAX, e->type->signs == MOX_BOOK_EVEN_SIGNS, magnitude, parts.sign);
         v.a = magnitude;
     }
     for (int32_t r = 0; r < MOX_BLOCK_MAX / e->type->run; r++) {
-        scale[r] = fit_run(e, &v, r);
-        largest = scale[r] > largest ? scale[r] : largest;
+        fit.scale[r] = fit_run(e, &v, r, fit.down[r]);
+        fit.largest = fit.scale[r] > fit.largest ? fit.scale[r] : fit.largest;
     }
-    put_runs(e, &v, scale, largest, &parts);
+    put_runs(e, &v, &fit, &parts);
     e->type->put(&parts, out);
 }
 

@@ -8,6 +8,7 @@
 #include "format/f8_e4m3.h"
 #include "quant/block_encoders.h"
 #include "quant/scale_rule.h"
+#include "quant/weight_codes.h"
 
 enum { Q8_0 = 32, MXFP4 = 32, NVFP4_RUN = 16, NVFP4 = 64, Q1_0 = 128 };
 
@@ -75,7 +76,7 @@ void mox_encode_mxfp4(const mox_encode_row *row)
     }
 }
 
-/* The nearest e4m3, of equals the larger, and below the least normal number always the largest subnormal: as in ggml. */
+/* The nearest e4m3, of equals the larger; below the least normal number at most the largest subnormal: as in ggml. */
 static int32_t scale_code(float scale)
 {
     const int32_t code = (int32_t)mox_f8_e4m3_encode(scale);
@@ -85,36 +86,47 @@ static int32_t scale_code(float scale)
     return code < 0x7e && scale == middle ? code + 1 : code;
 }
 
-/* `at`: byte of the scale; `codes`: 8 bytes. The weights are all 0 with scale 0. */
-static void encode_nvfp4(const mox_fit_loops *loops, const mox_fit_run *run, bool search, uint8_t *at, uint8_t *codes)
+/* Of the scale `first`, two below it and five above, the first with the least squared error. */
+static int32_t best_scale(const mox_weight_loops *loops, const mox_weight_tries *element, const mox_fit_run *run,
+                          int32_t first)
 {
-    const int32_t first = scale_code(fabsf(mox_encode_extreme(loops, run->x, run->count)) / 6);
-    float best = INFINITY;
-    *at = 0;
-    memset(codes, 0, NVFP4_RUN / 2);
-    for (int32_t step = search ? -2 : 0; step <= (search ? 5 : 0); step++) {
-        uint8_t code[NVFP4_RUN];
-        const int32_t scale = first + step;
-        if (scale < 1 || scale > 0x7e)
-            continue;
-        const float d = mox_block_half_ue4m3((uint32_t)scale), error = loops->f4(run, d, 1.0f / d, code);
-        if (!(error < best))
-            continue;
-        best = error;
-        *at = (uint8_t)scale;
-        put_nibbles(code, NVFP4_RUN, codes);
-    }
+    const float *value = mox_format_table(MOXIE_F8_E4M3);
+    mox_weight_tries tries = *element;
+    double squares[MOX_FIT_TRIES] = { 0 };
+    int32_t code[8], count = 0, best = 0;
+    for (int32_t scale = first - 2; scale <= first + 5; scale++)
+        if (scale > 0 && scale <= 0x7e) {
+            tries.scale[count] = value[scale];
+            tries.zero[count] = 0;
+            code[count++] = scale;
+        }
+    mox_weight_tries_set(&tries, count);
+    loops->tries(&tries, run->x, run->p, run->count, squares);
+    for (int32_t t = 1; t < count; t++)
+        best = squares[t] < squares[best] ? t : best;
+    return code[best];
 }
 
 void mox_encode_nvfp4(const mox_encode_row *row)
 {
     const mox_fit_loops *loops = mox_fit_loops_best();
+    const mox_weight_loops *weights = mox_weight_loops_best();
+    const mox_weight_tries element = mox_weight_tries_begin(mox_format_of(MOXIE_F4_E2M1), 0);
     uint8_t *out = row->out;
     for (int64_t i = 0; i < row->count; i += NVFP4, out += row->block->bytes)
         for (int32_t r = 0; r < NVFP4 / NVFP4_RUN; r++) {
             const int64_t from = i + r * NVFP4_RUN;
             const mox_fit_run run = { row->w + from, importance_at(row, from), NVFP4_RUN, 0, 0 };
-            encode_nvfp4(loops, &run, row->search, out + r, out + 4 + 8 * r);
+            const float amax = fabsf(mox_encode_extreme(loops, run.x, NVFP4_RUN));
+            int32_t scale = scale_code(amax / 6);
+            uint8_t code[NVFP4_RUN] = { 0 };
+            if (row->search && amax > 0)
+                scale = best_scale(weights, &element, &run, scale);
+            const float d = mox_format_table(MOXIE_F8_E4M3)[scale] / 2;
+            if (d > 0)
+                loops->f4(&run, d, 1.0f / d, code);
+            out[r] = (uint8_t)scale;
+            put_nibbles(code, NVFP4_RUN, out + 4 + 8 * r);
         }
 }
 

@@ -2,10 +2,10 @@
  *
  * block_encoders.h - the families of block types that are encoded alike (block_encoders.def):
  *
- *     fields      types of format/block_fields.def: a scale, and a minimum, for each run            block_encode_fields.c
- *     few         one scale and three or four levels: tq1_0, tq2_0, q2_0                            block_encode_few.c
- *     q8_0, mxfp4, nvfp4, q1_0                                                                      block_encode_plain.c
- *     books       entries of code books, with signs or shifts beside them: IQ1 to IQ3               block_encode_books.c
+ *     fields      types of format/block_fields.def: a scale, and a minimum, for each run   block_encode_fields.c
+ *     few         one scale and three or four levels: tq1_0, tq2_0, q2_0   block_encode_few.c
+ *     q8_0, mxfp4, nvfp4, q1_0   block_encode_plain.c
+ *     books       entries of code books, with signs or shifts beside them: IQ1 to IQ3   block_encode_books.c
  */
 #ifndef MOX_QUANT_BLOCK_ENCODERS_H
 #define MOX_QUANT_BLOCK_ENCODERS_H

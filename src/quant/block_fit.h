@@ -57,6 +57,10 @@ typedef struct mox_fit_loops {
     float (*f4)(const mox_fit_run *run, float d, float inverse, uint8_t *code);
     /* Entries under a scale above 0: words of the code book's lists, one for each 8 weights, or for each 4. */
     mox_book_sums (*book)(const mox_book_run *run, float scale, uint32_t *words);
+    /* The same where each 8 weights have one of two sets of levels, the second if down: that of the less cost, or the
+     * known one; known NULL: none is. Books of 2 bits. */
+    mox_book_sums (*shifted)(const mox_book_run *run, float scale, const uint8_t *known, uint32_t *words,
+                             uint8_t *down);
     /* Magnitudes a and signs, a bit each, of 8 weights (code_book_search.h). */
     void (*signs)(const float *x, const float *p, int32_t count, bool even, float *a, uint8_t *signs);
 } mox_fit_loops;
@@ -261,6 +265,33 @@ static inline mox_book_sums mox_fit_book_of(const mox_book_run *run, float scale
                                 : mox_fit_book_of_bits(run, 3, scale, words);
 }
 
+static inline mox_book_sums mox_fit_shifted_of(const mox_book_run *run, float scale, const uint8_t *known,
+                                               uint32_t *words, uint8_t *down)
+{
+    mox_book_lanes lanes = { .ga = { 0 } };
+    const float inverse = run->levels->unit / scale;
+    const mox_book_run runs[2] = { *run, { run->book, run->levels + 1, run->a, run->p, run->count } };
+    float cost = 0;
+    for (int32_t g = 0; g < run->count / 8; g++) {
+        mox_book_lanes part[2] = { { .ga = { 0 } }, { .ga = { 0 } } };
+        uint32_t word[2] = { 0 };
+        float costs[2] = { 0 };
+        for (int j = 0; j < 2; j++)
+            if (!known || known[g] == j)
+                costs[j] =
+                    mox_book_eight2(&runs[j], run->a + 8 * g, run->p + 8 * g, scale, inverse, &word[j], &part[j]);
+        const int chosen = known ? known[g] : costs[1] < costs[0];
+        for (int j = 0; j < MOX_FIT_LANES; j++) {
+            lanes.ga[j] += part[chosen].ga[j];
+            lanes.gg[j] += part[chosen].gg[j];
+        }
+        words[g] = word[chosen];
+        down[g] = (uint8_t)chosen;
+        cost += costs[chosen];
+    }
+    return (mox_book_sums) { mox_fit_sum(lanes.ga), mox_fit_sum(lanes.gg), cost };
+}
+
 static inline void mox_fit_signs_of(const float *x, const float *p, int32_t count, bool even, float *a, uint8_t *signs)
 {
     for (int32_t i = 0; i < count; i += MOX_FIT_LANES)
@@ -271,7 +302,7 @@ static inline void mox_fit_signs_of(const float *x, const float *p, int32_t coun
     {                                                                                                                  \
         mox_fit_symmetric_of, mox_fit_minimum_of, mox_fit_levels_of, mox_fit_choose_of, mox_fit_extent_of,             \
             mox_fit_bytes_of, mox_fit_codes_of, mox_fit_level_codes_of, mox_fit_f4_of, mox_fit_book_of,                \
-            mox_fit_signs_of                                                                                           \
+            mox_fit_shifted_of, mox_fit_signs_of                                                                       \
     }
 
 #endif

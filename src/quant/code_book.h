@@ -5,8 +5,8 @@
  *     8 or 4 weights / scale -> each to the nearest level: a point of the lattice -> the entries nearest to that point
  *                            -> of those the one with the least error                      (code_book_search.h)
  *
- * An entry is a point of the lattice too: a level's number for each weight, 2 bits for each of 8 (three levels) or 3 bits
- * for each of 4 (eight levels). There are 3^8 or 8^4 points, and a list of the nearest entries for each.
+ * An entry is a point of the lattice too: a level's number for each weight, 2 bits for each of 8 (three levels) or 3
+ * bits for each of 4 (eight levels). There are 3^8 or 8^4 points, and a list of the nearest entries for each.
  */
 #ifndef MOX_QUANT_CODE_BOOK_H
 #define MOX_QUANT_CODE_BOOK_H

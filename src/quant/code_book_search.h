@@ -5,8 +5,8 @@
  *     weight i: cost[l] = p (a - scale level[l])^2 for each level l
  *     8 (or 4) weights: floor(a unit / scale + offset) -> a point -> its list: sums of costs -> the least
  *
- * Costs are summed by pairs of neighbours, pairs of pairs and so on, and of equals the first entry wins. So all instruction
- * sets choose the same entries.
+ * Costs are summed by pairs of neighbours, pairs of pairs and so on, and of equals the first entry wins. So all
+ * instruction sets choose the same entries.
  */
 #ifndef MOX_QUANT_CODE_BOOK_SEARCH_H
 #define MOX_QUANT_CODE_BOOK_SEARCH_H
@@ -152,8 +152,8 @@ MOX_FIT_INLINE float mox_book_eight3(const mox_book_run *run, const float *from,
     return sum;
 }
 
-/* Takes the signs off 8 weights: a bit each. `even`: their number is; where it is not, the weight of least p x x keeps its
- * sign, turned, in a. */
+/* Takes the signs off 8 weights: a bit each. `even`: their number is; where it is not, the weight of least p x x keeps
+ * its sign, turned, in a. */
 MOX_FIT_INLINE uint32_t mox_book_signs8(const float *x, const float *p, int even, float *a)
 {
     const __m256 v = _mm256_loadu_ps(x), magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);

@@ -5,15 +5,18 @@
  *     w [count], p [count] or 1     try t: scale, zero     sum p ((v - zero) scale - w)^2
  *
  * v is the element's number nearest to w / scale + zero, ties to even. Tries are the lanes of vectors; products with
- * 1 / scale stand for quotients, so now and then v is not the code that a weight gets. Sums are made weight after weight,
- * 64 at a time in f32, so all instruction sets give the same bits.
+ * 1 / scale stand for quotients, so now and then v is not the code that a weight gets. Sums are made weight after
+ * weight, 64 at a time in f32, so all instruction sets give the same bits.
  */
 #ifndef MOX_QUANT_WEIGHT_TRIES_H
 #define MOX_QUANT_WEIGHT_TRIES_H
 
+#include <float.h>
+#include <math.h>
 #include <stdbool.h>
 
 #include "format/f32.h"
+#include "format/number_format.h"
 #include "quant/block_fit_vector.h"
 
 enum { MOX_WEIGHT_SUM = 64 };
@@ -26,6 +29,32 @@ typedef struct mox_weight_tries {
     int32_t count, mantissa; /* count: of tries */
     float least, low, high;
 } mox_weight_tries;
+
+/* For an element of 8 bits or fewer; `largest`: of its integers, that are stored. */
+static inline mox_weight_tries mox_weight_tries_begin(const mox_format *element, float largest)
+{
+    mox_weight_tries tries = { .integer = element->kind == MOX_KIND_INTEGER };
+    tries.low = -largest - 1;
+    tries.high = tries.integer ? largest : element->max;
+    if (tries.integer)
+        return tries;
+    for (float step = element->decode(element->encode(1) + 1) - 1; step < 1; step *= 2)
+        tries.mantissa++;
+    tries.least = ldexpf(element->decode(1), 23);
+    return tries;
+}
+
+/* Takes tries 0 .. count - 1 of scale and zero as they are; lanes without a try repeat the first. */
+static inline void mox_weight_tries_set(mox_weight_tries *tries, int32_t count)
+{
+    tries->count = count;
+    for (int32_t i = count; i < MOX_FIT_TRIES; i++) {
+        tries->scale[i] = tries->scale[0];
+        tries->zero[i] = tries->zero[0];
+    }
+    for (int32_t i = 0; i < MOX_FIT_TRIES; i++)
+        tries->inverse[i] = 1 / (tries->scale[i] > FLT_MIN ? tries->scale[i] : FLT_MIN);
+}
 
 /* |units| to a float of few bits: adding 2^(23 - mantissa) times its power of two leaves only the bits that count. */
 MOX_FIT_INLINE float mox_weight_float(const mox_weight_tries *t, float units)

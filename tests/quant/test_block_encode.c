@@ -176,6 +176,19 @@ static void compare_books(const mox_fit_loops *a, const mox_fit_loops *b, const 
         assert_memory_equal(&one, &two, sizeof one);
         assert_memory_equal(words[0], words[1], sizeof words[0]);
     }
+    const mox_book_type *type = mox_book_type_of(MOX_BLOCK_DTYPE + 29);
+    const mox_book_run run = { mox_code_book_of(type->book), type->levels, x, p, 32 };
+    const uint8_t known[4] = { 1, 0, 0, 1 };
+    for (int k = 0; k < 2; k++) {
+        uint32_t words[2][4];
+        uint8_t down[2][4];
+        const mox_book_sums one = a->shifted(&run, 0.05f, k ? known : NULL, words[0], down[0]);
+        const mox_book_sums two = b->shifted(&run, 0.05f, k ? known : NULL, words[1], down[1]);
+        assert_memory_equal(&one, &two, sizeof one);
+        assert_memory_equal(words[0], words[1], sizeof words[0]);
+        assert_memory_equal(down[0], down[1], sizeof down[0]);
+        assert_true(k == 0 || memcmp(down[0], known, 4) == 0);
+    }
 }
 
 /* Normal numbers, and some that lie in the middle between two levels; importances, or none. */

@@ -224,6 +224,38 @@ static void compare_codes(const mox_weight_loops *a, const mox_weight_loops *b, 
     }
 }
 
+/* Scales that are powers of two, so that products with their inverses are quotients: errors are those of the codes. */
+static void compare_tries(const mox_weight_loops *a, const mox_weight_loops *b, moxie_dtype element, const float *w,
+                          int64_t count, int32_t tries)
+{
+    const float largest = mox_format_of(element)->max;
+    const bool integer = mox_format_of(element)->kind == MOX_KIND_INTEGER;
+    mox_weight_tries all = mox_weight_tries_begin(mox_format_of(element), largest);
+    float p[80];
+    double squares[2][MOX_FIT_TRIES] = { { 0 } };
+    for (int32_t t = 0; t < tries; t++)
+        all.scale[t] = ldexpf(1, t % 5 - 4), all.zero[t] = integer ? (float)(t % 3) : 0;
+    for (int64_t i = 0; i < count; i++)
+        p[i] = 0.5f + (float)(i % 4);
+    const float *weights = count % 2 ? p : NULL;
+    mox_weight_tries_set(&all, tries);
+    a->tries(&all, w, weights, count, squares[0]);
+    b->tries(&all, w, weights, count, squares[1]);
+    assert_memory_equal(squares[0], squares[1], sizeof squares[0]);
+    for (int32_t t = 0; t < tries; t++) {
+        const mox_weight_step step = { element, all.scale[t], all.zero[t], -largest - 1, largest };
+        uint8_t codes[80];
+        double sum = 0;
+        a->codes(&step, w, count, codes);
+        for (int64_t i = 0; i < count; i++) {
+            const double value = (double)mox_format_of(element)->decode(codes[i]) - (double)all.zero[t];
+            const double off = value * (double)all.scale[t] - (double)w[i];
+            sum += (weights ? (double)weights[i] : 1) * off * off;
+        }
+        assert_true(fabs(squares[0][t] - sum) <= 80 * 0x1p-23 * sum);
+    }
+}
+
 static bool is_for_weights(moxie_dtype dtype)
 {
     const mox_format *f = mox_format_of(dtype);
@@ -247,7 +279,8 @@ static void same_bits(void **state)
             compare_ranges(loops[l], &mox_weight_loops_any, w, count);
             for (moxie_dtype dtype = 1; dtype < 256; dtype++)
                 if (is_for_weights(dtype))
-                    compare_codes(loops[l], &mox_weight_loops_any, dtype, w, count);
+                    compare_codes(loops[l], &mox_weight_loops_any, dtype, w, count),
+                        compare_tries(loops[l], &mox_weight_loops_any, dtype, w, count, count % 3 ? 12 : 3);
             const float special[] = { NAN, INFINITY, -INFINITY };
             w[test_below(&rng, (uint64_t)count)] = special[test_below(&rng, 3)];
             compare_ranges(loops[l], &mox_weight_loops_any, w, count);

@@ -38,7 +38,8 @@ moxie_status mox_quantize_layer_open(const moxie_model *model, const mox_quantiz
                                      moxie_error *error);
 void mox_quantize_layer_close(mox_quantize_layer *layer);
 /* Importances for the columns of an expert's matrix, as llama.cpp names them: blk.L.ffn_gate_exps and so on, or
- * ffn_gate_up_exps of both. *found as mox_imatrix_columns() has it. MOXIE_ERR_MISMATCH when the file has no such entry. */
+ * ffn_gate_up_exps of both. *found as mox_imatrix_columns() has it. MOXIE_ERR_MISMATCH when the file has no such entry.
+ */
 moxie_status mox_quantize_importance(const mox_quantize_layer *layer, int32_t projection, int64_t expert, int64_t cols,
                                      float *out, bool *found, moxie_error *error);
 /* Bytes of tensor i of the result, and of the piece of it that is one expert's. */

@@ -109,13 +109,13 @@ static int add_try(try *tries, int count, try t)
     return count + 1;
 }
 
-/* Scales of 8 bits: all below the first that the steps reach. */
+/* Scales of e4m3: all below the first that the steps reach. The first is such a number, so its code is in its bits. */
 static int add_codes_below(try *tries, int count)
 {
-    const float *value = mox_format_table(MOXIE_F8_E4M3);
-    const float least = tries[0].scale * (1 - (float)SHRINK_STEPS * shrink_step);
-    for (uint32_t code = mox_f8_e4m3_encode(tries[0].scale) - 1; code > 0 && code < 0x7e && value[code] >= least;
-         code--)
+    const float *value = mox_format_table(MOXIE_F8_E4M3), first = tries[0].scale;
+    const float least = first * (1 - (float)SHRINK_STEPS * shrink_step);
+    int32_t code = first < 0x1p-6f ? (int32_t)(first * 0x1p9f) : (int32_t)(mox_f32_encode(first) >> 20) - (120 << 3);
+    while (--code > 0 && value[code] >= least)
         tries[count++] = (try) { .scale = value[code] };
     return count;
 }
@@ -221,33 +221,6 @@ static void note_error(const mox_quantize_matrix *m, const mox_weight_step *step
 
 /* ---- the best of several scales ---------------------------------------------------------------------- */
 
-/* What tries have in common: the element's bits. */
-static mox_weight_tries tries_of_element(const mox_quantize_matrix *m)
-{
-    const mox_format *element = m->rule.element;
-    mox_weight_tries all = { .integer = element->kind == MOX_KIND_INTEGER };
-    all.low = -m->rule.largest - 1;
-    all.high = all.integer ? m->rule.largest : element->max;
-    if (all.integer)
-        return all;
-    for (float step = element->decode(element->encode(1) + 1) - 1; step < 1; step *= 2)
-        all.mantissa++;
-    all.least = ldexpf(element->decode(1), 23);
-    return all;
-}
-
-static void set_lanes(const mox_quantize_matrix *m, const try *tries, int count, mox_weight_tries *all)
-{
-    const double factor = factor_of(m);
-    all->count = count;
-    for (int i = 0; i < (count <= MOX_FIT_LANES ? MOX_FIT_LANES : MOX_FIT_TRIES); i++) {
-        const try t = tries[i < count ? i : 0];
-        all->scale[i] = (float)(t.scale * factor);
-        all->inverse[i] = 1 / (all->scale[i] > FLT_MIN ? all->scale[i] : FLT_MIN);
-        all->zero[i] = t.zero;
-    }
-}
-
 static void add_rows(const mox_quantize_matrix *m, const group *g, const mox_weight_tries *tries, double *squares)
 {
     for (int64_t r = g->r0; r < g->r1; r++) {
@@ -258,17 +231,37 @@ static void add_rows(const mox_quantize_matrix *m, const group *g, const mox_wei
     }
 }
 
-/* The first of those with the least squared error, with that of the other matrix that will have the same scale. */
-static try best_of(const mox_quantize_matrix *m, const group *g)
+/* Of two scales: encoding with both is less work than comparing eight. *encoded: the codes are those of the better one.
+ */
+static try better_of(const mox_quantize_matrix *m, const group *g, const try tries[2], mox_weight_error *error,
+                     bool *encoded)
 {
+    const mox_weight_error first = encode(m, g, tries[0]), second = encode(m, g, tries[1]);
+    *encoded = second.squares < first.squares;
+    *error = *encoded ? second : first;
+    return tries[*encoded];
+}
+
+/* The first of those with the least squared error, with that of the other matrix that will have the same scale. *error
+ * and *encoded are set where they are known. */
+static try best_of(const mox_quantize_matrix *m, const group *g, mox_weight_error *error, bool *encoded)
+{
+    const bool weighted = m->importance[0] || m->importance[1] || m->importance[2];
     try tries[MAX_TRIES];
     double squares[MOX_FIT_TRIES] = { 0 };
     const int count = tries_of(m, g, tries);
     int best = 0;
     if (count == 1)
         return tries[0];
+    if (count == 2 && !weighted)
+        return better_of(m, g, tries, error, encoded);
     mox_weight_tries all = m->tries;
-    set_lanes(m, tries, count, &all);
+    const double factor = factor_of(m);
+    for (int i = 0; i < count; i++) {
+        all.scale[i] = (float)(tries[i].scale * factor);
+        all.zero[i] = tries[i].zero;
+    }
+    mox_weight_tries_set(&all, count);
     add_rows(m, g, &all, squares);
     if (has_partner(m, g)) {
         const mox_quantize_matrix other = partner_of(m);
@@ -283,10 +276,10 @@ static void quantize_group(mox_quantize_matrix *m, const group *g)
 {
     try best;
     mox_weight_error error = { .squares = -1 };
-    const bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
+    bool encoded = power_of_two(m, g, &best) && (error = encode(m, g, best)).squares == 0;
     if (!encoded) {
         error.squares = -1;
-        best = best_of(m, g);
+        best = best_of(m, g, &error, &encoded);
     }
     /* Errors of one row alone are its error. */
     const bool known = error.squares >= 0 && g->r1 - g->r0 == 1 && !shares_scale(m, g);
@@ -364,7 +357,7 @@ void mox_quantize_matrix_run(mox_quantize_matrix *m)
     const int64_t rows = mox_group_rows(&m->rule.quant, m->rows), cols = mox_group_cols(&m->rule.quant, m->cols);
     int64_t groups = 0;
     m->global = global_of(m);
-    m->tries = tries_of_element(m);
+    m->tries = mox_weight_tries_begin(m->rule.element, m->rule.largest);
     for (int64_t r = 0; r < m->rows; r += rows)
         for (int64_t c = 0; c < m->cols; c += cols) {
             group g = { .r0 = r, .r1 = mox_min_i64(r + rows, m->rows), .c0 = c, .c1 = mox_min_i64(c + cols, m->cols) };
