@@ -476,7 +476,7 @@ static moxie_status run_beside(mox_run *run, int64_t chunks, returning *r, moxie
 }
 
 /* Exchanges come after what is on the caller's stream. */
-static moxie_status fork(const mox_run *run, const mox_run *away, moxie_error *error)
+static moxie_status part_streams(const mox_run *run, const mox_run *away, moxie_error *error)
 {
     MOX_TRY(mox_ranks_reach(run, MOX_RANKS_ROUTED, error));
     return mox_ranks_await(away, MOX_RANKS_ROUTED, error);
@@ -484,7 +484,7 @@ static moxie_status fork(const mox_run *run, const mox_run *away, moxie_error *e
 
 /* What comes next on the caller's stream comes after them. Also of a run that has failed: a capture ends only when its
  * streams have joined, and leaves no request open. */
-static moxie_status join(const mox_run *run, returning *r, moxie_status status, moxie_error *error)
+static moxie_status join_streams(const mox_run *run, returning *r, moxie_status status, moxie_error *error)
 {
     if (status != MOXIE_OK && run->captured)
         (void)end_request(r, NULL);
@@ -537,7 +537,7 @@ static moxie_status run_parted(mox_run *run, returning *beside, moxie_error *err
     if (begun)
         status = beside != NULL ? run_beside(run, chunks, beside, error) : run_chunks(run, chunks, error);
     if (beside != NULL)
-        status = join(run, beside, status, error);
+        status = join_streams(run, beside, status, error);
     if (status == MOXIE_OK)
         status = mox_ranks_end(run, error);
     if (begun) /* others wait for this one, and rows may be under way to the workspace */
@@ -562,7 +562,7 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     if (two) {
         beside.away = mox_ranks_away(run);
         host.own = &beside.away; /* whose stream has the numbers that only the device knows */
-        status = fork(run, &beside.away, error);
+        status = part_streams(run, &beside.away, error);
     }
     if (status != MOXIE_OK)
         return run->captured ? status : mox_run_ranks_refuse(run->plan, status);
