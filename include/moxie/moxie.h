@@ -183,6 +183,14 @@ typedef struct moxie_options {
      * of a GPU's memory, 1 to 4 GiB, beside what products need. The smallest of all ranks counts. A layer whose
      * activations have one scale for the whole batch is never cut. */
     int64_t exchange_chunk;
+    /* With a comm over NCCL and backend cuda. 1: the exchanges of a run are on the caller's stream. 2: they are on a
+     * stream of the plan, so that those of one chunk run beside the products of another, and the shared expert beside
+     * the return; max_tokens are cut into at least two chunks of 256 tokens of a rank or more, unless exchange_chunk
+     * says otherwise. A run begins after what is on the caller's stream, and ends on it; a graph that captures it has
+     * both streams. The outputs are the same. MOXIE_ERR_UNSUPPORTED where rows do not travel from device to device,
+     * with tp_size > 1, and where activations have one scale for the whole batch. 0: chosen; at present 1, since two
+     * were never timed on GPUs. */
+    int64_t exchange_streams;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 

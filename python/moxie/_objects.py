@@ -106,6 +106,7 @@ class Layer(_moxie.Layer):
     degraded           when a rank is lost: "none" raises, "keep" and "renormalize" go on without it
     spare_slots        so many slots more, for experts that a Mover brings
     exchange_chunk     the most tokens of a rank that are exchanged at a time; 0: as many as the plan has memory for
+    exchange_streams   over NCCL: 1: exchanges and products take turns; 2: they run side by side; 0: the plan chooses
 
     max_adapter_rank   the largest rank of the LoRA adapters that runs may name; 0: none (Adapters)
     """
@@ -142,7 +143,7 @@ class Layer(_moxie.Layer):
     def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
         names = ("backend", "mode", "isa", "max_tokens", "threads", "device", "comm", "token_layout", "max_adapter_rank",
-                 "exchange_capacity", "degraded", "spare_slots", "exchange_chunk")
+                 "exchange_capacity", "degraded", "spare_slots", "exchange_chunk", "exchange_streams")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         return cls.from_weights(Weights(config, **arguments), config, progress=progress, **options)
 

@@ -106,6 +106,7 @@ static int ranks_get(const mpy_option_args *args, mpy_options *out)
     out->c.exchange_capacity = args->exchange_capacity;
     out->c.spare_slots = args->spare_slots;
     out->c.exchange_chunk = args->exchange_chunk;
+    out->c.exchange_streams = args->exchange_streams;
     if (args->token_layout != NULL &&
         mpy_choice_value(mpy_token_layouts, "token_layout", args->token_layout, &out->c.token_layout) < 0)
         return -1;

@@ -154,6 +154,12 @@ expect 0 "its 50 tokens in chunks: 2 of at most 25 tokens of each rank, as optio
     "$moxie" explain "$tmp/shared" --ranks 2 --tokens 100 --exchange-chunk 30
 expect 0 "its 50 tokens in chunks: 1 of at most 50 tokens of each rank; buffers of [0-9]+ MiB$" "$moxie" explain "$tmp/shared" --ranks 2 --tokens 100
 expect 2 "--exchange-chunk goes with --ranks N" "$moxie" explain "$tmp/shared" --exchange-chunk 30
+# Exchanges and products on two streams: over NCCL alone.
+expect 2 "--exchange-streams goes with --ranks N" "$moxie" explain "$tmp/shared" --exchange-streams 2
+expect 4 "exchange_streams is 2, but the plan is on the host" "$moxie" explain "$tmp/shared" --ranks 2 --exchange-streams 2
+expect 0 "over NCCL on 1 stream; --exchange-streams 2, never timed" "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90
+expect 0 "over NCCL on 2 streams: " "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90 --exchange-streams 2
+expect 0 '"exchange_streams": 1' "$moxie" explain "$tmp/shared" --ranks 2 --tp 2 --device sm_90 --exchange-streams 2 --json
 
 # ---- bench --------------------------------------------------------------------------------------------
 expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3

@@ -22,6 +22,7 @@ same --ranks 4 --comm nccl
 same --ranks 3 --comm nccl --tokens-as replicated --ep-map round_robin
 same --ranks 4 --comm nccl --tokens-as scattered
 same --ranks 4 --comm nccl --device-kernels sm80
+same --ranks 3 --comm nccl --exchange-streams 2 --exchange-chunk 2
 same --ranks 4 --tp 2 --comm nccl
 same --ranks 2 --tp 2
 same --ranks 3 --comm nccl --exchange-capacity 4

@@ -55,8 +55,8 @@ typedef struct kept {
 
 /* A group on a lazy stream. They are never freed: streams and graphs may hold one when its communicator is gone. */
 typedef struct later_group {
-    struct communicator *of;    /* NULL: it was aborted */
-    uint64_t number;            /* of the communicator's groups; 0: of a graph, whose streams order it */
+    struct communicator *of; /* NULL: it was aborted */
+    uint64_t number;         /* of the communicator's groups; 0: of a graph, whose streams order it */
     struct later_group *next;
     int n;
     message group[];

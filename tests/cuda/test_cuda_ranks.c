@@ -26,8 +26,10 @@
 
 static const mox_cuda_table *table;
 
-/* With adapters in each second one of the three layouts. */
-static void same_bytes(uint64_t seed, int kind, int32_t ranks, moxie_comm *(*over)(moxie_comm *, moxie_error *))
+/* With adapters in each second one of the three layouts. `streams`: options.exchange_streams; of 2 without tensor
+ * parallel ranks. */
+static void same_bytes(uint64_t seed, int kind, int32_t ranks, int64_t streams,
+                       moxie_comm *(*over)(moxie_comm *, moxie_error *))
 {
     test_layer layer;
     moxie_slot_map map;
@@ -38,6 +40,11 @@ static void same_bytes(uint64_t seed, int kind, int32_t ranks, moxie_comm *(*ove
         adapt(&layer, &spec, seed, &adapters);
     char *want = alone(&layer, spec.adapters), *got = malloc(test_layer_output_bytes(&layer) + 1);
     spec.over = over;
+    spec.options.exchange_streams = streams;
+    if (streams > 1 && spec.tp > 1) {
+        spec.tp = 0;
+        spec.map = NULL;
+    }
     run_ranks(&layer, &spec, got);
     if (memcmp(want, got, test_layer_output_bytes(&layer)) != 0)
         fail_msg("%s: %d ranks give other bytes than one (MOXIE_TEST_SEED=%llu)", layer.text, (int)ranks,
@@ -56,7 +63,7 @@ static void one_rank_over_nccl(void **state)
     if (!has_nccl())
         skip();
     for (uint64_t i = 0; i < 6; i++)
-        same_bytes(test_seed(26000) + i, (int)(i % KINDS), 1, over_nccl);
+        same_bytes(test_seed(26000) + i, (int)(i % KINDS), 1, 0, over_nccl);
 }
 
 static void many_ranks_over_nccl(void **state)
@@ -68,7 +75,18 @@ static void many_ranks_over_nccl(void **state)
     }
     for (int32_t ranks = 2; ranks <= devices; ranks += ranks < 4 ? 1 : 2)
         for (uint64_t i = 0; i < 6; i++)
-            same_bytes(test_seed(26100) + i, (int)(i % KINDS), ranks, over_nccl);
+            same_bytes(test_seed(26100) + i, (int)(i % KINDS), ranks, 0, over_nccl);
+}
+
+/* Kinds whose activations have no scale of the whole batch. */
+static void exchanges_beside_products(void **state)
+{
+    (void)state;
+    if (devices < 2 || !has_nccl())
+        skip();
+    for (int32_t ranks = 2; ranks <= devices; ranks += ranks < 4 ? 1 : 2)
+        for (uint64_t i = 0; i < 8; i++)
+            same_bytes(test_seed(26150) + i, (int)(i % (KINDS - 1)), ranks, 2, over_nccl);
 }
 
 /* ---- formats ------------------------------------------------------------------------------------------- */
@@ -221,7 +239,7 @@ static void local_ranks_on_devices(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 15; i++)
-        same_bytes(test_seed(26200) + i, (int)(i % KINDS), 1 + (int32_t)(i % 4), NULL);
+        same_bytes(test_seed(26200) + i, (int)(i % KINDS), 1 + (int32_t)(i % 4), 0, NULL);
 }
 
 /* ---- mixed --------------------------------------------------------------------------------------------- */
@@ -542,6 +560,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_over_nccl),
         cmocka_unit_test(many_ranks_over_nccl),
+        cmocka_unit_test(exchanges_beside_products),
         cmocka_unit_test(eleven_formats_over_nccl),
         cmocka_unit_test(local_ranks_on_devices),
         cmocka_unit_test(eleven_formats_on_local_ranks),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_lazy_device.c - the lazy launch table itself (test_lazy.h): work that is ordered gives its bytes with every seed,
- * and each kind of absent wait gives others with some.
+ * test_lazy_device.c - the lazy launch table itself (test_lazy.h): work that is ordered gives its bytes with every
+ * seed, and each kind of absent wait gives others with some.
  */
 #include "test_cuda_table.h"
 #include "test_lazy.h"

@@ -285,6 +285,8 @@ static void test_steps(void **state)
 static void test_failures(void **state)
 {
     (void)state;
+    if (test_cuda_is_lazy())
+        skip();
     if (test_trio_on_gpu() != NULL)
         skip();
     test_trio x;

@@ -336,7 +336,7 @@ static void test_random_layers(void **state)
 
 static void test_late_copies(void **state)
 {
-    if (on_gpu() != NULL)
+    if (on_gpu() != NULL || test_cuda_is_lazy())
         skip();
     test_random_layers(state);
     assert_true(came_late > 0);
@@ -414,6 +414,8 @@ static void test_policies(void **state)
 static void test_failures(void **state)
 {
     (void)state;
+    if (test_cuda_is_lazy())
+        skip();
     if (on_gpu() != NULL)
         skip();
     test_layer t;

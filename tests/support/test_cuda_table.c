@@ -554,6 +554,11 @@ void test_cuda_set_l2(uint64_t bytes)
 
 static bool is_lazy;
 
+bool test_cuda_is_lazy(void)
+{
+    return is_lazy;
+}
+
 int test_cuda_begin(void **state)
 {
     (void)state;

@@ -17,6 +17,8 @@
 /* For a test's setup and teardown; `state` is not read. */
 int test_cuda_begin(void **state);
 int test_cuda_end(void **state);
+/* Whether MOXIE_TEST_LAZY makes it lazy (test_lazy.h). For tests that make calls fail, or tables of their own. */
+bool test_cuda_is_lazy(void);
 /* The features of its one device. */
 void test_cuda_set_device(const char *preset);
 /* How many such devices there are; one, if not called. */

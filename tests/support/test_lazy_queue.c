@@ -16,7 +16,7 @@ enum { WAIT = 120 }; /* s, after which a wait is taken for a deadlock */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static lazy_stream *streams;
-static uint64_t state; /* of the seed */
+static uint64_t state;                            /* of the seed */
 static enum { ANY, OLDEST, NEWEST, SAME } choice; /* which stream is preferred */
 static const lazy_stream *latest;
 

@@ -13,7 +13,8 @@
 typedef struct test_stream {
     bool (*may_wait)(void); /* false: this thread's stream is captured */
     moxie_status (*enqueue)(test_cuda_work work, const void *args, size_t bytes, moxie_error *error);
-    /* A lazy stream: enqueues work that answers MOXIE_ERR_TIMEOUT while it cannot be done. NULL: all is done at once. */
+    /* A lazy stream: enqueues work that answers MOXIE_ERR_TIMEOUT while it cannot be done. NULL: all is done at once.
+     */
     moxie_status (*later)(const struct test_stream *stream, test_cuda_work work, const void *args, size_t bytes);
 } test_stream;
 

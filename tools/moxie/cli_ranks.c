@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OPT_RANKS = 1300, OPT_TP, OPT_EP_MAP, OPT_TOKENS_AS, OPT_COMM, OPT_CAPACITY, OPT_CHUNK };
+enum { OPT_RANKS = 1300, OPT_TP, OPT_EP_MAP, OPT_TOKENS_AS, OPT_COMM, OPT_CAPACITY, OPT_CHUNK, OPT_STREAMS };
 
 static const char *const kinds[] = { "linear", "round_robin", NULL }; /* in the order of moxie_expert_map_kind */
 static const char *const layouts[] = { "sharded", "replicated", "scattered", NULL }; /* of moxie_token_layout */
@@ -30,6 +30,10 @@ static const struct argp_option ranks_options[] = {
       "messages with room for N tokens of each rank, and no counts before them: for few tokens", 0 },
     { "exchange-chunk", OPT_CHUNK, "N", 0,
       "exchange and compute at most N tokens of each rank at a time (default: as many as the plan has memory for)", 0 },
+    { "exchange-streams", OPT_STREAMS, "N", 0,
+      "with --comm nccl: exchanges on the stream of the products (1), or on one of their own (2: one chunk's beside "
+      "another's products); default: the plan chooses",
+      0 },
     { 0 },
 };
 
@@ -95,6 +99,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_CHUNK:
         options->chunk = cli_parse_int(state, "--exchange-chunk", arg, 1, INT32_MAX);
         options->lone = "--exchange-chunk";
+        return 0;
+    case OPT_STREAMS:
+        options->streams = cli_parse_int(state, "--exchange-streams", arg, 1, 2);
+        options->lone = "--exchange-streams";
         return 0;
     case OPT_COMM: options->comm = cli_parse_name(state, &comm_names, arg); return 0;
     case ARGP_KEY_END: check(state, options); return 0;

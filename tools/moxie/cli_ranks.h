@@ -30,6 +30,7 @@ typedef struct cli_ranks_options {
     int32_t comm;      /* CLI_COMM_LOCAL, ... */
     int64_t capacity;  /* tokens that a rank owns at most, and no counts; 0: not given */
     int64_t chunk;     /* tokens of a rank that are exchanged at a time, at most; 0: not given */
+    int64_t streams;   /* of exchanges and products, over NCCL; 0: not given */
     const char *lone;  /* an option that was given and needs --ranks */
 } cli_ranks_options;
 

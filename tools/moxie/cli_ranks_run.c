@@ -27,6 +27,7 @@ static moxie_options options_of(cli_rank *r, cli_progress *progress)
     o.token_layout = r->all->options.tokens_as;
     o.exchange_capacity = r->all->options.capacity;
     o.exchange_chunk = r->all->options.chunk;
+    o.exchange_streams = r->all->options.streams;
     if (r->rank == 0 && progress) {
         o.progress = cli_progress_experts;
         o.progress_user = progress;

@@ -192,6 +192,7 @@ static moxie_status find_chunks(explain_ranks *r, const moxie_options *given, mo
     o.token_layout = r->options->tokens_as;
     o.exchange_capacity = r->options->capacity;
     o.exchange_chunk = r->options->chunk;
+    o.exchange_streams = on_device(r) ? 0 : r->options->streams; /* of NCCL; the comm here is of threads */
     cli_placement_apply(&r->placement, 0, &config);
     if (status == MOXIE_OK)
         status = moxie_plan_explain(&config, &o, &plan, error);
@@ -326,6 +327,24 @@ static void print_chunks(const explain_ranks *r)
                r->chunks, on_device(r) ? " (over NCCL, in up to 4 GiB of a GPU's memory)" : "");
 }
 
+/* Over NCCL; a plan says the same of itself. */
+static int streams_of(const explain_ranks *r)
+{
+    return on_device(r) && r->placement.tp == 1 && r->options->streams > 1 ? 2 : 1;
+}
+
+static void print_streams(const explain_ranks *r)
+{
+    if (!on_device(r))
+        return;
+    printf("over NCCL %s\n", streams_of(r) > 1 ? "on 2 streams: exchanges of one chunk beside products of another, at "
+                                                 "least two chunks of 256 tokens or more; never timed on GPUs"
+                             : r->placement.tp > 1
+                                 ? "on 1 stream, since tensor parallel ranks exchange activations between the products"
+                                 : "on 1 stream; --exchange-streams 2, never timed on GPUs, lets exchanges run beside "
+                                   "products");
+}
+
 static void print_fixed(const explain_ranks *r)
 {
     uint64_t bytes[2];
@@ -363,6 +382,7 @@ void explain_ranks_print(const explain_ranks *r)
     print_shared(r);
     print_exchanges(r);
     print_chunks(r);
+    print_streams(r);
     print_fixed(r);
 }
 
@@ -396,9 +416,10 @@ json_t *explain_ranks_json(const explain_ranks *r)
     }
     uint64_t fixed[2];
     find_fixed(r, fixed);
-    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:s, s:I, s:I, s:I}", "count", (int)r->placement.ranks, "ep",
-                    (int)r->placement.ep, "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name),
+    return cli_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:s, s:i, s:I, s:I, s:I}", "count", (int)r->placement.ranks,
+                    "ep", (int)r->placement.ep, "tp", (int)r->placement.tp, "ep_map", cli_utf8(r->placement.name),
                     "tokens_as", cli_tokens_as(r->options->tokens_as), "ranks", ranks, "exchange_per_token", exchanges,
-                    "chunks", r->chunks, "exchange_capacity", (json_int_t)r->options->capacity, "fixed_dispatch_bytes",
-                    (json_int_t)fixed[0], "fixed_return_bytes", (json_int_t)fixed[1]);
+                    "chunks", r->chunks, "exchange_streams", streams_of(r), "exchange_capacity",
+                    (json_int_t)r->options->capacity, "fixed_dispatch_bytes", (json_int_t)fixed[0],
+                    "fixed_return_bytes", (json_int_t)fixed[1]);
 }

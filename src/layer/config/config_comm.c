@@ -34,5 +34,8 @@ moxie_status mox_config_check_comm(const moxie_layer_config *config, const moxie
                 (long long)options->exchange_capacity);
     MOX_FAIL_IF(options->exchange_chunk < 0, MOXIE_ERR_ARGUMENT, error,
                 "options.exchange_chunk is %lld tokens; it must be 0 or more", (long long)options->exchange_chunk);
+    MOX_FAIL_IF(options->exchange_streams < 0 || options->exchange_streams > 2, MOXIE_ERR_ARGUMENT, error,
+                "options.exchange_streams is %lld; it must be 0 (the plan chooses), 1 or 2",
+                (long long)options->exchange_streams);
     return MOXIE_OK;
 }

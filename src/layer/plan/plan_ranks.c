@@ -165,6 +165,25 @@ static moxie_status set_staged(const moxie_plan *plan, mox_ranks *x, moxie_error
     return MOXIE_OK;
 }
 
+/* Exchanges get a stream of their own where they are asked to, and where none comes between the products: there would
+ * be nothing beside it, and two of one comm at a time. */
+static moxie_status set_streams(const moxie_plan *plan, mox_ranks *x, moxie_error *error)
+{
+    const char *why = !plan->backend->on_device        ? "the plan is on the host, whose exchanges run beside "
+                                                         "products anyway"
+                      : x->staged                      ? "rows of this comm travel through the host's memory, "
+                                                         "beside products anyway"
+                      : x->tp_size > 1                 ? "tensor parallel ranks exchange activations between "
+                                                         "the products"
+                      : has_batch_scale(&plan->config) ? "ranks agree on one activation scale between the "
+                                                         "products"
+                                                       : NULL;
+    MOX_FAIL_IF(x->asked_streams > 1 && why != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "options.exchange_streams is %lld, but %s: set it to 0 or 1", (long long)x->asked_streams, why);
+    x->beside = x->asked_streams > 1;
+    return MOXIE_OK;
+}
+
 /* The columns of y of each rank of a group: the rows of W2 that it has. */
 static void set_columns(const moxie_layer_config *c, mox_ranks *x)
 {
@@ -209,7 +228,9 @@ moxie_status mox_plan_ranks_create(moxie_plan *plan, const moxie_options *option
         sent.codes && x->layout == MOXIE_TOKENS_SHARDED; /* static scales may differ: mox_plan_ranks_agree() sees */
     x->capacity = options->exchange_capacity;
     x->asked_chunk = options->exchange_chunk;
+    x->asked_streams = options->exchange_streams;
     MOX_TRY(set_staged(plan, x, error));
+    MOX_TRY(set_streams(plan, x, error));
     return place(c, x, error);
 }
 
@@ -223,6 +244,11 @@ void mox_plan_ranks_destroy(const moxie_plan *plan)
         table->release_pinned(x->pinned);
     if (x->last_run != NULL)
         table->event_destroy(x->last_run);
+    for (int i = 0; i < MOX_RANKS_EVENTS; i++)
+        if (x->events[i] != NULL)
+            table->event_destroy(x->events[i]);
+    if (x->exchanges != NULL)
+        table->stream_destroy(x->exchanges);
     if (x->tables != NULL)
         mox_device_release(&plan->device, x->tables);
     if (x->places && !x->staged && x->refusal != NULL)
@@ -313,6 +339,8 @@ void mox_plan_ranks_set_chunk(moxie_plan *plan, bool one_chunk)
     const int64_t own = mox_max_i64(mox_plan_ranks_max_own(plan), 1);
     int64_t limit =
         x->asked_chunk > 0 ? x->asked_chunk : mox_max_i64(max_bytes(plan) / mox_plan_ranks_token_bytes(plan), 1);
+    if (x->beside && x->asked_chunk == 0 && own >= 2 * MOX_EXCHANGE_BESIDE_TOKENS)
+        limit = mox_min_i64(limit, mox_ceil_div(own, 2));
     if (mox_plan_ranks_test_chunk > 0)
         limit = mox_min_i64(limit, mox_plan_ranks_test_chunk + x->rank * mox_plan_ranks_test_more);
     if (x->capacity > 0)
@@ -485,6 +513,16 @@ static moxie_status allocate_tables(const moxie_plan *plan, moxie_error *error)
     return mox_plan_ranks_update_tables(plan, error);
 }
 
+static moxie_status make_stream(const moxie_plan *plan, moxie_error *error)
+{
+    mox_ranks *x = plan->ranks;
+    if (!x->beside)
+        return MOXIE_OK;
+    for (int i = 0; i < MOX_RANKS_EVENTS; i++)
+        MOX_TRY(plan->device.table->event_create(&x->events[i], error));
+    return plan->device.table->stream_create(&x->exchanges, error);
+}
+
 moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
 {
     mox_ranks *x = plan->ranks;
@@ -508,6 +546,7 @@ moxie_status mox_plan_ranks_pin(const moxie_plan *plan, moxie_error *error)
         MOX_TRY(allocate_tables(plan, error));
     MOX_TRY(plan->device.table->use(plan->device.ordinal, error));
     MOX_TRY(plan->device.table->event_create(&x->last_run, error));
+    MOX_TRY(make_stream(plan, error));
     MOX_TRY(plan->device.table->allocate_pinned(c.used, &pinned, error));
     x->pinned = pinned;
     return MOXIE_OK;

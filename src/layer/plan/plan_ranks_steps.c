@@ -64,7 +64,7 @@ static moxie_status add_chunks(moxie_plan *plan, moxie_error *error)
 {
     const mox_ranks *x = plan->ranks;
     const int64_t own = mox_max_i64(mox_plan_ranks_max_own(plan), 1), chunks = mox_ceil_div(own, x->chunk_tokens);
-    const bool beside = !plan->backend->on_device || x->staged;
+    const bool beside = !plan->backend->on_device || x->staged || x->beside;
     char text[320];
     snprintf(text, sizeof text, "%lld of at most %lld tokens of each rank%s; buffers of %lld MiB%s%s",
              (long long)chunks, (long long)x->chunk_tokens, why_chunks(plan),
@@ -76,6 +76,24 @@ static moxie_status add_chunks(moxie_plan *plan, moxie_error *error)
     return x->capacity > 0 ? MOXIE_OK : add_step(plan, "chunks", text, error);
 }
 
+/* How many streams exchanges and products have together, where rows travel from device to device. */
+static moxie_status add_streams(moxie_plan *plan, moxie_error *error)
+{
+    const mox_ranks *x = plan->ranks;
+    if (!plan->backend->on_device || x->staged)
+        return MOXIE_OK;
+    if (x->beside)
+        return add_step(plan, "streams",
+                        "2, as options.exchange_streams asks: exchanges of one chunk beside products of another, the "
+                        "shared expert beside the return",
+                        error);
+    return add_step(plan, "streams",
+                    x->asked_streams == 1 ? "1, as options.exchange_streams asks: exchanges and products take turns"
+                                          : "1: exchanges and products take turns; options.exchange_streams 2, which "
+                                            "was never timed on GPUs, lets them run side by side",
+                    error);
+}
+
 moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
 {
     const mox_ranks *x = plan->ranks;
@@ -84,6 +102,7 @@ moxie_status mox_plan_ranks_add_steps(moxie_plan *plan, moxie_error *error)
         return MOXIE_OK;
     const char *way = way_of(plan);
     MOX_TRY(add_chunks(plan, error));
+    MOX_TRY(add_streams(plan, error));
     const long long h = (long long)plan->config.hidden, element = (long long)mox_dtype_bytes(plan->config.dtype);
     if (x->layout == MOXIE_TOKENS_SHARDED) {
         if (x->capacity > 0)

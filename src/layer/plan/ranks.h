@@ -41,10 +41,14 @@
  * worst case is R times as large as the usual one, and memory that a plan never touches is still address space. */
 #define MOX_EXCHANGE_BYTES (INT64_C(256) << 20)
 /* On a GPU a 16th of its memory, within these; not where rows are staged in pinned memory. There a chunk costs more:
- * its products read the weights anew, its exchanges are on the stream of the products and so hide behind nothing, and
- * the host waits once for its counts. */
+ * its products read the weights anew, the host waits once for its counts, and its exchanges hide behind nothing, unless
+ * they have a stream of their own. */
 #define MOX_EXCHANGE_BYTES_DEVICE     (INT64_C(1) << 30)
 #define MOX_EXCHANGE_MAX_BYTES_DEVICE (INT64_C(4) << 30)
+
+/* With a stream of their own exchanges hide behind the products of another chunk. So a batch is cut in two where both
+ * have so many tokens of a rank at least, whose products take longer than reading the weights again. */
+#define MOX_EXCHANGE_BESIDE_TOKENS 256
 
 /* Arrays of one number a rank that a run needs. */
 typedef struct mox_ranks_counts {
@@ -85,6 +89,18 @@ typedef struct mox_ranks_side {
     int32_t open;               /* of these requests, those that are under way */
     mox_comm_request announced; /* with a capacity: the message that goes with the rows */
 } mox_ranks_side;
+
+/* What one stream of a run waits for on the other (run/ranks_streams.h). */
+typedef enum mox_ranks_event {
+    MOX_RANKS_ROUTED,     /* exchanges wait for: routing, and what the caller's stream had before */
+    MOX_RANKS_DISPATCHED, /* products: the rows of a chunk have come */
+    MOX_RANKS_COMPUTED,   /* exchanges: the results of a chunk are there */
+    MOX_RANKS_RETURNED,   /* products: they have left, so the next may take their place */
+    MOX_RANKS_SHARED,     /* exchanges: the shared expert's results of own tokens are there */
+    MOX_RANKS_COMBINED,   /* products: they have been read */
+    MOX_RANKS_ENDED,      /* products: all exchanges of the run have ended */
+    MOX_RANKS_EVENTS
+} mox_ranks_event;
 
 typedef struct mox_ranks {
     moxie_comm *comm;
@@ -128,6 +144,10 @@ typedef struct mox_ranks {
     int32_t *tables;           /* on the device: first_replica [E + 1], replica */
     int64_t tables_generation; /* of the map that they are of */
     mox_cuda_event last_run;   /* recorded when a run has enqueued its last operation */
+    int64_t asked_streams;     /* options.exchange_streams */
+    bool beside;               /* exchanges are on a stream of their own: this one, with these events */
+    mox_cuda_stream exchanges;
+    mox_cuda_event events[MOX_RANKS_EVENTS];
     bool timed; /* the present run waits for the device at the end of each phase, so that its time is known */
     moxie_degraded degraded;
     int64_t lost_slots, lost_tokens; /* of the last run */

@@ -239,11 +239,13 @@ void mox_ranks_take_counts(const mox_run *run)
     const mox_ranks *x = run->plan->ranks;
     const mox_ranks_counts *n = &x->counts;
     const int64_t *placed = (const int64_t *)(x->pinned + x->space.placed);
+    int64_t pairs = 0; /* a sum in memory, pairs_at[g - 1] + pairs[g - 1], is what gcc 12 gets wrong at -O3 */
     for (int32_t g = 0; g < x->groups; g++) {
         n->rows[g] = placed[2 * g];
         n->pairs[g] = placed[2 * g + 1];
         n->at[g] = g * x->chunk_tokens;
-        n->pairs_at[g] = g > 0 ? n->pairs_at[g - 1] + n->pairs[g - 1] : 0;
+        n->pairs_at[g] = pairs;
+        pairs += n->pairs[g];
     }
 }
 

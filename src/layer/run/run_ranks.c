@@ -10,6 +10,7 @@
 #include "layer/run/exchange_codes.h"
 #include "layer/run/ranks_device.h"
 #include "layer/run/ranks_place.h"
+#include "layer/run/ranks_streams.h"
 #include "layer/run/run_degraded.h"
 #include "layer/run/run_fetch.h"
 #include "layer/run/run_pass.h"
@@ -155,8 +156,35 @@ static moxie_status set_order(const mox_run *run, int64_t done, int64_t *order, 
     return MOXIE_OK;
 }
 
+/* A return on the exchanges' stream (ranks_streams.h), while the next chunk is computed. */
+typedef struct returning {
+    mox_run away; /* the run there; its pass is the chunk's own tokens */
+    int64_t number;
+    moxie_comm_rows rows;
+    mox_comm_request request;
+    bool open;
+} returning;
+
+static moxie_status end_request(returning *r, moxie_error *error)
+{
+    if (!r->open)
+        return MOXIE_OK;
+    r->open = false;
+    return mox_comm_wait(r->away.plan->ranks->comm, r->request, error);
+}
+
+/* Before results take the place of those of the chunk before, which `r` returns; NULL: they have left. */
+static moxie_status await_return(const mox_run *run, returning *r, moxie_error *error)
+{
+    if (r == NULL || !r->open)
+        return MOXIE_OK;
+    MOX_TRY(end_request(r, error));
+    MOX_TRY(mox_ranks_reach(&r->away, MOX_RANKS_RETURNED, error));
+    return mox_ranks_await(run, MOX_RANKS_RETURNED, error);
+}
+
 /* Computes rows that came, pass by pass, and puts the results in the order in which they go back. */
-static moxie_status compute_passes(mox_run *run, moxie_error *error)
+static moxie_status compute_passes(mox_run *run, returning *before, moxie_error *error)
 {
     const moxie_plan *plan = run->plan;
     const mox_ranks *x = plan->ranks;
@@ -174,6 +202,7 @@ static moxie_status compute_passes(mox_run *run, moxie_error *error)
         else
             MOX_TRY(set_order(run, done, order, &count, error));
         MOX_TRY(mox_run_tp_own_columns(run, error));
+        MOX_TRY(await_return(run, before, error));
         MOX_TRY(mox_run_scatter(run, order, count, cols, dtype, results, error));
         results += count * cols * mox_dtype_bytes(dtype);
         done += count;
@@ -182,7 +211,7 @@ static moxie_status compute_passes(mox_run *run, moxie_error *error)
 }
 
 /* Computes the rows that came. Experts of a store are one step of its cache. */
-static moxie_status compute(const mox_run *own, moxie_error *error)
+static moxie_status compute(const mox_run *own, returning *before, moxie_error *error)
 {
     const mox_ranks *x = own->plan->ranks;
     mox_run run = *own;
@@ -193,7 +222,7 @@ static moxie_status compute(const mox_run *own, moxie_error *error)
     run.ids = at(own, x->space.recv_ids);
     run.weights = own->plan->config.routing.on_input ? at(own, x->space.recv_weights) : NULL;
     MOX_TRY(mox_run_fetch_begin(&run, error));
-    return mox_run_fetch_end(&run, compute_passes(&run, error), error);
+    return mox_run_fetch_end(&run, compute_passes(&run, before, error), error);
 }
 
 /* ---- return ------------------------------------------------------------------------------------------ */
@@ -359,7 +388,7 @@ static moxie_status finish_chunk(mox_run *run, int64_t number, bool last, moxie_
     mox_ranks_use(x, number);
     (void)enter_exchange(run, MOX_PHASE_DISPATCH);
     MOX_TRY(finish_dispatch(run, &x->sides[number % 2], error));
-    MOX_TRY(compute(run, error));
+    MOX_TRY(compute(run, NULL, error));
     (void)enter_exchange(run, MOX_PHASE_RETURN);
     MOX_TRY(start_return(run, last, &rows, &request, error));
     run->first = chunk.first;
@@ -380,6 +409,93 @@ static moxie_status run_chunks(mox_run *run, int64_t chunks, moxie_error *error)
     }
     return MOXIE_OK;
 }
+
+/* ---- the chain on two streams -------------------------------------------------------------------------- */
+
+/* The rows of a chunk have come, when products reach this. */
+static moxie_status await_rows(const mox_run *away, int64_t number, moxie_error *error)
+{
+    MOX_TRY(finish_dispatch(away, &away->plan->ranks->sides[number % 2], error));
+    return mox_ranks_reach(away, MOX_RANKS_DISPATCHED, error);
+}
+
+/* The results of a chunk leave, and the shared expert is computed. */
+static moxie_status start_beside(mox_run *run, int64_t number, bool last, returning *r, moxie_error *error)
+{
+    mox_ranks *x = run->plan->ranks;
+    const mox_chunk chunk = mox_exchange_chunk(run, x->rank, number);
+    mox_ranks_use(x, number);
+    MOX_TRY(mox_ranks_reach(run, MOX_RANKS_COMPUTED, error));
+    MOX_TRY(mox_ranks_await(&r->away, MOX_RANKS_COMPUTED, error));
+    MOX_TRY(start_return(&r->away, last, &r->rows, &r->request, error));
+    r->open = true;
+    r->number = number;
+    run->first = chunk.first;
+    run->tokens = chunk.tokens;
+    if (number > 0)
+        MOX_TRY(mox_ranks_await(run, MOX_RANKS_COMBINED, error));
+    MOX_TRY(mox_run_shared(run, number, error));
+    r->away.first = run->first;
+    r->away.tokens = run->tokens;
+    r->away.shared_y = run->shared_y;
+    r->away.shared_weight = run->shared_weight;
+    return mox_ranks_reach(run, MOX_RANKS_SHARED, error);
+}
+
+/* The results of a chunk's own tokens have come back: their sums. */
+static moxie_status finish_beside(returning *r, moxie_error *error)
+{
+    mox_ranks *x = r->away.plan->ranks;
+    mox_ranks_use(x, r->number);
+    MOX_TRY(end_request(r, error));
+    MOX_TRY(mox_ranks_await(&r->away, MOX_RANKS_SHARED, error));
+    MOX_TRY(combine(&r->away, error));
+    MOX_TRY(mox_ranks_reach(&r->away, MOX_RANKS_COMBINED, error));
+    return x->layout == MOXIE_TOKENS_REPLICATED ? gather(&r->away, r->number, error) : MOXIE_OK;
+}
+
+/* All chunks; the first is agreed on. The host waits for the numbers of the next chunk, and where it places rows for
+ * those and for results, when the products of this one are enqueued. */
+static moxie_status run_beside(mox_run *run, int64_t chunks, returning *r, moxie_error *error)
+{
+    MOX_TRY(await_rows(&r->away, 0, error));
+    for (int64_t i = 0; i < chunks; i++) {
+        mox_ranks_use(run->plan->ranks, i);
+        MOX_TRY(mox_ranks_await(run, MOX_RANKS_DISPATCHED, error));
+        MOX_TRY(compute(run, r, error));
+        (void)enter_exchange(run, MOX_PHASE_RETURN);
+        if (i > 0)
+            MOX_TRY(finish_beside(r, error));
+        if (i + 1 < chunks) {
+            MOX_TRY(begin_chunk(&r->away, i + 1, &chunks, error));
+            MOX_TRY(await_rows(&r->away, i + 1, error));
+        }
+        MOX_TRY(start_beside(run, i, i + 1 == chunks, r, error));
+    }
+    return finish_beside(r, error);
+}
+
+/* Exchanges come after what is on the caller's stream. */
+static moxie_status part_streams(const mox_run *run, const mox_run *away, moxie_error *error)
+{
+    MOX_TRY(mox_ranks_reach(run, MOX_RANKS_ROUTED, error));
+    return mox_ranks_await(away, MOX_RANKS_ROUTED, error);
+}
+
+/* What comes next on the caller's stream comes after them. Also of a run that has failed: a capture ends only when its
+ * streams have joined, and leaves no request open. */
+static moxie_status join_streams(const mox_run *run, returning *r, moxie_status status, moxie_error *error)
+{
+    if (status != MOXIE_OK && run->captured)
+        (void)end_request(r, NULL);
+    error = status == MOXIE_OK ? error : NULL;
+    moxie_status joined = mox_ranks_reach(&r->away, MOX_RANKS_ENDED, error);
+    if (joined == MOXIE_OK)
+        joined = mox_ranks_await(run, MOX_RANKS_ENDED, error);
+    return status == MOXIE_OK ? joined : status;
+}
+
+/* ---- the run ------------------------------------------------------------------------------------------- */
 
 static moxie_status check_capacity(const mox_run *run, moxie_error *error)
 {
@@ -412,12 +528,29 @@ moxie_status mox_run_ranks_refuse(const moxie_plan *plan, moxie_status status)
     return status;
 }
 
+/* From the first chunk on; the streams have parted. `error` is not NULL. */
+static moxie_status run_parted(mox_run *run, returning *beside, moxie_error *error)
+{
+    int64_t chunks = 1;
+    moxie_status status = begin_chunk(beside != NULL ? &beside->away : run, 0, &chunks, error);
+    const bool begun = status == MOXIE_OK;
+    if (begun)
+        status = beside != NULL ? run_beside(run, chunks, beside, error) : run_chunks(run, chunks, error);
+    if (beside != NULL)
+        status = join_streams(run, beside, status, error);
+    if (status == MOXIE_OK)
+        status = mox_ranks_end(run, error);
+    if (begun) /* others wait for this one, and rows may be under way to the workspace */
+        (void)or_break(run, status, error);
+    return status;
+}
+
 moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
 {
     mox_ranks *x = run->plan->ranks;
     moxie_error reason = { .code = MOXIE_OK };
     mox_run host;
-    int64_t chunks = 1;
+    returning beside = { .open = false };
     mox_plan_ranks_follow(run->plan);
     moxie_status status = mox_ranks_look_at_stream(run, error);
     if (status == MOXIE_OK)
@@ -425,19 +558,19 @@ moxie_status mox_run_ranks(mox_run *run, moxie_error *error)
     run->own = run;
     if (status == MOXIE_OK)
         status = mox_ranks_begin(run, &host, error);
+    const bool two = status == MOXIE_OK && mox_ranks_beside(run);
+    if (two) {
+        beside.away = mox_ranks_away(run);
+        host.own = &beside.away; /* whose stream has the numbers that only the device knows */
+        status = part_streams(run, &beside.away, error);
+    }
     if (status != MOXIE_OK)
         return run->captured ? status : mox_run_ranks_refuse(run->plan, status);
     (void)enter_exchange(run, MOX_PHASE_DISPATCH); /* and back to it after each stage */
     x->calls += run->captured ? 0 : 1;
     x->sides[0].open = x->sides[1].open = 0;
     mox_run_degraded_begin(run->plan);
-    status = begin_chunk(run, 0, &chunks, &reason);
-    if (status == MOXIE_OK) {
-        status = run_chunks(run, chunks, &reason);
-        if (status == MOXIE_OK)
-            status = mox_ranks_end(run, &reason);
-        (void)or_break(run, status, &reason); /* others wait for this one, and rows may be under way to the workspace */
-    }
+    status = run_parted(run, two ? &beside : NULL, &reason);
     mox_run_degraded_end(run->plan);
     if (status != MOXIE_OK && error != NULL)
         *error = reason;

@@ -537,6 +537,7 @@ pub struct moxie_options {
     pub degraded: i32,
     pub spare_slots: i32,
     pub exchange_chunk: i64,
+    pub exchange_streams: i64,
 }
 extern "C" {
     pub fn moxie_layer_create(
