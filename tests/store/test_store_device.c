@@ -6,6 +6,7 @@
  * for it. test_store_device_emulated is the same with emulated kernels of sm_90.
  * MOXIE_TEST_GPU=sm90 or sm80: on the GPU that is there, with the kernels of such cards.
  */
+#include "test_adapter_set.h"
 #include "test_cuda_table.h"
 #include "test_store.h"
 
@@ -258,10 +259,32 @@ static moxie_store_counters counters_of(moxie_store *store)
     return c;
 }
 
-static void compare(test_layer *t, const moxie_store_options *o, const moxie_options *options, void *const want[COUNTS])
+static moxie_adapters *given;
+
+/* Runs have the adapters; NULL: none. */
+static void give(test_layer *t, const moxie_layer *layer, const test_adapter_set *adapters)
+{
+    const bool was = makes_late;
+    moxie_error error;
+    makes_late = false;
+    if (adapters != NULL)
+        assert_ok(test_adapter_set_give(adapters, layer, &given, &error), &error);
+    t->args.adapters = given;
+    makes_late = was;
+}
+
+static void take_back(test_layer *t)
+{
+    moxie_adapters_destroy(given);
+    t->args.adapters = given = NULL;
+}
+
+static void compare(test_layer *t, const moxie_store_options *o, const moxie_options *options,
+                    const test_adapter_set *adapters, void *const want[COUNTS])
 {
     opened s;
     open_plan(t, o, options, &s);
+    give(t, s.layer, adapters);
     for (int i = 0; i < COUNTS; i++) {
         void *got = output_of(t, s.plan, token_counts[i]);
         if (memcmp(got, want[i], test_layer_output_bytes(t)) != 0)
@@ -276,10 +299,11 @@ static void compare(test_layer *t, const moxie_store_options *o, const moxie_opt
     assert_true(c.copies >= c.uses);                         /* once a pass */
     assert_true(c.device_inserts <= c.device_uses - c.device_hits);
     assert_int_equal(c.failed_reads, 0);
+    take_back(t);
     close_plan(&s);
 }
 
-static int compared;
+static int compared, changed;
 
 /* Not for a layer that a file or a store cannot have. */
 static bool fits(test_layer *t, const moxie_options *options)
@@ -307,41 +331,88 @@ static bool fits(test_layer *t, const moxie_options *options)
     return same;
 }
 
-static void one_layer(uint64_t seed, const test_layer_limits *limits)
+/* The outputs of the layer that is all on the GPU. Counts the runs that its adapters change. */
+static void run_resident(test_layer *t, const test_adapter_set *adapters, void *want[COUNTS])
+{
+    const int32_t *ids = t->args.adapter_ids;
+    t->args.adapter_ids = NULL;
+    for (int i = 0; i < COUNTS; i++)
+        want[i] = output_of(t, t->plan, token_counts[i]);
+    t->args.adapter_ids = ids;
+    give(t, t->built, adapters);
+    for (int i = 0; i < COUNTS && adapters != NULL; i++) {
+        void *without = want[i];
+        want[i] = output_of(t, t->plan, token_counts[i]);
+        changed += memcmp(without, want[i], test_layer_output_bytes(t)) != 0;
+        free(without);
+    }
+    take_back(t);
+}
+
+static void compare_all(test_layer *t, const moxie_options *options, const test_adapter_set *adapters)
+{
+    const int64_t experts = t->config.experts;
+    const bool was = makes_late;
+    void *want[COUNTS];
+    makes_late = false;
+    run_resident(t, adapters, want);
+    makes_late = was;
+    const moxie_store_options smallest = store_options(1, 2, 1), usual = store_options(experts / 4 + 1, 4, experts);
+    compare(t, &smallest, options, adapters, want);
+    compare(t, &usual, options, adapters, want);
+    compared++;
+    for (int i = 0; i < COUNTS; i++)
+        free(want[i]);
+}
+
+static void one_layer(uint64_t seed, const test_layer_limits *limits, bool adapted)
 {
     test_layer t;
-    void *want[COUNTS];
+    test_adapter_set adapters;
     test_rng rng = { test_seed(seed) };
     moxie_options options = cuda_options();
     const bool was = makes_late;
     makes_late = false;
     test_layer_make(&t, &rng, limits);
+    if (adapted)
+        test_adapter_set_assign(&adapters, &t, &rng);
+    options.max_adapter_rank = adapted ? adapters.max_rank : 0;
     const bool takes = fits(&t, &options);
-    for (int i = 0; takes && i < COUNTS; i++)
-        want[i] = output_of(&t, t.plan, token_counts[i]);
     makes_late = was;
-    if (takes) {
-        const int64_t quarter = t.config.experts / 4 + 1;
-        const moxie_store_options smallest = store_options(1, 2, 1),
-                                  usual = store_options(quarter, 4, t.config.experts);
-        compare(&t, &smallest, &options, want);
-        compare(&t, &usual, &options, want);
-        compared++;
-    }
-    for (int i = 0; takes && i < COUNTS; i++)
-        free(want[i]);
+    if (takes)
+        compare_all(&t, &options, adapted ? &adapters : NULL);
+    if (adapted)
+        test_adapter_set_free(&adapters);
     test_layer_free(&t);
+}
+
+static void random_layers(uint64_t first, int64_t count, bool adapted)
+{
+    compared = changed = 0;
+    for (uint64_t seed = 0; seed < (uint64_t)count; seed++)
+        one_layer(first + seed,
+                  &(test_layer_limits) { .tokens = 300, .features = seed % 2 == 1, .rounds = true, .largest = 60 },
+                  adapted);
+    assert_true(compared > 0);
+    assert_true((changed > 0) == adapted);
+}
+
+static int64_t layer_count(void)
+{
+    return test_env("MOXIE_TEST_CONFIGS", test_sanitized() || test_quick() ? SANITIZED : CONFIGS);
 }
 
 static void test_random_layers(void **state)
 {
     (void)state;
-    const int64_t count = test_env("MOXIE_TEST_CONFIGS", test_sanitized() || test_quick() ? SANITIZED : CONFIGS);
-    compared = 0;
-    for (uint64_t seed = 0; seed < (uint64_t)count; seed++)
-        one_layer(9000 + seed,
-                  &(test_layer_limits) { .tokens = 300, .features = seed % 2 == 1, .rounds = true, .largest = 60 });
-    assert_true(compared > 0);
+    random_layers(9000, layer_count(), false);
+}
+
+/* Each token has one of three LoRA adapters, a disabled one, or none. */
+static void test_random_layers_adapted(void **state)
+{
+    (void)state;
+    random_layers(9200, layer_count(), true);
 }
 
 static void test_late_copies(void **state)
@@ -565,6 +636,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_layers, begin, end),
+        cmocka_unit_test_setup_teardown(test_random_layers_adapted, begin, end),
         cmocka_unit_test_setup_teardown(test_late_copies, begin_late, end_late),
         cmocka_unit_test_setup_teardown(test_counters, begin, end),
         cmocka_unit_test_setup_teardown(test_policies, begin, end),
@@ -573,7 +645,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
     };
 #ifdef MOX_TEST_EMULATED
-    cmocka_set_test_filter("test_random_layers"); /* the others do not depend on kernels */
+    cmocka_set_test_filter("test_random_layers*"); /* the others do not depend on kernels */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,14 +118,18 @@ static void fill_tables(const mox_run *run, const mox_device_window *w, char *en
     const moxie_layer *layer = run->plan->layer;
     const mox_fetch_tables *t = &run->plan->fetch->tables;
     int32_t *slot_of = (int32_t *)(entry + t->slot_of);
+    int32_t *place_of = (int32_t *)(entry + t->place_of);
     int64_t *expert_of = (int64_t *)(entry + t->expert_of);
     for (int64_t e = 0; e < layer->config.experts; e++)
         slot_of[e] = -1;
-    for (int64_t s = 0; s < w->slots; s++)
+    for (int64_t s = 0; s < w->slots; s++) {
         expert_of[s] = -1;
+        place_of[s] = 0;
+    }
     for (int64_t i = 0; i < w->count; i++) {
         slot_of[w->experts[i]] = w->slot[i];
         expert_of[w->slot[i]] = w->experts[i];
+        place_of[w->slot[i]] = layer->slot_of[w->experts[i]];
     }
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         float *scale = (float *)(entry + t->scale[p]);
@@ -181,6 +185,7 @@ static moxie_status set_window(mox_run *run, const mox_device_window *w, int64_t
                                    .records = &f->base,
                                    .static_scale = { (const float *)(tables + f->tables.scale[MOX_W13]),
                                                      (const float *)(tables + f->tables.scale[MOX_W2]) },
+                                   .place_of = (const int32_t *)(tables + f->tables.place_of),
                                    .record_bytes = w->record_bytes };
     return send_entry(run, tables, f->tables.bytes, error);
 }
