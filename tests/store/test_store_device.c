@@ -279,6 +279,24 @@ static void take_back(test_layer *t)
     t->args.adapters = given = NULL;
 }
 
+/* A check follows the stages of the layer with all experts on the GPU, then compares a run of the store. */
+static void check_plan(test_layer *t, moxie_plan *plan)
+{
+    const bool was = makes_late;
+    test_report report;
+    moxie_error error;
+    makes_late = false;
+    t->args.tokens = 7;
+    assert_ok(test_plan_check(plan, &t->weights, &t->args, &report, &error), &error);
+    if (!(report.worst_ratio <= 1))
+        test_report_print_beyond(&report);
+    assert_true(report.worst_ratio <= 1);
+    assert_true(report.n_stages > 3);
+    assert_string_equal(report.stages[report.n_stages - 1].stage, "store");
+    assert_int_equal(report.stages[report.n_stages - 1].elements, 7 * t->config.hidden);
+    makes_late = was;
+}
+
 static void compare(test_layer *t, const moxie_store_options *o, const moxie_options *options,
                     const test_adapter_set *adapters, void *const want[COUNTS])
 {
@@ -299,6 +317,7 @@ static void compare(test_layer *t, const moxie_store_options *o, const moxie_opt
     assert_true(c.copies >= c.uses);                         /* once a pass */
     assert_true(c.device_inserts <= c.device_uses - c.device_hits);
     assert_int_equal(c.failed_reads, 0);
+    check_plan(t, s.plan);
     take_back(t);
     close_plan(&s);
 }
@@ -497,6 +516,34 @@ static void test_policies(void **state)
     test_layer_free(&t);
 }
 
+/* What the router of a layer would choose is read into RAM, and a run copies it from there. */
+static void test_lookahead(void **state)
+{
+    (void)state;
+    test_layer t;
+    opened s;
+    moxie_error error;
+    moxie_options options = cuda_options();
+    make(&t, &options);
+    const moxie_store_options o = store_options(3, 2, 12);
+    open_plan(&t, &o, &options, &s);
+    t.args.tokens = 1;
+    assert_ok(moxie_store_lookahead(s.plan, &t.args, &error), &error);
+    const moxie_store_counters guessed = counters_of(s.store);
+    assert_in_range(guessed.prefetches, 1, t.config.top_k);
+    void *got = output_of(&t, s.plan, 1);
+    const moxie_store_counters c = counters_of(s.store);
+    assert_int_equal(c.reads, guessed.prefetches); /* none but these */
+    assert_int_equal(c.prefetches_used, c.copies);
+    assert_int_equal(c.prefetches_wasted, 0);
+    close_plan(&s);
+    void *want = output_of(&t, t.plan, 1);
+    assert_memory_equal(got, want, (size_t)t.config.hidden * (size_t)mox_dtype_bytes(t.config.dtype));
+    free(got);
+    free(want);
+    test_layer_free(&t);
+}
+
 /* A run in which any call of the table fails says so, and the next one is right. */
 static void test_failures(void **state)
 {
@@ -596,7 +643,6 @@ static void test_refusals(void **state)
     moxie_error error = { 0 };
     moxie_options options = cuda_options(), cpu = MOXIE_OPTIONS_INIT;
     moxie_layer *layer = NULL;
-    moxie_check_report *report = NULL;
     make(&t, &options);
     moxie_store_options o = store_options(1, 2, 2);
     o.device_bytes -= 1;
@@ -615,8 +661,6 @@ static void test_refusals(void **state)
     assert_int_equal(moxie_store_layer(s.store, 7, NULL, &cpu, &layer, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "--backend cuda"));
     assert_int_equal(moxie_layer_verify(s.layer, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_int_equal(moxie_store_lookahead(s.plan, &t.args, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_int_equal(moxie_plan_check(s.plan, &t.weights, &t.args, &report, &error), MOXIE_ERR_UNSUPPORTED);
     moxie_plan *plans[] = { s.plan };
     const moxie_run_args *args[] = { &t.args };
     void *graph = NULL;
@@ -640,6 +684,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_late_copies, begin_late, end_late),
         cmocka_unit_test_setup_teardown(test_counters, begin, end),
         cmocka_unit_test_setup_teardown(test_policies, begin, end),
+        cmocka_unit_test_setup_teardown(test_lookahead, begin, end),
         cmocka_unit_test_setup_teardown(test_failures, begin, end),
         cmocka_unit_test_setup_teardown(test_rows, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),

@@ -38,9 +38,6 @@ static void list_experts(const mox_run *run, const int32_t *ids, int64_t choices
 static moxie_status check(const mox_run *run, moxie_error *error)
 {
     int32_t captured = 0;
-    MOX_FAIL_IF(run->probe != NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "a run that fetches experts to a GPU cannot be checked stage by stage: check the layer of the same "
-                "file without a store (moxie_layer_open_file)");
     MOX_TRY(run->queue.table->capturing(run->queue.stream, &captured, error));
     MOX_FAIL_IF(captured, MOXIE_ERR_UNSUPPORTED, error,
                 "the stream is being captured, but a run on a layer of a store waits on the host for the chosen "
