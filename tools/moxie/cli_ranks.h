@@ -109,7 +109,7 @@ struct cli_rank {
     moxie_comm *below; /* with NCCL: the local comm or that of MPI, by which ranks found each other; or NULL */
     char device[24];   /* the number of its CUDA device, "1", or "1:sm80"; "": the one of --device */
     moxie_executor *executor, *own_executor; /* own: to destroy; NULL: it is shared */
-    moxie_expert_file *file; /* of its share; or NULL */
+    moxie_expert_file *file;                 /* of its share; or NULL */
     moxie_layer *layer;
     moxie_plan *plan;
     struct moxie_adapters *adapters;
