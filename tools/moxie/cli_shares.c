@@ -5,7 +5,8 @@
  *
  *     moxie run EX-0 EX-1 EX-2 EX-3 --ranks 4 --tp 2      rank r has tensor parallel rank r % 2, experts' rank r / 2
  *
- * Records are used as they lie. With --comm mpi a process opens the first directory, for the configuration, and its own.
+ * Records are used as they lie. With --comm mpi a process opens the first directory, for the configuration, and its
+ * own.
  */
 #include <limits.h>
 #include <string.h>
