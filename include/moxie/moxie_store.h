@@ -305,8 +305,9 @@ MOXIE_API moxie_status moxie_store_prefetch(moxie_store *store, int64_t layer, c
                                             moxie_error *error);
 /* The same with the ids that the router of the plan's layer chooses for args->hidden, or args->logits, args->token_ids,
  * as moxie_plan_route() does: the input of the layer before is a good guess for this one's, and a layer that routes by
- * token ids needs no guess. It uses args->workspace as a run does. MOXIE_ERR_ARGUMENT unless the plan's layer is one of
- * a store. One-thread-at-a-time per plan. */
+ * token ids needs no guess. It uses args->workspace as a run does. With a tier on a GPU arrays are the host's, as for
+ * moxie_plan_run(), and the call waits for the router. MOXIE_ERR_ARGUMENT unless the plan's layer is one of a store.
+ * One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_store_lookahead(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error);
 
 /* What runs did. A use is an expert in one run of one layer. */

@@ -307,6 +307,13 @@ static moxie_status end(void *user, moxie_status status, moxie_error *error)
     return status;
 }
 
+static moxie_status resident(void *user, const moxie_layer_config *config, const moxie_options *options,
+                             moxie_layer **out, moxie_error *error)
+{
+    const mox_store_layer *layer = user;
+    return mox_layer_open_file(layer->file, config, options, out, error);
+}
+
 void mox_store_set_device_source(mox_store_layer *layer)
 {
     const moxie_store *store = layer->store;
@@ -318,6 +325,7 @@ void mox_store_set_device_source(mox_store_layer *layer)
                               .next = next,
                               .ready = ready,
                               .done = done,
-                              .end = end };
+                              .end = end,
+                              .resident = resident };
     mox_store_host_set_source(&layer->device_source);
 }

@@ -10,6 +10,7 @@
 #include "layer/plan/plan.h"
 #include "layer/run/plan_run.h"
 #include "layer/run/run_args.h"
+#include "layer/weights/device_source.h"
 #include "store/store.h"
 
 static void prefetch(mox_store_layer *layer, const int32_t *ids, int64_t count)
@@ -44,15 +45,21 @@ moxie_status mox_store_prefetch(moxie_store *store, int64_t number, const int32_
     return MOXIE_OK;
 }
 
+/* The layer of a plan in a store. */
+static moxie_status layer_of(const moxie_plan *plan, mox_store_layer **out, moxie_error *error)
+{
+    const moxie_layer *layer = plan->layer;
+    MOX_FAIL_IF(layer == NULL || (layer->source == NULL && layer->device_source == NULL), MOXIE_ERR_ARGUMENT, error,
+                "the plan's layer is not one of a store: open it with moxie_store_layer()");
+    *out = layer->source != NULL ? layer->source->user : layer->device_source->user;
+    return MOXIE_OK;
+}
+
 moxie_status mox_store_lookahead(const moxie_plan *plan, const moxie_run_args *args, moxie_error *error)
 {
-    MOX_FAIL_IF(plan->fetch != NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "a layer of a store on a GPU does not look ahead yet: give the ids to moxie_store_prefetch(), which "
-                "reads these experts into RAM");
-    MOX_FAIL_IF(plan->layer == NULL || plan->layer->source == NULL, MOXIE_ERR_ARGUMENT, error,
-                "the plan's layer is not one of a store: open it with moxie_store_layer()");
-    mox_store_layer *layer = plan->layer->source->user;
+    mox_store_layer *layer = NULL;
     mox_run run;
+    MOX_TRY(layer_of(plan, &layer, error));
     if (!layer->store->prefetches)
         return MOXIE_OK;
     MOX_TRY(mox_run_begin(plan, args, 0, &run, error));
@@ -62,6 +69,6 @@ moxie_status mox_store_lookahead(const moxie_plan *plan, const moxie_run_args *a
     run.args.ids = NULL;
     run.args.output = NULL;
     MOX_TRY(mox_plan_run(plan, MOX_RUN_ROUTE, &run.args, NULL, NULL, error));
-    prefetch(layer, run.args.ids_out, run.args.tokens * plan->config.top_k);
-    return MOXIE_OK;
+    return mox_store_prefetch(layer->store, layer->file->header.layer, run.args.ids_out,
+                              run.args.tokens * plan->config.top_k, error);
 }

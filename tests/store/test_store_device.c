@@ -6,6 +6,7 @@
  * for it. test_store_device_emulated is the same with emulated kernels of sm_90.
  * MOXIE_TEST_GPU=sm90 or sm80: on the GPU that is there, with the kernels of such cards.
  */
+#include "test_adapter_set.h"
 #include "test_cuda_table.h"
 #include "test_store.h"
 
@@ -258,10 +259,50 @@ static moxie_store_counters counters_of(moxie_store *store)
     return c;
 }
 
-static void compare(test_layer *t, const moxie_store_options *o, const moxie_options *options, void *const want[COUNTS])
+static moxie_adapters *given;
+
+/* Runs have the adapters; NULL: none. */
+static void give(test_layer *t, const moxie_layer *layer, const test_adapter_set *adapters)
+{
+    const bool was = makes_late;
+    moxie_error error;
+    makes_late = false;
+    if (adapters != NULL)
+        assert_ok(test_adapter_set_give(adapters, layer, &given, &error), &error);
+    t->args.adapters = given;
+    makes_late = was;
+}
+
+static void take_back(test_layer *t)
+{
+    moxie_adapters_destroy(given);
+    t->args.adapters = given = NULL;
+}
+
+/* A check follows the stages of the layer with all experts on the GPU, then compares a run of the store. */
+static void check_plan(test_layer *t, moxie_plan *plan)
+{
+    const bool was = makes_late;
+    test_report report;
+    moxie_error error;
+    makes_late = false;
+    t->args.tokens = 7;
+    assert_ok(test_plan_check(plan, &t->weights, &t->args, &report, &error), &error);
+    if (!(report.worst_ratio <= 1))
+        test_report_print_beyond(&report);
+    assert_true(report.worst_ratio <= 1);
+    assert_true(report.n_stages > 3);
+    assert_string_equal(report.stages[report.n_stages - 1].stage, "store");
+    assert_int_equal(report.stages[report.n_stages - 1].elements, 7 * t->config.hidden);
+    makes_late = was;
+}
+
+static void compare(test_layer *t, const moxie_store_options *o, const moxie_options *options,
+                    const test_adapter_set *adapters, void *const want[COUNTS])
 {
     opened s;
     open_plan(t, o, options, &s);
+    give(t, s.layer, adapters);
     for (int i = 0; i < COUNTS; i++) {
         void *got = output_of(t, s.plan, token_counts[i]);
         if (memcmp(got, want[i], test_layer_output_bytes(t)) != 0)
@@ -276,10 +317,12 @@ static void compare(test_layer *t, const moxie_store_options *o, const moxie_opt
     assert_true(c.copies >= c.uses);                         /* once a pass */
     assert_true(c.device_inserts <= c.device_uses - c.device_hits);
     assert_int_equal(c.failed_reads, 0);
+    check_plan(t, s.plan);
+    take_back(t);
     close_plan(&s);
 }
 
-static int compared;
+static int compared, changed;
 
 /* Not for a layer that a file or a store cannot have. */
 static bool fits(test_layer *t, const moxie_options *options)
@@ -297,41 +340,86 @@ static bool fits(test_layer *t, const moxie_options *options)
     return test_store_has_layouts(folder, 7, t, options);
 }
 
-static void one_layer(uint64_t seed, const test_layer_limits *limits)
+/* The outputs of the layer that is all on the GPU. Counts the runs that its adapters change. */
+static void run_resident(test_layer *t, const test_adapter_set *adapters, void *want[COUNTS])
+{
+    const int32_t *ids = t->args.adapter_ids;
+    t->args.adapter_ids = NULL;
+    for (int i = 0; i < COUNTS; i++)
+        want[i] = output_of(t, t->plan, token_counts[i]);
+    t->args.adapter_ids = ids;
+    give(t, t->built, adapters);
+    for (int i = 0; i < COUNTS && adapters != NULL; i++) {
+        void *without = want[i];
+        want[i] = output_of(t, t->plan, token_counts[i]);
+        changed += memcmp(without, want[i], test_layer_output_bytes(t)) != 0;
+        free(without);
+    }
+    take_back(t);
+}
+
+static void compare_all(test_layer *t, const moxie_options *options, const test_adapter_set *adapters)
+{
+    const int64_t experts = t->config.experts;
+    const bool was = makes_late;
+    void *want[COUNTS];
+    makes_late = false;
+    run_resident(t, adapters, want);
+    makes_late = was;
+    const moxie_store_options smallest = store_options(1, 2, 1), usual = store_options(experts / 4 + 1, 4, experts);
+    compare(t, &smallest, options, adapters, want);
+    compare(t, &usual, options, adapters, want);
+    compared++;
+    for (int i = 0; i < COUNTS; i++)
+        free(want[i]);
+}
+
+static void one_layer(uint64_t seed, const test_layer_limits *limits, bool adapted)
 {
     test_layer t;
-    void *want[COUNTS];
+    test_adapter_set adapters;
     test_rng rng = { test_seed(seed) };
     moxie_options options = cuda_options();
     const bool was = makes_late;
     makes_late = false;
     test_layer_make(&t, &rng, limits);
+    if (adapted)
+        test_adapter_set_assign(&adapters, &t, &rng);
+    options.max_adapter_rank = adapted ? adapters.max_rank : 0;
     const bool takes = fits(&t, &options);
-    for (int i = 0; takes && i < COUNTS; i++)
-        want[i] = output_of(&t, t.plan, token_counts[i]);
     makes_late = was;
-    if (takes) {
-        const int64_t quarter = t.config.experts / 4 + 1;
-        const moxie_store_options smallest = store_options(1, 2, 1),
-                                  usual = store_options(quarter, 4, t.config.experts);
-        compare(&t, &smallest, &options, want);
-        compare(&t, &usual, &options, want);
-        compared++;
-    }
-    for (int i = 0; takes && i < COUNTS; i++)
-        free(want[i]);
+    if (takes)
+        compare_all(&t, &options, adapted ? &adapters : NULL);
+    if (adapted)
+        test_adapter_set_free(&adapters);
     test_layer_free(&t);
+}
+
+static void random_layers(uint64_t first, int64_t count, bool adapted)
+{
+    compared = changed = 0;
+    for (uint64_t seed = 0; seed < (uint64_t)count || compared == 0 || (adapted && changed == 0); seed++)
+        one_layer(first + seed,
+                  &(test_layer_limits) { .tokens = 300, .features = seed % 2 == 1, .rounds = true, .largest = 60 },
+                  adapted);
+}
+
+static int64_t layer_count(void)
+{
+    return test_env("MOXIE_TEST_CONFIGS", test_sanitized() || test_quick() ? SANITIZED : CONFIGS);
 }
 
 static void test_random_layers(void **state)
 {
     (void)state;
-    const int64_t count = test_env("MOXIE_TEST_CONFIGS", test_sanitized() || test_quick() ? SANITIZED : CONFIGS);
-    compared = 0;
-    for (uint64_t seed = 0; seed < (uint64_t)count; seed++)
-        one_layer(9000 + seed,
-                  &(test_layer_limits) { .tokens = 300, .features = seed % 2 == 1, .rounds = true, .largest = 60 });
-    assert_true(compared > 0);
+    random_layers(9000, layer_count(), false);
+}
+
+/* Each token has one of three LoRA adapters, a disabled one, or none. */
+static void test_random_layers_adapted(void **state)
+{
+    (void)state;
+    random_layers(9200, layer_count(), true);
 }
 
 static void test_late_copies(void **state)
@@ -406,6 +494,34 @@ static void test_policies(void **state)
         assert_true(counters_of(s.store).device_hits > 0);
         close_plan(&s);
     }
+    free(want);
+    test_layer_free(&t);
+}
+
+/* What the router of a layer would choose is read into RAM, and a run copies it from there. */
+static void test_lookahead(void **state)
+{
+    (void)state;
+    test_layer t;
+    opened s;
+    moxie_error error;
+    moxie_options options = cuda_options();
+    make(&t, &options);
+    const moxie_store_options o = store_options(3, 2, 12);
+    open_plan(&t, &o, &options, &s);
+    t.args.tokens = 1;
+    assert_ok(moxie_store_lookahead(s.plan, &t.args, &error), &error);
+    const moxie_store_counters guessed = counters_of(s.store);
+    assert_in_range(guessed.prefetches, 1, t.config.top_k);
+    void *got = output_of(&t, s.plan, 1);
+    const moxie_store_counters c = counters_of(s.store);
+    assert_int_equal(c.reads, guessed.prefetches); /* none but these */
+    assert_int_equal(c.prefetches_used, c.copies);
+    assert_int_equal(c.prefetches_wasted, 0);
+    close_plan(&s);
+    void *want = output_of(&t, t.plan, 1);
+    assert_memory_equal(got, want, (size_t)t.config.hidden * (size_t)mox_dtype_bytes(t.config.dtype));
+    free(got);
     free(want);
     test_layer_free(&t);
 }
@@ -502,7 +618,6 @@ static void test_refusals(void **state)
     moxie_error error = { 0 };
     moxie_options options = cuda_options(), cpu = MOXIE_OPTIONS_INIT;
     moxie_layer *layer = NULL;
-    moxie_check_report *report = NULL;
     make(&t, &options);
     moxie_store_options o = store_options(1, 2, 2);
     o.device_bytes -= 1;
@@ -521,8 +636,6 @@ static void test_refusals(void **state)
     assert_int_equal(moxie_store_layer(s.store, 7, NULL, &cpu, &layer, &error), MOXIE_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.text, "--backend cuda"));
     assert_int_equal(moxie_layer_verify(s.layer, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_int_equal(moxie_store_lookahead(s.plan, &t.args, &error), MOXIE_ERR_UNSUPPORTED);
-    assert_int_equal(moxie_plan_check(s.plan, &t.weights, &t.args, &report, &error), MOXIE_ERR_UNSUPPORTED);
     moxie_plan *plans[] = { s.plan };
     const moxie_run_args *args[] = { &t.args };
     void *graph = NULL;
@@ -542,15 +655,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_layers, begin, end),
+        cmocka_unit_test_setup_teardown(test_random_layers_adapted, begin, end),
         cmocka_unit_test_setup_teardown(test_late_copies, begin_late, end_late),
         cmocka_unit_test_setup_teardown(test_counters, begin, end),
         cmocka_unit_test_setup_teardown(test_policies, begin, end),
+        cmocka_unit_test_setup_teardown(test_lookahead, begin, end),
         cmocka_unit_test_setup_teardown(test_failures, begin, end),
         cmocka_unit_test_setup_teardown(test_rows, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
     };
 #ifdef MOX_TEST_EMULATED
-    cmocka_set_test_filter("test_random_layers"); /* the others do not depend on kernels */
+    cmocka_set_test_filter("test_random_layers*"); /* the others do not depend on kernels */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

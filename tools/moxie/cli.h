@@ -215,8 +215,11 @@ typedef struct cli_disk {
 typedef struct cli_layer_options {
     const char *command; /* "run": for messages */
     const char *dir;     /* NULL: not given */
-    int64_t layer;       /* -1: the first MoE layer */
-    int32_t backend;     /* CLI_BACKEND_NOT_GIVEN: the command's own default */
+    const char **shares; /* with --ranks: expert files of each rank, by its number; NULL: one directory has all */
+    int32_t n_shares;
+    bool takes_shares; /* the command may get these */
+    int64_t layer;     /* -1: the first MoE layer */
+    int32_t backend;   /* CLI_BACKEND_NOT_GIVEN: the command's own default */
     int32_t mode, activations, threads;
     cli_sizes thread_counts;  /* of bench: a list, of which `threads` is the first */
     const char *numa;         /* NULL: auto */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moxie/moxie_comm.h>
+
 double cli_parse_real(struct argp_state *state, const char *option, const char *text, bool zero)
 {
     char *end;
@@ -229,6 +231,24 @@ static void parse_threads(struct argp_state *state, const char *text, cli_layer_
     options->threads = (int32_t)options->thread_counts.at[0];
 }
 
+/* The first one, or those of further ranks. */
+static void add_directory(struct argp_state *state, cli_layer_options *options, const char *dir)
+{
+    if (options->dir && !options->takes_shares)
+        argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out", cli_printable(dir));
+    if (options->n_shares == MOXIE_MAX_RANKS)
+        argp_error(state, "more than %d directories, one for each rank", MOXIE_MAX_RANKS);
+    if (!options->dir) {
+        options->dir = dir;
+        return;
+    }
+    if (!options->shares) {
+        options->shares = cli_alloc(MOXIE_MAX_RANKS * sizeof *options->shares);
+        options->shares[options->n_shares++] = options->dir;
+    }
+    options->shares[options->n_shares++] = dir;
+}
+
 static error_t parse_layer(int key, char *arg, struct argp_state *state)
 {
     cli_layer_options *options = state->input;
@@ -248,7 +268,7 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
         choose_backend(state, options);
         return 0;
     case 'j': options->json = true; return 0;
-    case ARGP_KEY_ARG: cli_parse_operand(state, "directory", arg, &options->dir); return 0;
+    case ARGP_KEY_ARG: add_directory(state, options, arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

@@ -101,7 +101,8 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
         status = cli_experts_config(options, out->file, &out->config, error);
     if (status == MOXIE_OK) {
         note_reading(options, out->file);
-        note_share(options, out->file);
+        if (options->n_shares == 0)
+            note_share(options, out->file);
     }
     return status;
 }

@@ -5,6 +5,7 @@
  *     cli_ranks.c        options; which experts and rows a rank has       --ranks, --tp, --ep-map, --tokens-as, --comm
  *     cli_ranks_comm.c   a comm and a thread for each rank; what failed
  *     cli_ranks_run.c    layers, plans and runs of all ranks
+ *     cli_shares.c       expert files of each rank, where there are some
  *     cli_ranks_time.c   runs of all ranks, timed on GPUs
  *     cli_ranks_pool.c   threads that all ranks share, where there is not one for each
  *     explain_ranks.c, diff_ranks.c, bench_ranks.c    what commands make of it
@@ -109,6 +110,7 @@ struct cli_rank {
     moxie_comm *below; /* with NCCL: the local comm or that of MPI, by which ranks found each other; or NULL */
     char device[24];   /* the number of its CUDA device, "1", or "1:sm80"; "": the one of --device */
     moxie_executor *executor, *own_executor; /* own: to destroy; NULL: it is shared */
+    moxie_expert_file *file;                 /* of its share; or NULL */
     moxie_layer *layer;
     moxie_plan *plan;
     struct moxie_adapters *adapters;
@@ -120,6 +122,14 @@ struct cli_rank {
     moxie_status status;
     moxie_error error;
 };
+
+/* ---- expert files of each rank (cli_shares.c) ------------------------------------------------------ */
+
+/* The configuration of the whole layer, from the first rank's file. */
+moxie_status cli_shares_begin(const cli_layer_options *options, cli_layer *layer, moxie_error *error);
+/* The layer of a rank with this configuration, out of its own directory. */
+moxie_status cli_shares_layer(cli_rank *rank, const moxie_layer_config *config, const moxie_options *options,
+                              moxie_error *error);
 
 /* Whether all ranks came through; on another rank's failure an error that says so. Collective. */
 moxie_status cli_rank_agree(cli_rank *rank, moxie_status status, moxie_error *error);

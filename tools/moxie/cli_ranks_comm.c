@@ -217,12 +217,14 @@ void cli_ranks_release(cli_ranks *ranks)
         moxie_adapters_destroy(r->adapters);
         moxie_plan_destroy(r->plan);
         moxie_layer_destroy(r->layer);
+        moxie_expert_file_close(r->file);
         moxie_executor_destroy(r->own_executor);
         free(r->workspace);
         free(r->output);
         r->adapters = NULL;
         r->plan = NULL;
         r->layer = NULL;
+        r->file = NULL;
         r->executor = r->own_executor = NULL;
         r->workspace = r->output = NULL;
     }

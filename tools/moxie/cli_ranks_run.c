@@ -44,8 +44,10 @@ static moxie_status make_layer(cli_rank *r, moxie_error *error)
     progress.terminal = progress.terminal && !r->all->layer->json;
     const moxie_options o = options_of(r, &progress);
     cli_placement_apply(&r->all->placement, r->rank, &config);
-    moxie_status status = moxie_layer_create(&config, &o, &r->layer, error);
-    if (status == MOXIE_OK)
+    const bool shares = r->all->layer->n_shares > 0;
+    moxie_status status =
+        shares ? cli_shares_layer(r, &config, &o, error) : moxie_layer_create(&config, &o, &r->layer, error);
+    if (status == MOXIE_OK && !shares)
         status = moxie_layer_prepare(r->layer, r->all->source->weights, &o, error);
     if (r->rank == 0)
         cli_progress_end(&progress);

@@ -78,6 +78,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         preset_check(state, &args->preset, &args->layer);
         check_input(state, args);
         check_adapters(state, args);
+        if (args->layer.n_shares > 0 && !cli_ranks_asked(&args->ranks))
+            argp_error(state,
+                       "%d directories, of which each is a rank's: give --ranks %d, and --tp as they were "
+                       "prepared, or leave all but one out",
+                       args->layer.n_shares, args->layer.n_shares);
         cli_store_check(state, &args->layer,
                         args->preset.name               ? "--preset"
                         : cli_ranks_asked(&args->ranks) ? "--ranks"
@@ -231,7 +236,9 @@ static moxie_status open_all(run_arguments *args, cli_layer *layer, made_weights
     if (status == MOXIE_OK)
         status =
             args->preset.name ? open_preset(args, layer, weights, error) : cli_layer_open(&args->layer, layer, error);
-    if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
+    if (status == MOXIE_OK && args->layer.n_shares > 0)
+        status = cli_shares_begin(&args->layer, layer, error);
+    else if (status == MOXIE_OK && cli_ranks_asked(&args->ranks))
         status = cli_layer_unpack("run", layer, error); /* each rank packs its share */
     if (status == MOXIE_OK)
         status = cli_adapters_open(&args->adapters, layer, error);
@@ -280,12 +287,12 @@ int cmd_run(int argc, char **argv)
     };
     static const struct argp parser = { options,
                                         parse,
-                                        "DIR\n--preset NAME",
+                                        "DIR\nDIR... --ranks N\n--preset NAME",
                                         "Run one layer of a checkpoint on random or given hidden states.",
                                         children,
                                         0,
                                         0 };
-    run_arguments args = { .layer = { .command = "run", .layer = -1, .tokens = -1 } };
+    run_arguments args = { .layer = { .command = "run", .layer = -1, .tokens = -1, .takes_shares = true } };
     cli_parse(&parser, argc, argv, &args);
 
     moxie_error error = { 0 };
@@ -306,5 +313,6 @@ int cmd_run(int argc, char **argv)
     cli_adapters_free(&args.adapters);
     cli_layer_close(&layer);
     made_weights_free(&weights);
+    free(args.layer.shares);
     return code;
 }

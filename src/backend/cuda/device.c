@@ -83,10 +83,17 @@ moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_
         if (options->device_memory != NULL)
             device.memory = *options->device_memory;
     }
-    if (flags != UINT32_MAX)
+    if (flags != UINT32_MAX) {
         cap_kernels(&device.features, flags, strchr(options->device, ':') + 1);
+        snprintf(device.kernels, sizeof device.kernels, "%s", strchr(options->device, ':'));
+    }
     *out = device;
     return MOXIE_OK;
+}
+
+void mox_device_name(const mox_device *device, char out[MOX_DEVICE_NAME_BYTES])
+{
+    snprintf(out, MOX_DEVICE_NAME_BYTES, "%d%s", (int)device->ordinal, device->kernels);
 }
 
 moxie_status mox_device_allocate(const mox_device *device, uint64_t bytes, const char *what, void **out,

@@ -20,7 +20,10 @@ typedef struct mox_device {
     int32_t ordinal;
     mox_cuda_features features;
     moxie_cuda_allocator memory;
+    char kernels[24]; /* ":sm80": options.device asked for the kernels of such cards; empty: it did not */
 } mox_device;
+
+enum { MOX_DEVICE_NAME_BYTES = 40 };
 
 static inline bool mox_device_is_host(const mox_device *device)
 {
@@ -29,6 +32,8 @@ static inline bool mox_device_is_host(const mox_device *device)
 
 /* The device that `options` name; the host when their back end is not cuda. `explaining`: presets are allowed. */
 moxie_status mox_device_find(const moxie_options *options, bool explaining, mox_device *out, moxie_error *error);
+/* What options.device must be to find `device` once more. */
+void mox_device_name(const mox_device *device, char out[MOX_DEVICE_NAME_BYTES]);
 
 /* Allocates device memory, with the caller's allocator if there is one. `what` names it in an error. Makes the device
  * the thread's current one. */

@@ -43,7 +43,7 @@ typedef struct mox_lora_args {
     bool gated;  /* W13 has the rows [gate | up] */
     int64_t slots;
     const int64_t *offsets;    /* [slots+1] first pair of each slot */
-    const int32_t *place_of;   /* host: [slots] place of a slot's expert among the factors; NULL: the slot's number */
+    const int32_t *place_of;   /* [slots] place of a slot's expert among the factors; NULL: the slot's number */
     const int32_t *adapter_of; /* host: [pairs] a number, or -1 for none */
     const int32_t
         *adapter_ids; /* device: [tokens of the pass] the same; other numbers, or adapters above max_rank, are none */

@@ -15,7 +15,7 @@
 #define MOX_CUDA_LORA_CHUNK 128 /* pairs that are grouped together */
 #define MOX_CUDA_LORA_ROWS  8   /* pairs of a tile */
 
-/* Pairs of one slot and one adapter. */
+/* Pairs of one slot and one adapter. `slot` is the place of its factors (mox_lora_args.place_of). */
 typedef struct mox_cuda_lora_tile {
     int32_t slot, adapter, rows;
     int32_t pair[MOX_CUDA_LORA_ROWS];

@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(MOX_CUDA_LORA_CHUNK) mox_lora_group(con
     if (pair.key >= 0)
         tiles[place].pair[before % MOX_CUDA_LORA_ROWS] = static_cast<int32_t>(first + t);
     if (leader == t) {
-        tiles[place].slot = static_cast<int32_t>(pair.slot);
+        tiles[place].slot = args.place_of != nullptr ? args.place_of[pair.slot] : static_cast<int32_t>(pair.slot);
         tiles[place].adapter = pair.number;
         tiles[place].rows = min(all - before, static_cast<int>(MOX_CUDA_LORA_ROWS));
     }

@@ -10,6 +10,7 @@
 #include "base/sizes.h"
 #include "layer/check/check_experts.h"
 #include "layer/check/check_norm.h"
+#include "layer/check/check_resident.h"
 #include "layer/check/check_route.h"
 #include "layer/check/check_store.h"
 #include "layer/config/struct_size.h"
@@ -134,6 +135,13 @@ static void make_report(const mox_checker *checker, moxie_check_report *report)
     }
 }
 
+static moxie_status follow(mox_checker *checker, const mox_check_resident *followed, moxie_error *error)
+{
+    const mox_probe probe = { checker, after_stage };
+    checker->plan = followed->plan;
+    return mox_plan_run(followed->plan, MOX_RUN_WHOLE, &followed->args, NULL, &probe, error);
+}
+
 moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights, const moxie_run_args *args,
                             moxie_check_report **out, moxie_error *error)
 {
@@ -147,13 +155,17 @@ moxie_status mox_plan_check(const moxie_plan *plan, const moxie_weights *weights
                 (int)plan->ranks->rank, (int)plan->ranks->count);
     MOX_TRY(mox_weights_check(&plan->config, &read, plan->layer->slot_of, plan->layer->has_comm, error));
     mox_checker checker = { .plan = plan, .weights = &read, .executor = &plan->executor };
-    const mox_probe probe = { &checker, after_stage };
+    mox_check_resident followed = { 0 };
     moxie_check_report *report = mox_calloc(1, sizeof *report);
     moxie_status status = MOXIE_OK;
     if (report == NULL || !allocate_workers(&checker))
         status = mox_fail(MOXIE_ERR_MEMORY, error, "no memory to check with %d workers", (int)plan->executor.workers);
     if (status == MOXIE_OK)
-        status = mox_plan_run(plan, MOX_RUN_WHOLE, args, NULL, &probe, error);
+        status = mox_check_resident_open(plan, args, &followed, error);
+    if (status == MOXIE_OK)
+        status = follow(&checker, &followed, error);
+    mox_check_resident_close(&followed);
+    checker.plan = plan;
     if (status == MOXIE_OK)
         status = mox_check_store(&checker, args, error);
     if (status == MOXIE_OK) {

@@ -34,7 +34,7 @@ moxie_status mox_check_store(mox_checker *checker, const moxie_run_args *args, m
 {
     const moxie_plan *plan = checker->plan;
     moxie_run_args read;
-    if (plan->layer->source == NULL)
+    if (plan->layer->source == NULL && plan->layer->device_source == NULL)
         return MOXIE_OK;
     MOX_TRY(mox_struct_read(args, &read, MOX_STRUCT(moxie_run_args), error));
     const uint64_t bytes =

@@ -176,9 +176,9 @@ static moxie_status check_source(const moxie_plan *plan, const moxie_options *op
     MOX_FAIL_IF(mox_act_quant_needs_amax(&c->a13) || mox_act_quant_needs_amax(&c->a2), MOXIE_ERR_UNSUPPORTED, error,
                 "activations have one scale for the whole batch, which experts that are computed one after the other "
                 "cannot share on a GPU yet: run the store on the CPU, or the layer without a store");
-    MOX_FAIL_IF(plan->max_adapter_rank != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "options.max_adapter_rank is %d, but a layer of a store has no adapters on a GPU yet: set it to 0, "
-                "merge the adapter into the weights, use the cpu back end, or open the layer's file without a store",
+    MOX_FAIL_IF(plan->max_adapter_rank != 0 && plan->layer->beside != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "options.max_adapter_rank is %d, but experts that the CPU computes where they lie have no adapters: "
+                "set it to 0, merge the adapter into the weights, or open the store without compute_where_it_lies",
                 (int)plan->max_adapter_rank);
     MOX_FAIL_IF(options->comm != NULL, MOXIE_ERR_UNSUPPORTED, error,
                 "options.comm is set, but a layer of a store does not exchange rows with other ranks on a GPU yet: set "

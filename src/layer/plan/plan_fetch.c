@@ -12,6 +12,7 @@ mox_fetch_tables mox_fetch_tables_of(int64_t experts, int64_t slots)
     mox_fetch_tables t;
     t.slot_of = mox_carve_offset(&c, (uint64_t)experts, sizeof(int32_t));
     t.expert_of = mox_carve_offset(&c, (uint64_t)slots, sizeof(int64_t));
+    t.place_of = mox_carve_offset(&c, (uint64_t)slots, sizeof(int32_t));
     t.scale[MOX_W13] = mox_carve_offset(&c, (uint64_t)slots, sizeof(float));
     t.scale[MOX_W2] = mox_carve_offset(&c, (uint64_t)slots, sizeof(float));
     t.bytes = mox_carve_offset(&c, 0, 1);

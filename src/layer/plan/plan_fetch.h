@@ -7,7 +7,7 @@
  *
  * The tables of a window, here and in device memory, are what kernels read by expert or by slot:
  *
- *     tables | slot_of [E] | expert_of [slots] | static scales of W13 [slots], of W2 [slots] |
+ *     tables | slot_of [E] | expert_of [slots] | place_of [slots] | static scales of W13 [slots], of W2 [slots] |
  *
  * In the flow: plan_create -> [plan_fetch] -> run/run_windows.c.
  */
@@ -20,7 +20,7 @@ enum { MOX_FETCH_RING = 4 };
 
 /* Byte offsets in tables. */
 typedef struct mox_fetch_tables {
-    uint64_t slot_of, expert_of, scale[2], bytes;
+    uint64_t slot_of, expert_of, place_of, scale[2], bytes;
 } mox_fetch_tables;
 
 struct mox_plan_fetch {

@@ -23,8 +23,11 @@ moxie_status mox_run_begin_pass(mox_run *run, int64_t first, int64_t each, moxie
                                            MOX_RUN_AT(run, int64_t, position) };
     if (plan->kernels.shared_gate != NULL)
         run->shared_weight = MOX_RUN_AT(run, float, shared_weight) + first;
-    if (mox_run_has_windows(run)) /* each permutes its own pairs */
+    if (mox_run_has_windows(run)) { /* each permutes its own pairs */
+        if (run->args.adapters != NULL)
+            mox_run_assign_adapters(run);
         return mox_run_windows_want(run, error);
+    }
     mox_run_set_slots(run);
     MOX_TRY(mox_run_permute(run, true, error));
     if (run->args.adapters != NULL)

@@ -38,9 +38,6 @@ static void list_experts(const mox_run *run, const int32_t *ids, int64_t choices
 static moxie_status check(const mox_run *run, moxie_error *error)
 {
     int32_t captured = 0;
-    MOX_FAIL_IF(run->probe != NULL, MOXIE_ERR_UNSUPPORTED, error,
-                "a run that fetches experts to a GPU cannot be checked stage by stage: check the layer of the same "
-                "file without a store (moxie_layer_open_file)");
     MOX_TRY(run->queue.table->capturing(run->queue.stream, &captured, error));
     MOX_FAIL_IF(captured, MOXIE_ERR_UNSUPPORTED, error,
                 "the stream is being captured, but a run on a layer of a store waits on the host for the chosen "
@@ -118,14 +115,18 @@ static void fill_tables(const mox_run *run, const mox_device_window *w, char *en
     const moxie_layer *layer = run->plan->layer;
     const mox_fetch_tables *t = &run->plan->fetch->tables;
     int32_t *slot_of = (int32_t *)(entry + t->slot_of);
+    int32_t *place_of = (int32_t *)(entry + t->place_of);
     int64_t *expert_of = (int64_t *)(entry + t->expert_of);
     for (int64_t e = 0; e < layer->config.experts; e++)
         slot_of[e] = -1;
-    for (int64_t s = 0; s < w->slots; s++)
+    for (int64_t s = 0; s < w->slots; s++) {
         expert_of[s] = -1;
+        place_of[s] = 0;
+    }
     for (int64_t i = 0; i < w->count; i++) {
         slot_of[w->experts[i]] = w->slot[i];
         expert_of[w->slot[i]] = w->experts[i];
+        place_of[w->slot[i]] = layer->slot_of[w->experts[i]];
     }
     for (int p = MOX_W13; p <= MOX_W2; p++) {
         float *scale = (float *)(entry + t->scale[p]);
@@ -181,6 +182,7 @@ static moxie_status set_window(mox_run *run, const mox_device_window *w, int64_t
                                    .records = &f->base,
                                    .static_scale = { (const float *)(tables + f->tables.scale[MOX_W13]),
                                                      (const float *)(tables + f->tables.scale[MOX_W2]) },
+                                   .place_of = (const int32_t *)(tables + f->tables.place_of),
                                    .record_bytes = w->record_bytes };
     return send_entry(run, tables, f->tables.bytes, error);
 }

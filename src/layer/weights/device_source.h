@@ -54,6 +54,9 @@ typedef struct mox_device_source {
                               moxie_error *error);
     moxie_status (*host_rows)(const moxie_plan *plan, const moxie_run_args *args, float *rows, moxie_error *error);
     void (*host_plan_destroy)(moxie_plan *plan);
+    /* A layer of the same records that are all in device memory, for a check; mox_layer_destroy() it. */
+    moxie_status (*resident)(void *user, const moxie_layer_config *config, const moxie_options *options,
+                             moxie_layer **out, moxie_error *error);
 } mox_device_source;
 
 #endif
