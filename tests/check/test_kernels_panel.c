@@ -9,6 +9,7 @@
  * with the referee's, byte for byte; MXCSR and the tile unit must be as they were; and all of it again as if the
  * processor had nothing beside its class. One call is panel_bench.h.
  */
+#include "cpu/cpu_kernels.h"
 #include "panel_bench.h"
 
 #if defined(__x86_64__)
@@ -18,6 +19,9 @@
 static const int64_t row_counts[] = { 1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 15, 16,  17,  18,  23,  24,
                                       25, 28, 29, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 95, 111, 112, 113, 127, 128 };
 enum { COUNTS = sizeof row_counts / sizeof row_counts[0] };
+
+/* Kernels that were called, by name. */
+static test_names called;
 
 /* Tries one in `step` of the row counts, from the first one on; returns the number of calls. */
 static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, int64_t step)
@@ -30,6 +34,7 @@ static int64_t check_panels(bench *b, int64_t panel, int panels, int64_t first, 
         const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (mox_panel_kernel_of(row) == NULL || !gemm_admitted(row, &b->problem))
             continue;
+        (void)test_name_is_new(&called, row->base.name);
         for (int64_t n = first; n < COUNTS; n += step, calls++)
             multiply(row, b, row_counts[n]);
     }
@@ -275,6 +280,30 @@ static void tiles_can_be_seen(void **state)
 #endif
 }
 
+/* With AVX-512 emulated, every kernel for it was called above, and no other family has one that no test runs so
+ * (tests/CMakeLists.txt). */
+static void all_emulated(void **state)
+{
+    (void)state;
+#ifdef MOX_EMULATED_AVX512
+    int32_t count = 0;
+    for (int32_t i = 0; mox_cpu_kernel_at(i) != NULL; i++) {
+        const mox_kernel *kernel = mox_cpu_kernel_at(i);
+        if (kernel->isa < MOX_ISA_AVX512)
+            continue;
+        count++;
+        if (strcmp(kernel->family, "expert_gemm") == 0
+                ? test_name_is_new(&called, kernel->name)
+                : strcmp(kernel->family, "glu") != 0 && strcmp(kernel->family, "lora") != 0)
+            fail_msg("no test runs kernel %s of family %s on emulated instructions", kernel->name, kernel->family);
+    }
+    assert_true(count >= 10);
+#else
+    print_message("AVX-512 is not emulated here\n");
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +311,7 @@ int main(void)
         cmocka_unit_test(class_alone),
         cmocka_unit_test(every_kind_of_step),
         cmocka_unit_test(tiles_can_be_seen),
+        cmocka_unit_test(all_emulated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

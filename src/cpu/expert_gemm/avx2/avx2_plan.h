@@ -79,4 +79,12 @@ typedef struct mox_int8_scratch {
 } mox_int8_scratch;
 void mox_int8_lay_out(mox_carver *carver, int64_t groups, int64_t segments, mox_int8_scratch *out);
 
+/* ---- AVX-VNNI ------------------------------------------------------------------------------------ */
+
+/* sum += a . b, in each lane four unsigned bytes by four signed ones. In assembly so that the result stays in the
+ * register of `sum`: gcc otherwise copies sums around, and then spills. Tests emulate it (tests/avx512_emulator). */
+#ifndef MOX_YMM_DPBUSD
+#define MOX_YMM_DPBUSD(sum, a, b) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b))
+#endif
+
 #endif

@@ -86,11 +86,10 @@ MOX_KERNEL_INLINE __m256i mox_ymm_int_dot_broadcast(const int8_t *four)
 /* sum + w[0] . a + w[1] . b, in each lane four bytes W + offset by four limbs. */
 #ifdef __AVXVNNI__
 
-/* In assembly so that the result stays in the register of `sum`: gcc otherwise copies sums around, and then spills. */
 MOX_KERNEL_INLINE __m256i mox_ymm_int_dot_dot(const __m256i w[2], __m256i a, __m256i b, __m256i sum)
 {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w[0]), "x"(a));
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w[1]), "x"(b));
+    MOX_YMM_DPBUSD(sum, w[0], a);
+    MOX_YMM_DPBUSD(sum, w[1], b);
     return sum;
 }
 

@@ -77,10 +77,10 @@ MOX_KERNEL_INLINE int64_t mox_int8_ahead(const mox_int8_rows *rows)
 /* Adds quads first .. last - 1 to the sums of R rows by H half panels. `codes`: of the first panel. */
 #ifdef __AVXVNNI__
 
-/* sum + counts . four, in the register of `sum`: gcc otherwise copies sums around, and then spills. */
+/* sum + counts . four */
 MOX_KERNEL_INLINE __m256i mox_int8_dot(__m256i counts, __m256i four, __m256i sum)
 {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(counts), "x"(four));
+    MOX_YMM_DPBUSD(sum, counts, four);
     return sum;
 }
 

@@ -100,13 +100,31 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_pr
         mox_reject(why, "run on a processor that has it", "needs AVX512-VNNI");
         return NULL;
     }
-    if (!mox_panel_admit_bytes(problem, false, why))
+    if (!mox_panel_admit_bytes(problem, true, why))
         return NULL;
     return mox_panel_variant_of(&mox_avx512_bytes_variants, problem->weight, mox_expert_gemm_cols(problem));
 }
 
+void mox_quad_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_quad_bytes_scratch *out)
+{
+    const uint64_t steps = (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP);
+    mox_fma_lay_out(carver, groups, &out->fma);
+    out->lines = mox_carve(carver, MOX_PANEL_BLOCK * steps, sizeof *out->lines);
+    out->floats = mox_carve(carver, 1, sizeof *out->floats);
+}
+
+static uint64_t quad_bytes_scratch(const mox_expert_gemm_problem *problem)
+{
+    mox_carver carver = mox_carver_of(NULL);
+    mox_quad_bytes_scratch unused;
+    mox_quad_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
+    return carver.used;
+}
+
 uint64_t mox_expert_gemm_avx512_bytes_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
+    if (mox_panel_order_of(problem->weight->element) == MOX_PANEL_QUADS)
+        return quad_bytes_scratch(problem);
     const int64_t step_cols = mox_panel_step_cols(problem->weight, mox_expert_gemm_cols(problem));
     return int_dot_scratch_bytes((mox_int_dot_variant) { .bytes = true, .Q = (int)step_cols / 8 }, problem);
 }

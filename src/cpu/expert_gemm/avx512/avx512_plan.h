@@ -68,9 +68,18 @@ typedef struct mox_int_dot_scratch {
 void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
                          mox_int_dot_scratch *out);
 
-/* ---- avx512_block_int8, avx512_block_bytes (block_bytes_avx512.h) --------------------------------- */
+/* ---- avx512_bytes on 8-bit integers (panel_quad_bytes_avx512.h) ------------------------------------ */
 
 struct mox_bytes_line;
+typedef struct mox_quad_bytes_scratch {
+    mox_fma_scratch fma;
+    struct mox_bytes_line *lines; /* [steps][rows] */
+    int64_t *floats;              /* how many lines are multiplied as floats */
+} mox_quad_bytes_scratch;
+void mox_quad_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_quad_bytes_scratch *out);
+
+/* ---- avx512_block_int8, avx512_block_bytes (block_bytes_avx512.h) --------------------------------- */
+
 typedef struct mox_block_bytes_scratch {
     mox_fma_scratch fma;
     struct mox_bytes_line *lines; /* [steps][rows] */

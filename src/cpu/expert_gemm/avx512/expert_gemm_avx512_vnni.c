@@ -115,7 +115,7 @@ MOX_KERNEL_INLINE void add_slice(bool nibbles, bool sum_weights, int R, int P, c
             MOX_KERNEL_UNROLL
             for (int p = 0; p < P; p++) {
                 acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), w[p]);
-                __asm__("" : "+v"(acc[r][p])); /* gcc 12 otherwise copies every sum twice */
+                MOX_ZMM_KEEP(acc[r][p]); /* gcc 12 otherwise copies every sum twice */
             }
         }
     }

@@ -29,9 +29,9 @@
 #include "pack/panel/block_panel.h"
 
 /* Before loops over the columns of a step, which must be unrolled completely. */
-#ifdef __clang__
+#if !defined(MOX_UNROLL_STEP) && defined(__clang__)
 #define MOX_UNROLL_STEP MOX_KERNEL_UNROLL
-#else
+#elif !defined(MOX_UNROLL_STEP)
 #define MOX_UNROLL_STEP _Pragma("GCC unroll 32")
 #endif
 

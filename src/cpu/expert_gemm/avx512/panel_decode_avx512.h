@@ -31,6 +31,11 @@
 #include "cpu/expert_gemm/panel_kernel.h"
 #include "pack/panel/element_traits.h"
 
+/* The compiler holds vector x in a register here. (Emulated vectors of 64 bytes have none, tests/avx512_emulator.) */
+#ifndef MOX_ZMM_KEEP
+#define MOX_ZMM_KEEP(x) __asm__("" : "+v"(x))
+#endif
+
 /* What decoding one element needs in registers. NIBBLES, PLANES: t[0]. ZIPPED: lower bytes of magnitudes 0 .. 127 in
  * t[0], t[1], upper bytes in t[2], t[3]; without VBMI subnormals in t[0]. */
 typedef struct mox_pair_tables {

@@ -46,7 +46,7 @@ MOX_KERNEL_INLINE __m512 mox_floats_zeros(moxie_dtype element, const uint8_t *ze
 MOX_KERNEL_INLINE __m512i mox_floats_load(const uint8_t *line)
 {
     __m512i codes = _mm512_loadu_si512(line);
-    __asm__("" : "+v"(codes));
+    MOX_ZMM_KEEP(codes);
     return codes;
 }
 
