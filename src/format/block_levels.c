@@ -12,6 +12,11 @@ static const mox_block_levels rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0], STEP = 32 };
 
+const mox_block_levels *mox_block_levels_at(int32_t i)
+{
+    return i >= 0 && i < ROWS ? &rows[i] : NULL;
+}
+
 const mox_block_levels *mox_block_levels_of(moxie_dtype dtype)
 {
     for (int32_t i = 0; i < ROWS; i++)

@@ -39,6 +39,8 @@ typedef struct mox_block_levels {
 
 /* The row of a block type; NULL for others. Immutable. */
 const mox_block_levels *mox_block_levels_of(moxie_dtype dtype);
+/* Row i of the list; NULL past the last. */
+const mox_block_levels *mox_block_levels_at(int32_t i);
 
 #define MOX_LEVELS_EACH(x) ((uint64_t)(x)*0x0101010101010101u)
 

@@ -234,14 +234,12 @@ static void parse_threads(struct argp_state *state, const char *text, cli_layer_
 /* The first one, or those of further ranks. */
 static void add_directory(struct argp_state *state, cli_layer_options *options, const char *dir)
 {
-    if (options->dir && !options->takes_shares)
-        argp_error(state, "one directory at a time; \"%s\" is a second one: leave one of them out", cli_printable(dir));
-    if (options->n_shares == MOXIE_MAX_RANKS)
-        argp_error(state, "more than %d directories, one for each rank", MOXIE_MAX_RANKS);
-    if (!options->dir) {
-        options->dir = dir;
+    if (!options->takes_shares || !options->dir) {
+        cli_parse_operand(state, "directory", dir, &options->dir);
         return;
     }
+    if (options->n_shares == MOXIE_MAX_RANKS)
+        argp_error(state, "more than %d directories, one for each rank", MOXIE_MAX_RANKS);
     if (!options->shares) {
         options->shares = cli_alloc(MOXIE_MAX_RANKS * sizeof *options->shares);
         options->shares[options->n_shares++] = options->dir;
