@@ -220,6 +220,11 @@ if command -v mpirun.openmpi >/dev/null && [ -e "$build/libmoxie_openmpi.so" ] &
     rm -f "$tmp/ranks.safetensors"
     expect 0 "2 ranks, --tp 1" mpi -n 2 "$moxie" run "$tmp/model" --tokens 21 --comm mpi -o "$tmp/ranks.safetensors"
     cmp "$tmp/one.safetensors" "$tmp/ranks.safetensors" || fail "other bytes under mpirun"
+    for rank in 0 1; do
+        expect 0 "2 layers prepared" "$moxie" prepare "$tmp/model" --layout moxie-cpu --tp $rank/2 -o "$tmp/share-$rank"
+    done
+    expect 0 "output rms" mpi -n 2 "$moxie" run "$tmp/share-0" "$tmp/share-1" --tp 2 --tokens 21 --comm mpi -o "$tmp/shares.safetensors"
+    cmp "$tmp/one.safetensors" "$tmp/shares.safetensors" || fail "other bytes of expert files of shares under mpirun"
     [ "$(grep -c "^routing" "$tmp/out")" = 1 ] || fail "more than one rank printed"
     expect 0 "2 ranks, --tp 2.* 1 thread each, over MPI" mpi -n 2 "$moxie" bench "$tmp/model" --comm mpi --tp 2 --threads 1 --tokens 2,16 --repeats 3
     [ "$(grep -c "^tokens: " "$tmp/out")" = 1 ] || fail "not one rank printed the bench: $(cat "$tmp/out")"
