@@ -173,7 +173,7 @@ expect 0 "output rms" "$moxie" run $shares --ranks 4 --tp 2 --tokens 7 -o "$tmp/
 expect 0 "output rms" "$moxie" run "$tmp/ck" --backend cpu --tokens 7 -o "$tmp/whole.safetensors"
 cmp "$tmp/shares.safetensors" "$tmp/whole.safetensors" || fail "ranks of shares give other bytes"
 expect 3 "in the order of the ranks" "$moxie" run "$tmp/tp12-02" "$tmp/tp02-02" "$tmp/tp02-12" "$tmp/tp12-12" --ranks 4 --tp 2
-expect 2 "4 directories, of which each is a rank's: give --ranks 4" "$moxie" run $shares
+expect 2 "of 4 directories that are each a rank's, give --ranks 4" "$moxie" run $shares
 expect 2 "2 ranks and 4 directories" "$moxie" run $shares --ranks 2 --tp 2
 expect 2 "each is to have expert files" "$moxie" run "$tmp/ck" "$tmp/tp12-02" --ranks 2 --tp 2
 expect 2 "needs all 4 directories" "$moxie" prepare --undo "$tmp/tp02-02" "$tmp/tp12-02" -o "$tmp/no"

@@ -79,10 +79,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         check_input(state, args);
         check_adapters(state, args);
         if (args->layer.n_shares > 0 && !cli_ranks_asked(&args->ranks))
-            argp_error(state,
-                       "%d directories, of which each is a rank's: give --ranks %d, and --tp as they were "
-                       "prepared, or leave all but one out",
-                       args->layer.n_shares, args->layer.n_shares);
+            argp_error(
+                state,
+                "one directory at a time; \"%s\" is a second one: leave one of them out, or, of %d directories that "
+                "are each a rank's, give --ranks %d, and --tp as they were prepared",
+                cli_printable(args->layer.shares[1]), args->layer.n_shares, args->layer.n_shares);
         cli_store_check(state, &args->layer,
                         args->preset.name               ? "--preset"
                         : cli_ranks_asked(&args->ranks) ? "--ranks"
