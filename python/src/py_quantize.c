@@ -141,6 +141,6 @@ PyMethodDef mpy_quantize_functions[] = {
       "goes\n"
       "on where it was. allow_mixed: also when modules that are no experts are quantized, and the new configuration\n"
       "does not describe them. progress(done_bytes, total_bytes) ends the call by a true result. imatrix: a\n"
-      "file of llama.cpp's importance matrix; with formats of directories, scales=\"mse\"." },
+      "file of llama.cpp's importance matrix; it needs scales=\"mse\", or 'four-over-six'." },
     { NULL, NULL, 0, NULL }
 };

@@ -70,7 +70,9 @@ def test_quantize_to_gguf(checkpoint, tmp_path):
     plain, weighted, none = ((tmp_path / f"{name}.gguf").read_bytes() for name in ("plain", "weighted", "none"))
     assert plain == none != weighted
     with pytest.raises(moxie.FileError, match="absent"):
-        moxie.quantize(source, tmp_path / "x.gguf", "gguf-q4_k", imatrix=tmp_path / "absent")
+        moxie.quantize(source, tmp_path / "x.gguf", "gguf-q4_k", scales="mse", imatrix=tmp_path / "absent")
+    with pytest.raises(moxie.ArgumentError, match="plain scales are not chosen"):
+        moxie.quantize(source, tmp_path / "x.gguf", "gguf-q4_k", imatrix=tmp_path / "imatrix")
     with pytest.raises(TypeError):
         moxie.quantize(source, tmp_path / "x.gguf", "gguf-q4_k", imatrix=3)
     model = {how: moxie.Model(tmp_path / "plain.gguf", activations=how) for how in ("ggml", "16bit")}

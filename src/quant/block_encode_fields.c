@@ -69,6 +69,25 @@ static mox_fit fit_scaled(const encoder *e, const mox_fit_run *run)
     return e->levels ? e->loops->levels(run, inverse) : e->loops->symmetric(run, inverse);
 }
 
+/* A fit comes of small differences between sums in f32, of which nothing is left where one importance is ten million
+ * times the others. So it is compared, weight by weight, with the scales that were tried; far from all of them it is
+ * none. */
+static mox_fit no_worse_than_tries(const encoder *e, const mox_fit_run *run, const float *inverse, float low,
+                                   mox_fit fit)
+{
+    float d[MOX_FIT_TRIES], m[MOX_FIT_TRIES];
+    for (int32_t t = 0; t < MOX_FIT_TRIES; t++) {
+        d[t] = 1.0f / inverse[t];
+        m[t] = low;
+    }
+    if (fit.d <= 2 * d[0] && fit.m >= low - 2 * e->highest * d[0]) {
+        d[0] = fit.d;
+        m[0] = fit.m;
+    }
+    const int best = e->loops->choose(run, d, m);
+    return (mox_fit) { d[best], m[best] };
+}
+
 static mox_fit fit_shifted(const encoder *e, const mox_fit_run *run)
 {
     float low, high, inverse[MOX_FIT_TRIES];
@@ -78,7 +97,8 @@ static mox_fit fit_shifted(const encoder *e, const mox_fit_run *run)
         return (mox_fit) { high <= low ? 0 : (high - low) / e->highest, low };
     for (int32_t t = 0; t < MOX_FIT_TRIES; t++)
         inverse[t] = (e->highest - 1 + 0.125f * (float)t) / (high - low);
-    return e->loops->minimum(run, inverse, low, e->free_sign);
+    const mox_fit fit = e->loops->minimum(run, inverse, low, e->free_sign);
+    return run->p ? no_worse_than_tries(e, run, inverse, low, fit) : fit;
 }
 
 /* ---- integers of runs -------------------------------------------------------------------------------- */

@@ -144,6 +144,8 @@ open(sys.argv[1], 'wb').write(struct.pack('<ii', 1, len(name)) + name + struct.p
 expect 3 "no tensor hidden_states.1" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/short.safetensors" -o "$tmp/x.gguf" --save-imatrix "$tmp/x.imatrix"
 expect 3 "must be .T,64." "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/wide.safetensors" -o "$tmp/x.gguf"
 expect 2 "plain scales are not chosen" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --scales plain --hidden-states "$tmp/states.safetensors" -o "$tmp/x"
+expect 2 "plain scales are not chosen" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --scales plain --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
+expect 2 "gguf-bf16 has no scales" "$moxie" quantize "$tmp/src" --format gguf-bf16 --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
 expect 2 "bf16 has no scales" "$moxie" quantize "$tmp/a.gguf" --format bf16 --imatrix "$tmp/imatrix" -o "$tmp/x"
 expect 3 "no entry .blk.0.ffn_down_exps" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --imatrix "$tmp/one.imatrix" -o "$tmp/x"
 expect 2 "leave one of the two out" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/states.safetensors" --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"

@@ -75,19 +75,25 @@ static moxie_status check_scales(const mox_quantize_how *how, moxie_error *error
     return MOXIE_OK;
 }
 
-/* Importances change which scale is chosen, and nothing else. */
-static moxie_status open_imatrix(job *j, moxie_error *error)
+/* Importances weight the errors among which scales are chosen. Where none are, they would change nothing. */
+static moxie_status check_importances(const moxie_quantize_options *options, const char *id, bool has_scales,
+                                      moxie_error *error)
 {
-    if (!j->options->imatrix)
-        return MOXIE_OK;
-    MOX_FAIL_IF(mox_quant_is_plain(&j->how.format->weight), MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(options->imatrix && !has_scales, MOXIE_ERR_ARGUMENT, error,
                 "importances weight the errors among which a scale is chosen, and %s has no scales: leave them out",
-                j->how.format->id);
+                id);
     MOX_FAIL_IF(
-        j->how.scales == MOXIE_SCALES_PLAIN, MOXIE_ERR_ARGUMENT, error,
+        options->imatrix && options->scales == MOXIE_SCALES_PLAIN, MOXIE_ERR_ARGUMENT, error,
         "importances weight the errors among which a scale is chosen, and plain scales are not chosen: take those "
         "of least mean square error (--scales mse), or leave the importances out");
-    return mox_imatrix_open(j->options->imatrix, &j->imatrix, error);
+    return MOXIE_OK;
+}
+
+static moxie_status open_imatrix(job *j, moxie_error *error)
+{
+    const bool has_scales = !mox_quant_is_plain(&j->how.format->weight);
+    MOX_TRY(check_importances(j->options, j->how.format->id, has_scales, error));
+    return j->options->imatrix ? mox_imatrix_open(j->options->imatrix, &j->imatrix, error) : MOXIE_OK;
 }
 
 /* Bytes of the source, and whether all of it is in the format already. */
@@ -367,8 +373,11 @@ moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize
                           const moxie_executor *executor, moxie_quantize_summary *summary, moxie_error *error)
 {
     const mox_gguf_recipe *recipe = mox_gguf_recipe_by_id(options->format);
-    if (recipe)
+    if (recipe) {
+        const bool has_scales = mox_block_of(MOX_BLOCK_DTYPE + recipe->gate_up) != NULL;
+        MOX_TRY(check_importances(options, recipe->id, has_scales, error));
         return mox_quantize_gguf(dir, out, recipe, options, executor, summary, error);
+    }
     job *j = mox_alloc(sizeof *j);
     MOX_FAIL_IF(!j, MOXIE_ERR_MEMORY, error, "no memory to quantize");
     j->source = dir;
