@@ -39,6 +39,19 @@ static moxie_comm *one_local(void)
     return comm;
 }
 
+static moxie_comm *one_nccl(void)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    char id[MOXIE_NCCL_ID_BYTES];
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    assert_ok(moxie_comm_nccl_id(id, &error), &error);
+    nccl.ranks = 1;
+    nccl.id = id;
+    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+    return comm;
+}
+
 static moxie_options options_with(moxie_comm *comm)
 {
     moxie_options options = MOXIE_OPTIONS_INIT;
@@ -48,12 +61,13 @@ static moxie_options options_with(moxie_comm *comm)
     return options;
 }
 
-/* Layer, plan and one run; all of it destroyed again. */
-static moxie_status whole(test_layer *layer, int64_t capacity, moxie_error *error)
+/* Layer, plan and one run; all of it destroyed again, and the comm. */
+static moxie_status whole(test_layer *layer, moxie_comm *comm, int64_t capacity, int64_t streams, moxie_error *error)
 {
-    moxie_comm *comm = one_local();
     moxie_options options = options_with(comm);
     options.exchange_capacity = capacity;
+    options.exchange_streams = streams;
+    options.exchange_chunk = streams > 1 ? 2 : 0;
     moxie_status status = test_layer_try(layer, &options, error);
     if (status == MOXIE_OK)
         status = moxie_plan_run(layer->plan, &layer->args, error);
@@ -63,15 +77,16 @@ static moxie_status whole(test_layer *layer, int64_t capacity, moxie_error *erro
 }
 
 /* Every call of the table fails once: the error comes back, and nothing stays allocated (test_cuda_end). */
-static void any_failure_comes_back_with(int64_t capacity)
+static void any_failure_comes_back_with(moxie_comm *(*make_comm)(void), int64_t capacity, int64_t streams)
 {
     bool reached = true;
     for (int n = 1; reached; n++) {
         test_layer layer;
         moxie_error error = { 0 };
         make(&layer, test_seed(26500));
+        moxie_comm *comm = make_comm();
         test_cuda_fail_at(n);
-        const moxie_status status = whole(&layer, capacity, &error);
+        const moxie_status status = whole(&layer, comm, capacity, streams, &error);
         reached = test_cuda_fail_at(0);
         assert_int_equal(status, reached ? MOXIE_ERR_IO : MOXIE_OK);
         assert_true(reached ? strstr(error.text, "told to fail") != NULL : n > 20);
@@ -82,8 +97,9 @@ static void any_failure_comes_back_with(int64_t capacity)
 static void any_failure_comes_back(void **state)
 {
     (void)state;
-    any_failure_comes_back_with(0);
-    any_failure_comes_back_with(limits.tokens);
+    any_failure_comes_back_with(one_local, 0, 0);
+    any_failure_comes_back_with(one_local, limits.tokens, 0);
+    any_failure_comes_back_with(one_nccl, 0, 2);
 }
 
 /* moxie_cuda_plan_run with memory of its caller. */
@@ -223,19 +239,6 @@ static void a_graph_needs_no_host(void **state)
     moxie_comm_destroy(comm);
 }
 
-static moxie_comm *one_nccl(void)
-{
-    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    char id[MOXIE_NCCL_ID_BYTES];
-    moxie_comm *comm = NULL;
-    moxie_error error;
-    assert_ok(moxie_comm_nccl_id(id, &error), &error);
-    nccl.ranks = 1;
-    nccl.id = id;
-    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
-    return comm;
-}
-
 /* Captures a run whose n-th call fails. Returns whether it fails: it has so many. */
 static bool capture_fails(moxie_plan *plan, const moxie_run_args *args, void *stream, int n, moxie_error *error)
 {
@@ -254,9 +257,8 @@ static bool capture_fails(moxie_plan *plan, const moxie_run_args *args, void *st
 
 /* Any call of a captured run fails, more often than a comm has requests: the next run works, unless the call was NCCL's
  * own. */
-static void captures_that_fail_break_nothing(void **state)
+static void captures_that_fail_break_nothing_with(int64_t streams)
 {
-    (void)state;
     const mox_cuda_table *table;
     moxie_error error = { 0 };
     void *stream;
@@ -269,6 +271,7 @@ static void captures_that_fail_break_nothing(void **state)
         moxie_options options = options_with(comm);
         make_shared(&layer, test_seed(26507));
         options.exchange_capacity = limits.tokens;
+        options.exchange_streams = streams;
         test_layer_plan(&layer, &options);
         moxie_run_args args = layer.args;
         args.workspace = aligned_alloc(256, (args.workspace_bytes + 511) / 256 * 256);
@@ -283,6 +286,13 @@ static void captures_that_fail_break_nothing(void **state)
         moxie_comm_destroy(comm);
     }
     table->stream_destroy(stream);
+}
+
+static void captures_that_fail_break_nothing(void **state)
+{
+    (void)state;
+    captures_that_fail_break_nothing_with(1);
+    captures_that_fail_break_nothing_with(2);
 }
 
 /* A rank whose arguments are wrong is told so, and the next run works. */

@@ -176,6 +176,10 @@ expect 3 "in the order of the ranks" "$moxie" run "$tmp/tp12-02" "$tmp/tp02-02" 
 expect 2 "of 4 directories that are each a rank's, give --ranks 4" "$moxie" run $shares
 expect 2 "2 ranks and 4 directories" "$moxie" run $shares --ranks 2 --tp 2
 expect 2 "each is to have expert files" "$moxie" run "$tmp/ck" "$tmp/tp12-02" --ranks 2 --tp 2
+# A share of other weights.
+synth deepseek-v3 fp8-block "$tmp/unlike" --layers 2 --seed 5
+expect 0 "2 layers prepared" "$moxie" prepare "$tmp/unlike" --layout moxie-cpu --tp 1/2 --ep 1/2 -o "$tmp/unlike-12"
+expect 3 "unlike-12: rank 3: it was prepared of other weights than the first" "$moxie" run "$tmp/tp02-02" "$tmp/tp12-02" "$tmp/tp02-12" "$tmp/unlike-12" --ranks 4 --tp 2
 expect 2 "needs all 4 directories" "$moxie" prepare --undo "$tmp/tp02-02" "$tmp/tp12-02" -o "$tmp/no"
 rm -rf "$tmp/back"
 expect 0 "restored" "$moxie" prepare --undo "$tmp/tp02-02" "$tmp/tp12-02" "$tmp/tp02-12" "$tmp/tp12-12" -o "$tmp/back"

@@ -568,6 +568,47 @@ static void test_failures(void **state)
     test_layer_free(&t);
 }
 
+/* Checks of which one call of the table, or one allocation, fails. Returns how many do. */
+static int fail_checks(test_layer *t, moxie_plan *plan, bool of_table, int step)
+{
+    int failed = 0;
+    for (bool did = true; did; failed += did) {
+        moxie_check_report *report = NULL;
+        moxie_error error = { 0 };
+        if (of_table)
+            (void)test_cuda_fail_at(1 + failed * step);
+        else
+            mox_alloc_fail_at((uint64_t)(1 + failed * step));
+        const moxie_status status = moxie_plan_check(plan, &t->weights, &t->args, &report, &error);
+        did = of_table ? test_cuda_fail_at(0) : status != MOXIE_OK;
+        mox_alloc_fail_at(0);
+        assert_int_equal(status, !did ? MOXIE_OK : of_table ? MOXIE_ERR_IO : MOXIE_ERR_MEMORY);
+        assert_true(!did || (error.text[0] != '\0' && report == NULL));
+        moxie_check_report_destroy(report);
+    }
+    return failed;
+}
+
+/* A check that fails says so, leaves nothing behind (end), and the next one is right. */
+static void test_checks_that_fail(void **state)
+{
+    (void)state;
+    if (test_cuda_is_lazy() || on_gpu() != NULL)
+        skip();
+    test_layer t;
+    opened s;
+    moxie_options options = cuda_options();
+    make(&t, &options);
+    const moxie_store_options o = store_options(3, 2, 4);
+    open_plan(&t, &o, &options, &s);
+    t.args.tokens = 2;
+    assert_true(fail_checks(&t, s.plan, true, test_sanitized() ? 31 : 17) > 5);
+    assert_true(fail_checks(&t, s.plan, false, test_sanitized() ? 7 : 5) > 5);
+    check_plan(&t, s.plan);
+    close_plan(&s);
+    test_layer_free(&t);
+}
+
 /* Rows of moxie_plan_experts. */
 static void test_rows(void **state)
 {
@@ -661,6 +702,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_policies, begin, end),
         cmocka_unit_test_setup_teardown(test_lookahead, begin, end),
         cmocka_unit_test_setup_teardown(test_failures, begin, end),
+        cmocka_unit_test_setup_teardown(test_checks_that_fail, begin, end),
         cmocka_unit_test_setup_teardown(test_rows, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
     };

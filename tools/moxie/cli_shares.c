@@ -49,6 +49,38 @@ static moxie_status check_share(const cli_rank *rank, const char *dir, const mox
                      (int)at_least_one(want->tp_size), (int)want->ep_rank, (int)at_least_one(want->ep_size));
 }
 
+static bool has_same_router(const moxie_expert_file *a, const moxie_expert_file *b)
+{
+    uint64_t bytes_a = 0, bytes_b = 0;
+    const void *router_a = moxie_expert_file_section(a, "router", &bytes_a);
+    const void *router_b = moxie_expert_file_section(b, "router", &bytes_b);
+    return bytes_a == bytes_b && (bytes_a == 0 || memcmp(router_a, router_b, (size_t)bytes_a) == 0);
+}
+
+/* Whether the experts that both files have were packed of the same weights. */
+static bool has_same_experts(const moxie_expert_file *a, const moxie_expert_file *b, int64_t experts)
+{
+    for (int64_t e = 0; e < experts; e++) {
+        moxie_expert_record in_a = MOXIE_EXPERT_RECORD_INIT, in_b = MOXIE_EXPERT_RECORD_INIT;
+        const bool both = moxie_expert_file_record(a, e, &in_a, NULL) == MOXIE_OK &&
+                          moxie_expert_file_record(b, e, &in_b, NULL) == MOXIE_OK && in_a.data && in_b.data;
+        if (both && in_a.source_hash != in_b.source_hash)
+            return false;
+    }
+    return true;
+}
+
+/* Files of different checkpoints fit together, but what they compute is no model's. */
+static moxie_status check_source(const cli_rank *rank, const char *dir, int64_t experts, moxie_error *error)
+{
+    const moxie_expert_file *first = rank->all->source->file;
+    if (has_same_router(first, rank->file) && has_same_experts(first, rank->file, experts))
+        return MOXIE_OK;
+    return cli_error(MOXIE_ERR_MISMATCH, error, dir,
+                     "it was prepared of other weights than the first directory: prepare the shares of all ranks of "
+                     "one checkpoint");
+}
+
 moxie_status cli_shares_layer(cli_rank *rank, const moxie_layer_config *config, const moxie_options *options,
                               moxie_error *error)
 {
@@ -68,5 +100,7 @@ moxie_status cli_shares_layer(cli_rank *rank, const moxie_layer_config *config, 
         moxie_expert_file_open(prepare_experts_path(dir, rank->all->source->index, path), &how, &rank->file, error);
     if (status == MOXIE_OK)
         status = check_share(rank, dir, config, error);
-    return status == MOXIE_OK ? moxie_layer_open_file(rank->file, config, options, &rank->layer, error) : status;
+    if (status == MOXIE_OK)
+        status = moxie_layer_open_file(rank->file, config, options, &rank->layer, error);
+    return status == MOXIE_OK ? check_source(rank, dir, config->experts, error) : status;
 }
