@@ -291,9 +291,10 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
  * outlive the layer. Thread-safe.
  * With device_bytes the options' back end is cuda, and a run has its experts on the GPU: those with a slot there, and
  * copies of the others, in waves. It waits on the host for the chosen experts, and for its copies; runs of several
- * threads take turns. MOXIE_ERR_UNSUPPORTED then for plans with a comm or adapters, for activations with one scale for
- * the batch, for a run in a graph, for moxie_plan_check().
+ * threads take turns. moxie_plan_check() then needs device memory for all experts of the layer while it lasts.
+ * MOXIE_ERR_UNSUPPORTED for plans with a comm, for activations with one scale for the batch, for a run in a graph.
  * With compute_where_it_lies plans also have CPU kernels, which run on the options' executor; their steps name both.
+ * MOXIE_ERR_UNSUPPORTED then for adapters and moxie_plan_check(), too.
  * Every expert's result is within the bounds of its kernel. The same experts in slots give the same bytes, so a policy
  * that does not change them any more (frozen, pinned) repeats bit for bit. */
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
