@@ -422,8 +422,8 @@ static void test_allocations(void **state)
     assert_ok(moxie_cuda_plan_run(x.plan, &args, NULL, &error), &error);
     assert_int_equal(mox_alloc_count(), before);
     assert_true(test_trio_counters(x.store).host_uses > 0);
+    test_trio_close(&x); /* which waits for the run */
     free(workspace);
-    test_trio_close(&x);
     test_trio_free(&x);
 }
 
@@ -478,8 +478,8 @@ static void test_caps(void **state)
         assert_ok(moxie_cuda_plan_run(x.plan, &args, NULL, &error), &error);
     assert_int_equal(on_device, device);
     assert_int_equal(in_pinned, pinned);
+    test_trio_close(&x); /* which waits for the runs */
     free(workspace);
-    test_trio_close(&x);
     test_trio_free(&x);
 }
 
