@@ -57,11 +57,16 @@ count_fine() {
     grep -o ': fine' "$tmp/out" | wc -l
 }
 
-# check N FINE ARGUMENT...: of the run that start has made, FINE of N ranks end well, and none says that anything is wrong.
+# ended_well FINE: FINE ranks of the run that start has made say so, and none says that anything is wrong.
+ended_well() {
+    [ "$(count_fine)" = "$1" ] && ! grep -q '^rank [0-9]*, line' "$tmp/out"
+}
+
+# check N FINE ARGUMENT...: FINE of the N ranks that start has started ended well.
 check() {
     number=$1 fine=$2
     shift 2
-    [ "$(count_fine)" = "$fine" ] && ! grep -q '^rank [0-9]*, line' "$tmp/out" ||
+    ended_well "$fine" ||
         fail "$number ranks, $flavour: $* -- $(tail -n 20 "$tmp/out" "$tmp/err")"
 }
 
@@ -70,6 +75,16 @@ expect() {
     number=$1 fine=$2
     shift 2
     start "$number" "$@" || true
+    check "$number" "$fine" "$@"
+}
+
+# expect_named N FINE ...: as expect, of a rank that takes no part any more. Survivors whose deadlines end in the same
+# millisecond may name each other (docs/ranks.md), so such a trial is repeated; two in a row are a failure.
+expect_named() {
+    number=$1 fine=$2
+    shift 2
+    start "$number" "$@" || true
+    ended_well "$fine" || start "$number" "$@" || true
     check "$number" "$fine" "$@"
 }
 

@@ -10,7 +10,8 @@ expect 2 2 -- "$ranks" exchange 1000
 expect 2 2 -- "$ranks" early
 expect 2 2 -- "$layers" 12
 expect 2 2 -disable-auto-cleanup -- "$ranks" odd
-for mode in late leaves breaks; do
+expect_named 3 3 -disable-auto-cleanup -- "$ranks" late
+for mode in leaves breaks; do
     expect 3 3 -disable-auto-cleanup -- "$ranks" "$mode"
 done
 
