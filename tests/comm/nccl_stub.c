@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * nccl_stub.c - libnccl.so.2 without a GPU: ranks are threads of one process, "device" memory is the host's, and
- * messages are really exchanged. It holds the transport to NCCL's rules: one group in progress at a time, and a
- * communicator that does not block.
+ * messages are really exchanged. It holds the transport to NCCL's rules: one group in progress at a time. A communicator
+ * blocks while it is made; groups are as with NCCL_COMM_BLOCKING=0.
  *
  * A group is in progress until all its messages have been matched. So an event that is recorded afterwards is done at
  * once, as the launch table of the tests has it. nccl_stub_counts() tells what was called.
@@ -22,7 +22,7 @@
 
 #include "test_stream.h"
 
-enum { SUCCESS, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
+enum { SUCCESS, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
 enum { RANKS = 64, MESSAGES = 2 * RANKS, WAIT = 20 };
 
 typedef struct unique_id {
@@ -160,9 +160,25 @@ static world *world_of(const unique_id *id, int ranks)
     return worlds = w;
 }
 
+static void leave(communicator *c);
+
+/* Waits for the others, at most WAIT seconds. */
+static bool all_join(communicator *c)
+{
+    const time_t begin = time(NULL);
+    bool joined = false;
+    while (!joined && time(NULL) - begin < WAIT) {
+        pthread_mutex_lock(&lock);
+        joined = c->world->joined == c->world->ranks;
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+    }
+    return joined;
+}
+
 int ncclCommInitRankConfig(communicator **out, int ranks, unique_id id, int rank, config *c)
 {
-    if (c->size < sizeof *c || c->magic != 0xcafebeefu || c->version < 21400 || c->blocking != 0 || ranks > RANKS)
+    if (c->size < sizeof *c || c->magic != 0xcafebeefu || c->version < 21400 || c->blocking != 1 || ranks > RANKS)
         return INVALID_ARGUMENT;
     pthread_mutex_lock(&lock);
     world *w = world_of(&id, ranks);
@@ -175,7 +191,12 @@ int ncclCommInitRankConfig(communicator **out, int ranks, unique_id id, int rank
         w->joined++;
     }
     pthread_mutex_unlock(&lock);
-    return wrong ? INVALID_USAGE : IN_PROGRESS;
+    if (wrong || all_join(*out))
+        return wrong ? INVALID_USAGE : SUCCESS;
+    pthread_mutex_lock(&lock);
+    leave(*out);
+    pthread_mutex_unlock(&lock);
+    return SYSTEM_ERROR;
 }
 
 /* The caller holds the lock. The last of a world frees it. */

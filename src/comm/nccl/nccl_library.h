@@ -33,7 +33,7 @@ typedef struct mox_nccl_id {
 typedef struct mox_nccl_config {
     size_t size;
     unsigned magic, version;
-    int blocking; /* 0: calls return at once, and comm_async says when they are done */
+    int blocking; /* 0: calls return at once, and comm_async says when they are done. NCCL_COMM_BLOCKING overrides it */
     int cga_size, min_blocks, max_blocks;
     const char *network;
     int split_share, traffic_class;

@@ -3,8 +3,11 @@
  * nccl_operations.c - the six operations of a transport as messages of NCCL, and what is left to do when all have come
  * (nccl_transport.h).
  */
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "comm/combine_values.h"
 #include "comm/nccl/nccl_transport.h"
 
@@ -23,6 +26,7 @@ static moxie_status begin(mox_nccl_transport *t, mox_comm_kind kind, mox_nccl_op
             continue;
         o->kind = kind;
         o->number = t->operations + 1;
+        o->since = mox_clock_now();
         o->on_device = o->on_stream = o->captured = false;
         o->target = NULL;
         o->values = 0;
@@ -328,6 +332,19 @@ static moxie_status nccl_progress(void *self, int64_t request, int32_t *done, mo
     return o->on_device ? MOXIE_OK : finish(t, o, error);
 }
 
+/* Numbers come within microseconds, unless they are behind products. What a rank oversleeps, its GPU idles. */
+static void nccl_wait(void *self, int64_t request, int32_t ms)
+{
+    enum { LOOK = 1000000 }; /* ns */
+    const mox_nccl_transport *t = self;
+    const uint64_t waited = mox_clock_now() - t->open[request].since;
+    (void)ms; /* pauses are shorter */
+    if (waited < LOOK)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec) { .tv_nsec = (long)mox_comm_pause(waited) }, NULL);
+}
+
 /* Copies on a stream of its own do not wait for NCCL's kernel. Before this rank's own message has come, the operation
  * has not begun: it waits for one before it, whose rows are on a device. */
 static int32_t nccl_late(void *self, int64_t request)
@@ -359,5 +376,6 @@ void mox_nccl_operations(moxie_transport *table)
     table->allreduce = nccl_allreduce;
     table->barrier = nccl_barrier;
     table->progress = nccl_progress;
+    table->wait = nccl_wait;
     table->late = nccl_late;
 }

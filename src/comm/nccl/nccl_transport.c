@@ -4,12 +4,12 @@
  */
 #include "comm/nccl/nccl_transport.h"
 
-#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "base/memory.h"
+#include "comm/nccl/nccl_connect.h"
 
 enum { GOODBYE = 1000 }; /* ms, how long a rank that leaves waits for the others */
 
@@ -216,22 +216,14 @@ static moxie_status allocate(mox_nccl_transport *t, moxie_error *error)
 }
 
 /* Makes the communicator, and passes a barrier: so all connections are there before the first run. */
-static moxie_status connect(mox_nccl_transport *t, const mox_nccl_id *id, const moxie_transport *table,
-                            moxie_error *error)
+static moxie_status meet(mox_nccl_transport *t, const mox_nccl_id *id, const moxie_transport *table, moxie_error *error)
 {
-    mox_nccl_config config = { .size = sizeof config,
-                               .magic = MOX_NCCL_MAGIC,
-                               .version = MOX_NCCL_VERSION,
-                               .cga_size = INT_MIN,
-                               .min_blocks = INT_MIN,
-                               .max_blocks = INT_MIN,
-                               .split_share = INT_MIN,
-                               .traffic_class = INT_MIN };
     const int64_t begin = now_ms();
     int64_t request;
     int32_t done = 0;
-    const int code = t->nccl->comm_init(&t->comm, t->ranks, *id, t->rank, &config);
-    if (code != MOX_NCCL_SUCCESS && code != MOX_NCCL_IN_PROGRESS)
+    int code;
+    MOX_TRY(mox_nccl_connect(t->nccl, id, t->ranks, t->rank, &t->device, t->deadline_ms, &t->comm, &code, error));
+    if (t->comm == NULL)
         return failed(t, code, "ncclCommInitRankConfig", error);
     MOX_TRY(mox_nccl_settle_all(t, "moxie_comm_nccl_create", error));
     MOX_TRY(table->barrier(t, &request, error));
@@ -270,7 +262,7 @@ moxie_status mox_nccl_create(const mox_nccl_id *id, int32_t ranks, int32_t rank,
     mox_nccl_operations(&table);
     moxie_status status = allocate(t, error);
     if (status == MOXIE_OK)
-        status = connect(t, id, &table, error);
+        status = meet(t, id, &table, error);
     if (status != MOXIE_OK) {
         nccl_cancel(t);
         nccl_destroy(t);
