@@ -5,6 +5,7 @@
  */
 #include "ckpt/quantize/quantize_layer.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -92,6 +93,13 @@ static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *
                 "states and of W2's activations (moxie quantize --input-amax)%s%s",
                 format->id, format->without_input ? ", or use " : "",
                 format->without_input ? format->without_input : "");
+    for (int i = 0; i < 2 && mox_quantize_has_static_scales(format); i++) {
+        const float scale = mox_quantize_input_scale(&format->act, l->input_amax[i]);
+        MOX_FAIL_IF(!(scale >= FLT_MIN && scale <= FLT_MAX), MOXIE_ERR_ARGUMENT, error,
+                    "the largest magnitude of %s is %g, and the static scale for it, %g, is no normal f32: give "
+                    "another one (moxie quantize --input-amax)",
+                    i == 0 ? "hidden states" : "W2's activations", l->input_amax[i], (double)scale);
+    }
     return MOXIE_OK;
 }
 
