@@ -14,7 +14,7 @@ static void check_loads(const char *name)
 {
     moxie_error error = { 0 };
     balance_counts loads;
-    const moxie_status status = balance_counts_read(fuzz_path(name), 0, &loads, &error);
+    const moxie_status status = balance_counts_read(fuzz_path(name), 0, 0, &loads, &error);
     FUZZ_CHECK(status == MOXIE_OK || (error.text[0] && !loads.at));
     for (int64_t i = 0; status == MOXIE_OK && i < (int64_t)loads.layers * loads.experts; i++)
         FUZZ_CHECK(isfinite(loads.at[i]) && loads.at[i] >= 0);

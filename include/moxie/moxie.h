@@ -74,11 +74,12 @@ typedef struct moxie_executor {
     uint32_t reserved[6]; /* zero */
 } moxie_executor;
 
-/* Makes a thread pool of `threads` workers, the caller's thread included; 0 means one per processor that this process
- * may use, 1 starts no thread. MOXIE_ERR_MEMORY says how many threads the system would start when they are too few. The
- * call tries this first; if another process uses up the limit in between, the call may wait for ever. A pool that is
- * used in a forked child starts its threads again there, in its first loop, which must be alone. If they do not start,
- * its loops run on the calling thread. Loops on the pool are thread-safe, one after the other. Thread-safe. */
+/* Makes a thread pool of `threads` workers, the caller's thread included; 0 means one per processor that this
+ * process may use, 1 starts no thread. MOXIE_ERR_ARGUMENT for more than 64 per processor, or 4096. MOXIE_ERR_MEMORY
+ * says how many threads the system would start when they are too few. The call tries this first; if another process
+ * uses up the limit in between, the call may wait for ever. A pool that is used in a forked child starts its threads
+ * again there, in its first loop, which must be alone. If they do not start, its loops run on the calling thread.
+ * Loops on the pool are thread-safe, one after the other. Thread-safe. */
 MOXIE_API moxie_status moxie_executor_create(int32_t threads, moxie_executor **out, moxie_error *error);
 /* No loop may be running on it. One-thread-at-a-time. */
 MOXIE_API void moxie_executor_destroy(moxie_executor *executor);
@@ -126,7 +127,7 @@ typedef enum moxie_token_layout {
  *                  moxie_plan_losses (moxie_comm.h) counts these choices
  *     RENORMALIZE  the same, but in a token with lost choices the others' weights w become w s / k; s is the sum of
  *                  the weights of all its choices, k that of the others, both in slot order in fp32; w where k is 0
- * Every rank decides from what it has received when its own deadline ends, so ranks may lose different choices. A rank
+ * Every rank decides by what came before its deadline ended, so ranks may lose different choices. A rank
  * counts as lost from the chunk of the batch on in which it is missed, and in later runs too, until plans are made with
  * a new comm. Where tokens are SHARDED, experts with a replica on another rank are computed there. Tokens of a lost
  * rank are not computed; where tokens are REPLICATED, their outputs are zero. A scale of the whole batch covers the

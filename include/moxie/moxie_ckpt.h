@@ -144,8 +144,8 @@ MOXIE_API moxie_status moxie_config_layer(const char *dir, int64_t layer, const 
 typedef int (*moxie_tensor_fn)(void *user, const char *name, const moxie_tensor *tensor);
 MOXIE_API moxie_status moxie_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit,
                                                  void *user, moxie_error *error);
-/* The common beginning of those tensors' names, for example "model.layers.3.mlp.experts.", into `buffer` of `size`
- * bytes. MOXIE_ERR_MEMORY when that is too small. Thread-safe. */
+/* Writes what the names of a layer's experts begin with into `buffer` of `size` bytes: "model.layers.3.mlp.experts.".
+ * MOXIE_ERR_MEMORY when it is too small. Thread-safe. */
 MOXIE_API moxie_status moxie_model_expert_prefix(const moxie_model *model, int64_t layer, char *buffer, size_t size,
                                                  moxie_error *error);
 

@@ -219,7 +219,7 @@ MOXIE_API int32_t moxie_comm_ranks(const moxie_comm *comm);
 MOXIE_API int32_t moxie_comm_rank(const moxie_comm *comm);
 MOXIE_API const char *moxie_comm_name(const moxie_comm *comm);
 
-/* 1: this comm gave up on `rank`, or broke because of it; 0: it did not, or nobody knows who is to blame. Immutable. */
+/* 1: this comm gave up on `rank`, or broke because of it; 0: it did not, or who is to blame is unknown. Immutable. */
 MOXIE_API int32_t moxie_comm_lost(const moxie_comm *comm, int32_t rank);
 
 /* What the last run of a plan with options.degraded went without. */
@@ -252,7 +252,7 @@ MOXIE_API moxie_status moxie_comm_allreduce(moxie_comm *comm, void *values, int6
 MOXIE_API moxie_status moxie_comm_barrier(moxie_comm *comm, moxie_error *error);
 /* Whether all ranks have succeeded in what each did alone, such as the capture of a graph: each gives its status. A
  * rank that gives a failure gets it back, with *error as it was. The others get MOXIE_ERR_MISMATCH, which names the
- * lowest of those ranks and its status; the comm works on. One-thread-at-a-time. */
+ * lowest rank that failed and its status; the comm works on. One-thread-at-a-time. */
 MOXIE_API moxie_status moxie_comm_agree(moxie_comm *comm, moxie_status status, moxie_error *error);
 
 /* ------------------------------------------------------------------------------------------- */
@@ -282,7 +282,7 @@ typedef struct moxie_mover_report {
     int32_t moves;       /* records that moved in this step, on all ranks together */
     int32_t left;        /* records that are still to move; 0: the layer has the target's experts */
     uint64_t bytes;      /* of `moves` */
-    uint64_t own_bytes;  /* of those that came to this rank */
+    uint64_t own_bytes;  /* of the moves to this rank */
     uint64_t generation; /* of the layer's map now */
 } moxie_mover_report;
 #define MOXIE_MOVER_REPORT_INIT MOXIE_INIT(moxie_mover_report)

@@ -90,8 +90,8 @@ MOXIE_API moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxi
  * of one graph must not overlap.
  *
  * First every run is made once, since the driver loads kernels at their first launch and cannot do that during a
- * capture: outputs and workspaces are written, ids must be valid. That happens on a stream of its own, so nothing that
- * uses these buffers may still be on its way on another stream. It allocates and waits. All plans must be of one
+ * capture: outputs and workspaces are written, ids must be valid. These runs are on another stream than the caller's:
+ * nothing that uses the buffers may still be enqueued anywhere. It allocates and waits. All plans must be of one
  * device; plans with a comm as moxie_cuda_plan_run says, on all ranks together. On failure *graph is untouched.
  * One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_cuda_plan_capture(moxie_plan *const *plans, const moxie_run_args *const *args,

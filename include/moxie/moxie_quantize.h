@@ -47,7 +47,8 @@ typedef struct moxie_quantize_options {
     int32_t scales;       /* moxie_quantize_scales */
     int32_t allow_unread; /* as in moxie_model_options */
     /* Largest magnitude of hidden states, and of W2's activations, for formats with static scales of activations. 0:
-     * that of the source's own static scales; if it has none, such a format is refused. */
+     * that of the source's own static scales; if it has none, such a format is refused. Formats without static scales
+     * refuse them. */
     float input_amax13, input_amax2;
     const moxie_executor *executor; /* NULL: a pool of all processors */
     /* Called on the caller's thread, with bytes of the source. Non-zero stops: MOXIE_ERR_TIMEOUT. */
@@ -88,6 +89,11 @@ typedef struct moxie_quantize_summary {
  * was set by its INIT macro; it may be NULL. Thread-safe for different directories. */
 MOXIE_API moxie_status moxie_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                                       moxie_quantize_summary *summary, moxie_error *error);
+
+/* Refuses what moxie_quantize() would refuse of the format, the options, the source and `out`, before it reads an
+ * importance matrix. options->imatrix is not opened: not NULL, it says that there will be one. Thread-safe. */
+MOXIE_API moxie_status moxie_quantize_check(const char *dir, const char *out, const moxie_quantize_options *options,
+                                            moxie_error *error);
 
 /* Runs the plan, and adds the squares of what the products of each expert read, for the importances of columns:
  *     squares13 [E,H]    hidden states of the tokens that chose expert e, times their weights where those multiply the

@@ -103,11 +103,11 @@ MOXIE_API moxie_status moxie_scheme_combine(const moxie_scheme *for_w13, const m
 MOXIE_API moxie_status moxie_scheme_read_scale(const moxie_scheme *scheme, const char *tensor, moxie_scheme_scale kind,
                                                int *present, moxie_error *error);
 
-/* vLLM's predicates by their names, answered from the descriptors a1 and w1: is_quantized, per_act_token_quant,
- * is_per_act_token, per_out_ch_quant, is_per_tensor, is_block_quantized, is_scale_swizzled (also as
- * is_nvfp4_scale_swizzled), is_scale_transposed, use_fp8_w8a8,
- * use_int8_w8a8, use_int8_w8a16, use_fp8_w8a16, use_int4_w4a16, use_nvfp4_w4a16, use_mxfp4_w4a16, use_mxfp4_w4a4,
- * use_nvfp4_w4a4, use_mxfp4_w4a8. 0 or 1; -1 for an unknown name. Immutable. */
+/* Answers vLLM's predicates by their names, from the descriptors a1 and w1. 0 or 1; -1 for an unknown name. Immutable.
+ *     is_quantized, is_per_tensor, is_block_quantized, is_scale_transposed, is_per_act_token, per_act_token_quant,
+ *     per_out_ch_quant, is_scale_swizzled (also as is_nvfp4_scale_swizzled)
+ *     use_fp8_w8a8, use_int8_w8a8, use_int8_w8a16, use_fp8_w8a16, use_int4_w4a16, use_nvfp4_w4a16, use_mxfp4_w4a16,
+ *     use_mxfp4_w4a4, use_nvfp4_w4a4, use_mxfp4_w4a8 */
 MOXIE_API int moxie_scheme_predicate(const moxie_scheme *scheme, const char *name);
 /* Fills `block` and returns 1; returns 0 when there is no block shape. Immutable. */
 MOXIE_API int moxie_scheme_block_shape(const moxie_scheme *scheme, int32_t block[2]);

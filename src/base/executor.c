@@ -267,6 +267,10 @@ moxie_status mox_executor_create_on(int32_t threads, const char *numa, moxie_exe
     MOX_FAIL_IF(threads < 0 || threads > MOX_MAX_WORKERS, MOXIE_ERR_ARGUMENT, error,
                 "an executor of %d threads was asked for; give 1 to %d, or 0 for one per processor", threads,
                 MOX_MAX_WORKERS);
+    MOX_FAIL_IF(threads > MOX_MAX_WORKERS_EACH * mox_processor_count(), MOXIE_ERR_ARGUMENT, error,
+                "an executor of %d threads was asked for, and %d is the limit, %d for each processor that this process "
+                "may use: ask for fewer",
+                threads, MOX_MAX_WORKERS_EACH * mox_processor_count(), MOX_MAX_WORKERS_EACH);
     MOX_TRY(parse_numa(numa, &wish, error));
     const int32_t found = threads == 0 ? default_workers(&wish) : threads;
     const int32_t workers = found < MOX_MAX_WORKERS ? found : MOX_MAX_WORKERS;

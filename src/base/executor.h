@@ -11,6 +11,8 @@
 #include <moxie/moxie.h>
 
 #define MOX_MAX_WORKERS 4096
+/* The most of a processor: all threads of a new pool spin for some milliseconds before they sleep. */
+#define MOX_MAX_WORKERS_EACH 64
 
 /* Bodies of moxie_executor_create, moxie_executor_create_on and moxie_executor_destroy. threads: 0 to
  * MOX_MAX_WORKERS. */

@@ -252,6 +252,10 @@ moxie_status mox_no_model(const char *dir, moxie_error *error)
         return S_ISDIR(info.st_mode) ? is_folder(dir, error) : is_file(dir, &info, error);
     if (errno != ENOENT)
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open: %m; give " NEEDED);
+    if (ends_with(dir, ".gguf"))
+        return mox_fail_file(MOXIE_ERR_IO, error, dir, -1,
+                             "there is no such file; give the name of a GGUF file that is "
+                             "there");
     return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "there is no such directory%s; give " NEEDED,
                          is_hub_name(dir) ? " (a model's name on a hub must be downloaded first)" : "");
 }

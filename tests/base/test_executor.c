@@ -147,6 +147,15 @@ static void test_create(void **state)
     assert_int_equal(mox_executor_create(MOX_MAX_WORKERS + 1, &executor, &error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(error.text, "4097"));
     assert_non_null(strstr(error.text, "4096"));
+    /* More threads than a pool starts in a moment are refused before one of them starts. */
+    const int32_t most = MOX_MAX_WORKERS_EACH * mox_processor_count();
+    if (most < MOX_MAX_WORKERS) {
+        char limit[32];
+        snprintf(limit, sizeof limit, "%d is the limit", (int)most);
+        assert_int_equal(mox_executor_create(most + 1, &executor, &error), MOXIE_ERR_ARGUMENT);
+        assert_non_null(strstr(error.text, limit));
+        assert_int_equal(mox_executor_create(MOX_MAX_WORKERS, &executor, &error), MOXIE_ERR_ARGUMENT);
+    }
     mox_alloc_fail_at(1);
     assert_int_equal(mox_executor_create(2, &executor, &error), MOXIE_ERR_MEMORY);
     assert_null(executor);

@@ -18,6 +18,7 @@ static const struct path_case {
     const char *says[3]; /* all in the text */
 } cases[] = {
     { "", "nowhere", MOXIE_ERR_IO, { "no such directory", "config.json" } },
+    { "", "absent.gguf", MOXIE_ERR_IO, { "no such file", "GGUF" } },
     { "", "openai/gpt-oss-20b", MOXIE_ERR_IO, { "no such directory", "hub", "download" } },
     { "empty/", "empty", MOXIE_ERR_IO, { "config.json is missing", "safetensors" } },
     { "g/model.gguf", "g", MOXIE_ERR_FORMAT, { "GGUF files are opened by name", "give one" } },

@@ -50,6 +50,24 @@ expect 0 "globally" "$moxie" balance "$tmp/run.safetensors" --ranks 4
 cmp -s "$tmp/a.json" "$tmp/b.json" || fail "ids of safetensors and of JSON give different maps"
 expect 3 "is expert [0-9]+, and there are 8 experts" "$moxie" balance "$tmp/run.safetensors" --ranks 4 --experts 8
 
+# Experts without weights, whose ids follow the others', are no load.
+echo '{"topk_ids": [0, 1, 5, 4, 1, 7], "experts": 4, "zero_experts": 4}' >"$tmp/zero.json"
+echo '{"topk_ids": [0, 1, 5, 4, 1, 7]}' >"$tmp/untold.json"
+echo '[1, 2, 0, 0]' >"$tmp/loads.json"
+"$moxie" balance "$tmp/loads.json" --ranks 2 --format vllm -o "$tmp/want.json" >/dev/null
+expect 0 "" "$moxie" balance "$tmp/zero.json" --ranks 2 --format vllm -o "$tmp/got.json"
+cmp "$tmp/want.json" "$tmp/got.json" || fail "zero experts of a run count"
+expect 0 "" "$moxie" balance "$tmp/untold.json" --ranks 2 --format vllm -o "$tmp/got.json" --experts 4 --zero-experts 4
+cmp "$tmp/want.json" "$tmp/got.json" || fail "zero experts count"
+expect 3 "is expert 7, and there are 7 experts: .*--zero-experts" "$moxie" balance "$tmp/untold.json" --ranks 2 --experts 4 --zero-experts 3
+for number in -1 99999999999 9223372036854775807; do
+    echo "{\"topk_ids\": [9223372036854775807], \"experts\": 4, \"zero_experts\": $number}" >"$tmp/wrong.json"
+    expect 3 "it has $number zero experts; there are 0 to" "$moxie" balance "$tmp/wrong.json" --ranks 2
+done
+# router_logits have a column for each of both.
+expect 0 '"experts": 12,' "$moxie" balance "$tmp/run.safetensors" --ranks 4 --zero-experts 4 --json
+expect 3 "give --experts N" "$moxie" balance "$tmp/run.safetensors" --ranks 4 --zero-experts 16
+
 # Bounded moves from another map, until nothing is left; the generation counts maps that differ.
 echo '[[1,1,1,1,9,9,1,1,1,1,1,50]]' >"$tmp/hot.json"
 echo '[[0,1,2,3,4,5,6,7,8,9,10,11,0,1,2,3]]' >"$tmp/now.json"

@@ -147,7 +147,21 @@ expect 2 "plain scales are not chosen" "$moxie" quantize "$tmp/src" --format int
 expect 2 "plain scales are not chosen" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --scales plain --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
 expect 2 "gguf-bf16 has no scales" "$moxie" quantize "$tmp/src" --format gguf-bf16 --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
 expect 2 "bf16 has no scales" "$moxie" quantize "$tmp/a.gguf" --format bf16 --imatrix "$tmp/imatrix" -o "$tmp/x"
-expect 3 "no entry .blk.0.ffn_down_exps" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --imatrix "$tmp/one.imatrix" -o "$tmp/x"
+expect 3 "no entry .blk.0.ffn_gate_exps" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --imatrix "$tmp/one.imatrix" -o "$tmp/x"
+# An entry that is missing in the last layer is found before the first is made.
+python3 -c "import sys
+old, new = b'blk.1.ffn_up_exps', b'blk.1.ffn_xx_exps'
+raw = open(sys.argv[1], 'rb').read()
+assert raw.count(old) == 1
+open(sys.argv[2], 'wb').write(raw.replace(old, new))" "$tmp/imatrix" "$tmp/without_up"
+expect 3 "no entry .blk.1.ffn_up_exps" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --imatrix "$tmp/without_up" -o "$tmp/x"
+expect 3 "no entry .blk.1.ffn_up_exps" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --imatrix "$tmp/without_up" -o "$tmp/x.gguf"
+# What cannot be written is refused before hidden states are read.
+for refused in "int4-ct-g32 --scales plain" "f32" "gguf-f32" "fp8-channel --input-amax 1,1"; do
+    expect 2 "leave|least mean square error" "$moxie" quantize "$tmp/src" --format $refused --hidden-states "$tmp/absent" -o "$tmp/x"
+done
+expect 3 "exists already" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/absent" -o "$tmp/a.gguf"
+expect 3 "exists already" "$moxie" quantize "$tmp/src" --format int4-ct-g32 --hidden-states "$tmp/absent" -o "$tmp/src"
 expect 2 "leave one of the two out" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/states.safetensors" --imatrix "$tmp/imatrix" -o "$tmp/x.gguf"
 expect 2 "add that" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --save-imatrix "$tmp/x.imatrix" -o "$tmp/x.gguf"
 cp "$tmp/imatrix" "$tmp/kept"
@@ -156,5 +170,6 @@ cmp "$tmp/imatrix" "$tmp/kept" || fail "a refused run took an older importance m
 cp "$tmp/states.safetensors" "$tmp/kept"
 expect 2 "these are the hidden states" "$moxie" quantize "$tmp/src" --format gguf-q4_0 --hidden-states "$tmp/kept" -o "$tmp/x.gguf" --save-imatrix "$tmp/kept"
 cmp "$tmp/states.safetensors" "$tmp/kept" || fail "a refused run wrote over its input"
+[ ! -e "$tmp/x.partial" ] && [ ! -e "$tmp/x.gguf.partial" ] || fail "work was begun for refused runs"
 [ ! -e "$tmp/x.gguf" ] && [ ! -e "$tmp/x" ] && [ ! -e "$tmp/x.imatrix" ] || fail "something is left of refused runs"
 finish

@@ -157,9 +157,18 @@ expect 2 "--exchange-chunk goes with --ranks N" "$moxie" explain "$tmp/shared" -
 # Exchanges and products on two streams: over NCCL alone.
 expect 2 "--exchange-streams goes with --ranks N" "$moxie" explain "$tmp/shared" --exchange-streams 2
 expect 4 "exchange_streams is 2, but the plan is on the host" "$moxie" explain "$tmp/shared" --ranks 2 --exchange-streams 2
-expect 0 "over NCCL on 1 stream; --exchange-streams 2, never timed" "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90
-expect 0 "over NCCL on 2 streams: " "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90 --exchange-streams 2
-expect 0 '"exchange_streams": 1' "$moxie" explain "$tmp/shared" --ranks 2 --tp 2 --device sm_90 --exchange-streams 2 --json
+expect 0 "streams over NCCL: 1: exchanges and products take turns; options.exchange_streams 2, which was never timed" "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90
+expect 0 "streams over NCCL: 2, as options.exchange_streams asks" "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90 --exchange-streams 2
+expect 0 '"exchange_streams": 1' "$moxie" explain "$tmp/shared" --ranks 2 --tp 2 --device sm_90 --json
+expect 0 '"exchange_streams": 2' "$moxie" explain "$tmp/shared" --ranks 2 --device sm_90 --exchange-streams 2 --json
+# Refused as the plan refuses it.
+expect 4 "tensor parallel ranks exchange activations between the products" "$moxie" explain "$tmp/shared" --ranks 2 --tp 2 --device sm_90 --exchange-streams 2
+synth qwen3-30b-a3b fp8-channel "$tmp/one_scale"
+sed 's/"strategy": *"token"/"strategy": "tensor"/' "$tmp/one_scale/config.json" >"$tmp/config.json" && mv "$tmp/config.json" "$tmp/one_scale"
+expect 4 "one activation scale between the products" "$moxie" explain "$tmp/one_scale" --ranks 2 --device sm_90 --exchange-streams 2
+# Chunks have room in the memory of the GPU that is asked for.
+expect 0 "in chunks: 2 of at most 2048 tokens of each rank; buffers of [0-9]+ MiB; .* travel while another is computed .over NCCL" \
+    "$moxie" explain --preset qwen3-30b-a3b --format bf16 --tokens 8192 --ranks 2 --device sm_90 --exchange-streams 2
 
 # ---- bench --------------------------------------------------------------------------------------------
 expect 0 "ranks / one" "$moxie" bench "$tmp/model" --ranks 2 --tokens 1,16 --repeats 3

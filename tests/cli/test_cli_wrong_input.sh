@@ -446,6 +446,13 @@ table <<'ROWS'
 2 ~ command "x.x1b ~ there is no ~ there are info, synth ~ "$odd"
 ROWS
 
+# A pool of thousands of threads on a few processors takes minutes to start.
+if [ "$(nproc)" -lt 64 ]; then
+    table <<'ROWS'
+2 ~ executor of 4096 threads ~ [0-9]+ is the limit, 64 for each processor ~ ask for fewer ~ run model --tokens 1 --threads 4096
+ROWS
+fi
+
 # What is skipped by the rules, and hardly meant, is worth a warning. Bytes of an id are those of its number.
 header='{"hidden_states":{"dtype":"BF16","shape":[1,256],"data_offsets":[0,512]},"topk_ids":{"dtype":"I32","shape":[1,8],"data_offsets":[512,544]},"topk_weights":{"dtype":"F32","shape":[1,8],"data_offsets":[544,576]}}'
 {

@@ -39,7 +39,8 @@ static moxie_comm *one_local(void)
     return comm;
 }
 
-static moxie_comm *one_nccl(void)
+/* `device`: of the comm; NULL: the first. */
+static moxie_comm *one_nccl_on(const char *device)
 {
     moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
     char id[MOXIE_NCCL_ID_BYTES];
@@ -48,8 +49,14 @@ static moxie_comm *one_nccl(void)
     assert_ok(moxie_comm_nccl_id(id, &error), &error);
     nccl.ranks = 1;
     nccl.id = id;
+    nccl.device = device;
     assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
     return comm;
+}
+
+static moxie_comm *one_nccl(void)
+{
+    return one_nccl_on(NULL);
 }
 
 static moxie_options options_with(moxie_comm *comm)
@@ -145,19 +152,12 @@ static void a_plan_says_how_rows_travel(void **state)
 {
     (void)state;
     test_layer layer;
-    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    char id[MOXIE_NCCL_ID_BYTES];
-    moxie_comm *comm = one_local(), *over = NULL;
-    moxie_error error;
+    moxie_comm *comm = one_local(), *over = one_nccl();
     make(&layer, test_seed(26502));
     moxie_options options = options_with(comm);
     test_layer_plan(&layer, &options);
     assert_true(says(layer.plan, "through pinned memory"));
     assert_false(says(layer.plan, "the device places them"));
-    assert_ok(moxie_comm_nccl_id(id, &error), &error);
-    nccl.ranks = 1;
-    nccl.id = id;
-    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &over, &error), &error);
     options.comm = over;
     test_layer_plan(&layer, &options);
     assert_true(says(layer.plan, "from device to device"));
@@ -176,17 +176,10 @@ static void what_is_refused(void **state)
 {
     (void)state;
     test_layer layer;
-    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    char id[MOXIE_NCCL_ID_BYTES];
-    moxie_comm *comm = NULL;
     moxie_error error;
     test_cuda_set_devices(2);
     make(&layer, test_seed(26503));
-    assert_ok(moxie_comm_nccl_id(id, &error), &error);
-    nccl.ranks = 1;
-    nccl.id = id;
-    nccl.device = "1";
-    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+    moxie_comm *comm = one_nccl_on("1");
     moxie_options options = options_with(comm);
     assert_int_equal(test_layer_try(&layer, &options, &error), MOXIE_ERR_MISMATCH);
     assert_non_null(strstr(error.text, "options.comm is of device 1"));
@@ -325,20 +318,14 @@ static void the_host_waits_once_a_chunk(void **state)
 {
     (void)state;
     test_layer layer;
-    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    char id[MOXIE_NCCL_ID_BYTES];
-    moxie_comm *comm = NULL;
     moxie_error error;
-    assert_ok(moxie_comm_nccl_id(id, &error), &error);
-    nccl.ranks = 1;
-    nccl.id = id;
     for (int64_t chunk = 1; chunk <= limits.tokens; chunk++) {
         make(&layer, test_seed(26508));
         test_layer_plan(&layer, &(moxie_options) { .struct_size = sizeof(moxie_options),
                                                    .backend = MOXIE_BACKEND_CUDA,
                                                    .max_tokens = limits.tokens });
         char *want = test_layer_output(&layer, layer.plan);
-        assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
+        moxie_comm *comm = one_nccl();
         const moxie_options options = options_with(comm);
         mox_plan_ranks_test_chunk = chunk;
         test_layer_plan(&layer, &options);
@@ -367,17 +354,11 @@ static void chunks_by_the_memory_of_a_device(void **state)
                     { "sm_86", "2 of at most 2048 tokens of each rank; buffers of 1008 MiB; each reads the experts' "
                                "weights again, and all are on one stream" } };
     (void)state;
-    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
-    char id[MOXIE_NCCL_ID_BYTES];
-    moxie_comm *comm = NULL;
     moxie_error error;
+    moxie_comm *comm = one_nccl();
     moxie_layer_config config = test_config();
     config.hidden = 7168;
     config.top_k = config.experts = 8;
-    assert_ok(moxie_comm_nccl_id(id, &error), &error);
-    nccl.ranks = 1;
-    nccl.id = id;
-    assert_ok(moxie_comm_nccl_create(&nccl, NULL, &comm, &error), &error);
     for (int i = 0; i < 2; i++) {
         moxie_options options = options_with(comm);
         const moxie_plan_step *step;

@@ -85,6 +85,8 @@ expect 0 "unpacked and packed anew" "$moxie" run "$tmp/ex" --tokens 3 --ranks 2
 "$moxie" prepare "$tmp/ck" --layout moxie-cpu -o "$tmp/fast" >/dev/null
 expect 4 "moxie prepare DIR --layout moxie-rowmajor" "$moxie" run "$tmp/fast" --isa scalar
 expect 3 "moxie prepare. writes it" sh -c "cp -r $tmp/ex $tmp/half && rm $tmp/half/layer-00004.moxie && exec $moxie inspect $tmp/half"
+cp -r "$tmp/ex" "$tmp/moved" && cp "$tmp/moved/layer-00004.moxie" "$tmp/moved/layer-00003.moxie"
+expect 3 "it holds layer 4, and its name is that of layer 3" "$moxie" run "$tmp/moved" --layer 3 --tokens 1
 expect 2 "has no layer 99" "$moxie" run "$tmp/ex" --layer 99
 expect 2 "expert files hold experts as they are" "$moxie" prepare "$tmp/ck" --layout moxie-cpu --pad -o "$tmp/no"
 [ ! -e "$tmp/no" ] || fail "a refused command made a directory"

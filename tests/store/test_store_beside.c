@@ -19,26 +19,18 @@
 #ifdef MOX_TEST_EMULATED
 enum { CONFIGS = 2, SANITIZED = 1 };
 #define PRESET "sm_90"
-#define TARGET "moxie-sm90"
 static const int64_t token_counts[] = { 20, 0, 1 };
 #else
 enum { CONFIGS = 10, SANITIZED = 5 };
 #define PRESET "sm_80"
-#define TARGET "moxie-sm80"
 static const int64_t token_counts[] = { 120, 0, 1, 7 };
 #endif
 enum { COUNTS = sizeof token_counts / sizeof token_counts[0] };
 
-static const char *target(void)
-{
-    const char *gpu = test_trio_on_gpu();
-    return gpu == NULL ? TARGET : strcmp(gpu, "sm80") == 0 ? "moxie-sm80" : "moxie-sm90";
-}
-
 static int begin(void **state)
 {
     test_trio_begin();
-    if (test_trio_on_gpu() != NULL)
+    if (test_store_on_gpu() != NULL)
         return 0;
     test_cuda_begin(state);
     test_cuda_set_device(PRESET);
@@ -48,7 +40,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     test_trio_end();
-    return test_trio_on_gpu() != NULL ? 0 : test_cuda_end(state);
+    return test_store_on_gpu() != NULL ? 0 : test_cuda_end(state);
 }
 
 /* Rows [tokens, K, H] of one of the three plans; the caller frees them. */
@@ -141,7 +133,7 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, int *compa
     test_trio x;
     bool on_gpu[MOXIE_MAX_EXPERTS] = { false };
     int64_t pinned[2 * MOXIE_MAX_EXPERTS];
-    const bool fits = test_trio_make(&x, seed, limits, target());
+    const bool fits = test_trio_make(&x, seed, limits, test_store_gpu_target(PRESET));
     const int64_t slots = fits ? x.t.built->slots / 2 : 0;
     if (slots == 0) {
         test_trio_free(&x);
@@ -167,7 +159,7 @@ static void one_layer(uint64_t seed, const test_layer_limits *limits, int *compa
             if (policy == 0)
                 compare_output(&x, token_counts[i]);
         }
-        const moxie_store_counters c = test_trio_counters(x.store);
+        const moxie_store_counters c = test_store_counters(x.store);
         assert_true(c.host_uses > 0 && c.failed_reads == 0);
         assert_true(policy == 1 || c.copies <= slots * COUNTS * 2);
         test_trio_close(&x);
@@ -195,7 +187,7 @@ static const test_layer_limits usual = { .tokens = 60, TEST_STORE_USUAL };
 
 static void make_usual(test_trio *x)
 {
-    for (uint64_t seed = 9700; !test_trio_make(x, seed, &usual, target()); seed++)
+    for (uint64_t seed = 9700; !test_trio_make(x, seed, &usual, test_store_gpu_target(PRESET)); seed++)
         test_trio_free(x);
 }
 
@@ -214,7 +206,7 @@ static void test_frozen(void **state)
         test_trio_open(&x, &o);
         for (int i = 0; i < RUNS; i++)
             got[life][i] = output_of(&x, 60);
-        const moxie_store_counters c = test_trio_counters(x.store);
+        const moxie_store_counters c = test_store_counters(x.store);
         assert_int_equal(c.runs, RUNS);
         assert_int_equal(c.device_uses, c.device_hits + c.copies + c.host_uses);
         assert_int_equal(c.copies, 4);
@@ -287,7 +279,7 @@ static void test_failures(void **state)
     (void)state;
     if (test_cuda_is_lazy())
         skip();
-    if (test_trio_on_gpu() != NULL)
+    if (test_store_on_gpu() != NULL)
         skip();
     test_trio x;
     int failed = 0;
@@ -404,7 +396,7 @@ static bool open_failing(test_trio *x, const moxie_store_options *o, uint64_t n)
 static void test_allocations(void **state)
 {
     (void)state;
-    if (test_trio_on_gpu() != NULL)
+    if (test_store_on_gpu() != NULL)
         skip();
     test_trio x;
     moxie_error error;
@@ -421,7 +413,7 @@ static void test_allocations(void **state)
     const uint64_t before = mox_alloc_count();
     assert_ok(moxie_cuda_plan_run(x.plan, &args, NULL, &error), &error);
     assert_int_equal(mox_alloc_count(), before);
-    assert_true(test_trio_counters(x.store).host_uses > 0);
+    assert_true(test_store_counters(x.store).host_uses > 0);
     test_trio_close(&x); /* which waits for the run */
     free(workspace);
     test_trio_free(&x);
@@ -449,7 +441,7 @@ static moxie_status count_pinned(uint64_t bytes, void **out, moxie_error *error)
 static void test_caps(void **state)
 {
     (void)state;
-    if (test_trio_on_gpu() != NULL)
+    if (test_store_on_gpu() != NULL)
         skip();
     test_trio x;
     moxie_store_info info = MOXIE_STORE_INFO_INIT;

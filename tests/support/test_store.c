@@ -162,3 +162,10 @@ moxie_store *test_store_open(const char *folder, const moxie_store_options *opti
     assert_ok(mox_store_open(&folder, 1, options, reader, &store, &error), &error);
     return store;
 }
+
+moxie_store_counters test_store_counters(moxie_store *store)
+{
+    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
+    assert_int_equal(moxie_store_get_counters(store, -1, 0, &c, NULL), MOXIE_OK);
+    return c;
+}

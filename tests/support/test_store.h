@@ -39,4 +39,7 @@ uint64_t test_store_budget(const char *folder, int64_t slots, int64_t reads);
 /* Opens the folder; options->ram_bytes is set. `reader` may be NULL. A failure fails the test. */
 moxie_store *test_store_open(const char *folder, const moxie_store_options *options, const mox_reader_options *reader);
 
+/* The counters of all layers together. */
+moxie_store_counters test_store_counters(moxie_store *store);
+
 #endif

@@ -9,11 +9,6 @@
 
 char test_trio_gpu[64], test_trio_cpu[64]; /* folders */
 
-const char *test_trio_on_gpu(void)
-{
-    return getenv("MOXIE_TEST_GPU");
-}
-
 void test_trio_begin(void)
 {
     test_store_folder(test_trio_gpu);
@@ -28,11 +23,9 @@ void test_trio_end(void)
 
 moxie_options test_trio_options(int32_t backend)
 {
-    moxie_options options = MOXIE_OPTIONS_INIT;
+    moxie_options options = test_store_gpu_options();
     options.backend = backend;
-    options.mode = MOXIE_MODE_FAST;
-    if (backend == MOXIE_BACKEND_CUDA && test_trio_on_gpu() != NULL && strcmp(test_trio_on_gpu(), "sm80") == 0)
-        options.device = "0:sm80";
+    options.device = backend == MOXIE_BACKEND_CUDA ? options.device : NULL;
     return options;
 }
 
@@ -134,11 +127,4 @@ void test_trio_close(test_trio *x)
     x->plan = NULL;
     x->layer = NULL;
     x->store = NULL;
-}
-
-moxie_store_counters test_trio_counters(moxie_store *store)
-{
-    moxie_store_counters c = MOXIE_STORE_COUNTERS_INIT;
-    assert_int_equal(moxie_store_get_counters(store, -1, 0, &c, NULL), MOXIE_OK);
-    return c;
 }

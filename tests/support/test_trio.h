@@ -6,12 +6,10 @@
 #ifndef TEST_TRIO_H
 #define TEST_TRIO_H
 
-#include "test_store.h"
+#include "test_store_gpu.h"
 
 /* Folders of the files for either processor. */
 extern char test_trio_gpu[64], test_trio_cpu[64];
-/* MOXIE_TEST_GPU: whose kernels run on the GPU that is there; NULL: there is none. */
-const char *test_trio_on_gpu(void);
 void test_trio_begin(void);
 void test_trio_end(void);
 
@@ -40,6 +38,5 @@ moxie_store_options test_trio_store(const test_trio *x, int64_t slots, int64_t r
 /* The store, its layer and plan, and a workspace for it. */
 void test_trio_open(test_trio *x, const moxie_store_options *options);
 void test_trio_close(test_trio *x);
-moxie_store_counters test_trio_counters(moxie_store *store);
 
 #endif

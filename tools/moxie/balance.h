@@ -34,8 +34,10 @@ typedef struct balance_counts {
     int32_t layers, experts;
     double *at;
 } balance_counts;
-/* experts: of a file of ids, which does not tell; 0: as the file tells. free() out->at. */
-moxie_status balance_counts_read(const char *path, int64_t experts, balance_counts *out, moxie_error *error);
+/* experts: of a file of ids, which does not tell; 0: as the file tells. zero_experts: how many have no weights, and so
+ * no load; their ids follow. free() out->at. */
+moxie_status balance_counts_read(const char *path, int64_t experts, int64_t zero_experts, balance_counts *out,
+                                 moxie_error *error);
 
 /* The same of a trace's choices (balance_trace.c). */
 moxie_status balance_counts_of_trace(const char *path, balance_counts *out, moxie_error *error);

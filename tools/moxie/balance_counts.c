@@ -27,24 +27,28 @@ static moxie_status no_experts(const char *path, moxie_error *error)
 
 static moxie_status begin_ids(const char *path, int64_t experts, balance_counts *out, moxie_error *error)
 {
-    if (experts < 1)
+    if (experts < 1 || experts > MOXIE_MAX_EXPERTS)
         return no_experts(path, error);
     *out = (balance_counts) { 1, (int32_t)experts, calloc((size_t)experts, sizeof *out->at) };
     return out->at ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for %d experts", out->experts);
 }
 
-static moxie_status count_id(const char *path, int64_t i, int64_t id, balance_counts *out, moxie_error *error)
+/* Ids of zero experts follow those of experts, and are no load. */
+static moxie_status count_id(const char *path, int64_t i, int64_t id, int64_t zero_experts, balance_counts *out,
+                             moxie_error *error)
 {
-    if (id >= out->experts)
+    if (id >= out->experts + zero_experts)
         return cli_error(MOXIE_ERR_FORMAT, error, path,
-                         "number %lld of topk_ids is expert %lld, and there are %d experts: is --experts right?",
-                         (long long)i, (long long)id, out->experts);
-    if (id >= 0)
+                         "number %lld of topk_ids is expert %lld, and there are %lld experts: are --experts and "
+                         "--zero-experts right?",
+                         (long long)i, (long long)id, (long long)(out->experts + zero_experts));
+    if (id >= 0 && id < out->experts)
         out->at[id]++;
     return MOXIE_OK;
 }
 
-static moxie_status count_tensor(const char *path, const moxie_tensor *ids, balance_counts *out, moxie_error *error)
+static moxie_status count_tensor(const char *path, const moxie_tensor *ids, int64_t zero_experts, balance_counts *out,
+                                 moxie_error *error)
 {
     const bool wide = ids->dtype == MOXIE_I64;
     if ((!wide && ids->dtype != MOXIE_I32) || ids->rank != 2)
@@ -56,13 +60,14 @@ static moxie_status count_tensor(const char *path, const moxie_tensor *ids, bala
         int64_t id = 0;
         int32_t narrow = 0;
         memcpy(wide ? (void *)&id : (void *)&narrow, (const char *)ids->data + i * (wide ? 8 : 4), wide ? 8 : 4);
-        status = count_id(path, i, wide ? id : narrow, out, error);
+        status = count_id(path, i, wide ? id : narrow, zero_experts, out, error);
     }
     return status;
 }
 
-/* With router_logits [T,E] in the file, experts may be 0. */
-static moxie_status read_tensors(const char *path, int64_t experts, balance_counts *out, moxie_error *error)
+/* With router_logits [T, experts + zero experts] in the file, experts may be 0. */
+static moxie_status read_tensors(const char *path, int64_t experts, int64_t zero_experts, balance_counts *out,
+                                 moxie_error *error)
 {
     moxie_tensor_file *file = NULL;
     moxie_tensor ids, logits;
@@ -75,23 +80,29 @@ static moxie_status read_tensors(const char *path, int64_t experts, balance_coun
     if (status == MOXIE_OK && experts == 0 &&
         moxie_tensor_file_find(file, "router_logits", &logits, &absent) == MOXIE_OK && logits.rank == 2 &&
         logits.shape[1] <= MOXIE_MAX_EXPERTS)
-        experts = logits.shape[1];
+        experts = logits.shape[1] - zero_experts;
     if (status == MOXIE_OK)
         status = begin_ids(path, experts, out, error);
     if (status == MOXIE_OK)
-        status = count_tensor(path, &ids, out, error);
+        status = count_tensor(path, &ids, zero_experts, out, error);
     moxie_tensor_file_close(file);
     return status;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------ */
 
-static moxie_status count_json_ids(const json_t *root, const char *path, int64_t experts, balance_counts *out,
-                                   moxie_error *error)
+static moxie_status count_json_ids(const json_t *root, const char *path, int64_t experts, int64_t zero_experts,
+                                   balance_counts *out, moxie_error *error)
 {
     const json_t *told = json_object_get(root, "experts");
     if (experts == 0 && json_is_integer(told) && json_integer_value(told) <= MOXIE_MAX_EXPERTS)
         experts = json_integer_value(told);
+    const json_t *without_weights = json_object_get(root, "zero_experts");
+    if (zero_experts == 0 && json_is_integer(without_weights))
+        zero_experts = json_integer_value(without_weights);
+    if (zero_experts < 0 || zero_experts > MOXIE_MAX_EXPERTS)
+        return cli_error(MOXIE_ERR_FORMAT, error, path, "it has %lld zero experts; there are 0 to %d",
+                         (long long)zero_experts, MOXIE_MAX_EXPERTS);
     const json_t *values = json_object_get(root, "topk_ids");
     moxie_status status = begin_ids(path, experts, out, error);
     /* Flat, and longer than a table may be. */
@@ -99,13 +110,14 @@ static moxie_status count_json_ids(const json_t *root, const char *path, int64_t
         if (!json_is_integer(json_array_get(values, i)))
             status = cli_error(MOXIE_ERR_FORMAT, error, path, "number %zu of topk_ids is no whole number", i);
         else
-            status = count_id(path, (int64_t)i, json_integer_value(json_array_get(values, i)), out, error);
+            status =
+                count_id(path, (int64_t)i, json_integer_value(json_array_get(values, i)), zero_experts, out, error);
     }
     return status;
 }
 
-static moxie_status read_json(const char *path, const char *text, uint64_t size, int64_t experts, balance_counts *out,
-                              moxie_error *error)
+static moxie_status read_json(const char *path, const char *text, uint64_t size, int64_t experts, int64_t zero_experts,
+                              balance_counts *out, moxie_error *error)
 {
     json_t *root = NULL;
     balance_table t = { .at = NULL };
@@ -114,7 +126,7 @@ static moxie_status read_json(const char *path, const char *text, uint64_t size,
         return status;
     const json_t *counts = json_is_array(root) ? root : json_object_get(root, "logical_count");
     if (json_object_get(root, "topk_ids"))
-        status = count_json_ids(root, path, experts, out, error);
+        status = count_json_ids(root, path, experts, zero_experts, out, error);
     else if (json_object_get(root, "physical_to_logical_map"))
         status = cli_error(MOXIE_ERR_FORMAT, error, path,
                            "it holds a map, and loads of experts are needed: a map of today goes to --map");
@@ -205,7 +217,8 @@ static moxie_status read_lines(const char *path, const char *text, balance_count
     return status;
 }
 
-static moxie_status read_text(const char *path, int64_t experts, balance_counts *out, moxie_error *error)
+static moxie_status read_text(const char *path, int64_t experts, int64_t zero_experts, balance_counts *out,
+                              moxie_error *error)
 {
     char *text = NULL;
     uint64_t size = 0;
@@ -216,7 +229,7 @@ static moxie_status read_text(const char *path, int64_t experts, balance_counts 
         status = cli_error(MOXIE_ERR_FORMAT, error, path,
                            "it is no text: loads are JSON, lines of numbers, or topk_ids of a *.safetensors");
     if (status == MOXIE_OK && strchr("[{", text[strspn(text, " \t\r\n")]) && text[strspn(text, " \t\r\n")])
-        status = read_json(path, text, size, experts, out, error);
+        status = read_json(path, text, size, experts, zero_experts, out, error);
     else if (status == MOXIE_OK)
         status = read_lines(path, text, out, error);
     moxie_file_free(text);
@@ -243,7 +256,8 @@ static moxie_status check(const char *path, int64_t experts, const balance_count
     return MOXIE_OK;
 }
 
-moxie_status balance_counts_read(const char *path, int64_t experts, balance_counts *out, moxie_error *error)
+moxie_status balance_counts_read(const char *path, int64_t experts, int64_t zero_experts, balance_counts *out,
+                                 moxie_error *error)
 {
     const size_t n = strlen(path);
     const bool tensors = n > 12 && !strcmp(path + n - 12, ".safetensors");
@@ -252,7 +266,8 @@ moxie_status balance_counts_read(const char *path, int64_t experts, balance_coun
     if (moxie_trace_is_trace(path))
         status = balance_counts_of_trace(path, out, error);
     else
-        status = tensors ? read_tensors(path, experts, out, error) : read_text(path, experts, out, error);
+        status = tensors ? read_tensors(path, experts, zero_experts, out, error)
+                         : read_text(path, experts, zero_experts, out, error);
     if (status == MOXIE_OK)
         status = check(path, experts, out, error);
     if (status != MOXIE_OK) {

@@ -352,6 +352,9 @@ moxie_status cli_json_write(const char *path, json_t *value, size_t flags, moxie
 /* From now on a signal that ends the program first removes unfinished files. Jansson's functions end the program when
  * they have no memory. */
 void cli_end_install(void);
+/* Returns at once, unless a signal is ending the program on another thread: then never. What this thread would say or
+ * return comes of files that were removed under its hands. */
+void cli_end_wait(void);
 /* Sets a function that both of these ends call besides; async-signal-safe. NULL: none. */
 void cli_on_end(void (*clean)(void));
 /* Prints a message, removes unfinished files, and ends the program with CLI_RESOURCES. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static void (*_Atomic clean_up)(void);
+static atomic_bool by_signal;
 
 void cli_on_end(void (*clean)(void))
 {
@@ -47,8 +48,15 @@ static void *malloc_or_end(size_t bytes)
     return block;
 }
 
+void cli_end_wait(void)
+{
+    while (atomic_load(&by_signal))
+        pause();
+}
+
 static void end_by_signal(int number)
 {
+    atomic_store(&by_signal, true);
     remove_unfinished();
     sigset_t only;
     sigemptyset(&only);

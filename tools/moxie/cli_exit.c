@@ -66,6 +66,7 @@ void cli_begin(void)
 
 int cli_note_code(int code)
 {
+    cli_end_wait();
     chosen_code = code;
     return code;
 }

@@ -83,6 +83,19 @@ static void note_reading(const cli_layer_options *options, const moxie_expert_fi
                 info.read_engine, cli_printable(info.read_why));
 }
 
+/* A file under another layer's name would be run in its place. */
+static moxie_status check_number(const moxie_expert_file *file, const char *path, int64_t layer, moxie_error *error)
+{
+    moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
+    const moxie_status status = moxie_expert_file_get_info(file, &info, error);
+    if (status != MOXIE_OK || info.layer == layer)
+        return status;
+    return cli_error(MOXIE_ERR_MISMATCH, error, path,
+                     "it holds layer %lld, and its name is that of layer %lld: prepare "
+                     "layer %lld anew",
+                     (long long)info.layer, (long long)layer, (long long)layer);
+}
+
 moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, moxie_error *error)
 {
     char path[PATH_MAX], mirror[PATH_MAX];
@@ -97,6 +110,8 @@ moxie_status cli_experts_open(const cli_layer_options *options, cli_layer *out, 
         status = moxie_expert_file_open(prepare_experts_path(options->dir, out->index, path), &how_to_open, &out->file,
                                         error);
     }
+    if (status == MOXIE_OK)
+        status = check_number(out->file, path, out->index, error);
     if (status == MOXIE_OK)
         status = cli_experts_config(options, out->file, &out->config, error);
     if (status == MOXIE_OK) {

@@ -2,12 +2,12 @@
  *
  * cli_input.c - the tensors a run starts from: random ones from a seed, or those of a safetensors file.
  *
- *   hidden_states [T,H] bf16|f16|f32             required
- *   router_hidden_states [T,router_width]        layers whose router reads something else
- *   router_logits [T,E] f32|bf16|f16             instead of the layer's router
- *   topk_ids [T,K] i32 with topk_weights [T,K] f32   instead of any routing
- *   token_ids [T] i32                            layers that route by token table
- *   padding [T] u8, bias_choice [T] u8           as in moxie_run_args
+ *   required:                                 hidden_states [T,H] bf16|f16|f32
+ *   where the router reads something else:    router_hidden_states [T,router_width]
+ *   instead of the layer's router:            router_logits [T,E] f32|bf16|f16
+ *   instead of any routing:                   topk_ids [T,K] i32, topk_weights [T,K] f32
+ *   where a table of tokens routes:           token_ids [T] i32
+ *   as in moxie_run_args:                     padding [T] u8, bias_choice [T] u8
  *
  * Random values are a sum of twelve uniforms (mean 0, variance 1) from splitmix64 of (seed, stream, index):
  * integer arithmetic, so that a seed means the same bytes on every machine. Outliers: one channel of every 512 is

@@ -36,6 +36,7 @@ static bool colour_wanted(FILE *stream)
 int cli_fail(const char *command, bool json, moxie_status status, const moxie_error *error)
 {
     const bool colour = colour_wanted(stderr);
+    cli_end_wait();
     fprintf(stderr, "%smoxie %s: %s%s: ", colour ? "\033[31m" : "", command, moxie_status_name(status),
             colour ? "\033[0m" : "");
     if (error->file[0])

@@ -16,7 +16,7 @@
 
 typedef struct arguments {
     const char *loads, *map, *output;
-    int64_t ranks, nodes, groups, slots, experts, max_moves, max_bytes, expert_bytes;
+    int64_t ranks, nodes, groups, slots, experts, zero_experts, max_moves, max_bytes, expert_bytes;
     int32_t style;
     bool distinct, json;
 } arguments;
@@ -27,6 +27,7 @@ enum {
     OPT_GROUPS,
     OPT_SLOTS,
     OPT_EXPERTS,
+    OPT_ZERO_EXPERTS,
     OPT_MAP,
     OPT_MAX_MOVES,
     OPT_MAX_BYTES,
@@ -62,6 +63,9 @@ static error_t parse_size(int key, char *arg, struct argp_state *state)
     case OPT_GROUPS: args->groups = cli_parse_int(state, "--groups", arg, 1, MOXIE_MAX_EXPERTS); return 0;
     case OPT_SLOTS: args->slots = cli_parse_int(state, "--slots", arg, 1, MOXIE_MAX_SLOTS); return 0;
     case OPT_EXPERTS: args->experts = cli_parse_int(state, "--experts", arg, 1, MOXIE_MAX_EXPERTS); return 0;
+    case OPT_ZERO_EXPERTS:
+        args->zero_experts = cli_parse_int(state, "--zero-experts", arg, 0, MOXIE_MAX_EXPERTS);
+        return 0;
     case OPT_MAX_MOVES: args->max_moves = cli_parse_int(state, "--max-moves", arg, 2, INT32_MAX); return 0;
     case OPT_MAX_BYTES: args->max_bytes = cli_parse_int(state, "--max-bytes", arg, 1, most_bytes); return 0;
     case OPT_EXPERT_BYTES:
@@ -207,7 +211,7 @@ static moxie_status step(const arguments *args, work *w, moxie_error *error)
 
 static moxie_status balance(const arguments *args, work *w, moxie_error *error)
 {
-    moxie_status status = balance_counts_read(args->loads, args->experts, &w->loads, error);
+    moxie_status status = balance_counts_read(args->loads, args->experts, args->zero_experts, &w->loads, error);
     if (status == MOXIE_OK)
         status = read_old(args, w, error);
     if (status != MOXIE_OK)
@@ -344,6 +348,8 @@ int cmd_balance(int argc, char **argv)
         { "slots", OPT_SLOTS, "N", 0, "places for experts of all ranks (default: one for each expert)", 0 },
         { "distinct", OPT_DISTINCT, NULL, 0, "avoid two replicas of an expert on one rank", 0 },
         { "experts", OPT_EXPERTS, "N", 0, "number of experts, when LOADS has topk_ids", 0 },
+        { "zero-experts", OPT_ZERO_EXPERTS, "Z", 0,
+          "experts without weights, when LOADS has topk_ids; their ids follow, and they are no load (default 0)", 0 },
         { "map", OPT_MAP, "OLD.json", 0, "today's map, of moxie, SGLang or vLLM (default: linear)", 1 },
         { "max-moves", OPT_MAX_MOVES, "N", 0, "go at most N moves from today's map to the best one", 1 },
         { "max-bytes", OPT_MAX_BYTES, "N", 0, "the same in bytes; needs --bytes-per-expert", 1 },

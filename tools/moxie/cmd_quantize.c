@@ -287,7 +287,10 @@ static moxie_status quantize(arguments *args, const moxie_executor *executor, mo
     char *imatrix = NULL;
     moxie_status status = MOXIE_OK;
     if (args->hidden_states) {
-        status = make_imatrix(args, executor, &stream, &imatrix, error);
+        args->quantize.imatrix = args->hidden_states; /* which stands for the one that they give */
+        status = moxie_quantize_check(args->dir, args->out, &args->quantize, error);
+        if (status == MOXIE_OK)
+            status = make_imatrix(args, executor, &stream, &imatrix, error);
         args->quantize.imatrix = imatrix;
     }
     if (status == MOXIE_OK)

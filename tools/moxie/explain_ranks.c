@@ -6,6 +6,7 @@
  * The rows of a token are counted over a sample: every token chooses K of the E experts, all sets alike, and belongs to
  * one rank after the other. A row that stays on its rank does not count.
  */
+#include "explain_comm.h"
 #include "explain_ranks.h"
 
 #include <stdlib.h>
@@ -176,33 +177,40 @@ static moxie_status find_exchanges(explain_ranks *r, moxie_error *error)
     return status;
 }
 
-/* What the plan of rank 0 says, with ranks that are threads of one process. */
+/* What a plan's step of family "exchange" says. */
+static void find_step(const moxie_plan *plan, const char *role, char *text, size_t size)
+{
+    const moxie_plan_step *step;
+    for (int32_t i = 0; (step = moxie_plan_step_at(plan, i)) != NULL; i++)
+        if (!strcmp(step->family, "exchange") && !strcmp(step->role, role))
+            snprintf(text, size, "%s", step->reason);
+}
+
+/* What the plan of rank 0 says: of ranks on the host, or of ranks on GPUs over NCCL. */
 static moxie_status find_chunks(explain_ranks *r, const moxie_options *given, moxie_error *error)
 {
     const int32_t ranks = r->placement.ranks;
+    const bool sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
     moxie_layer_config config = r->config;
     moxie_options o = *given;
     moxie_plan *plan = NULL;
-    const moxie_plan_step *step;
-    moxie_comm **comms = cli_alloc((size_t)ranks * sizeof *comms);
-    moxie_status status = moxie_comm_local_create(ranks, NULL, comms, error);
-    const bool made = status == MOXIE_OK, sharded = r->options->tokens_as == MOXIE_TOKENS_SHARDED;
+    explain_comms comms;
+    moxie_status status = explain_comms_create(ranks, given, &comms, error);
     r->tokens = o.max_tokens = sharded ? (given->max_tokens + ranks - 1) / ranks : given->max_tokens;
-    o.comm = comms[0];
+    o.comm = comms.at[0];
     o.token_layout = r->options->tokens_as;
     o.exchange_capacity = r->options->capacity;
     o.exchange_chunk = r->options->chunk;
-    o.exchange_streams = on_device(r) ? 0 : r->options->streams; /* of NCCL; the comm here is of threads */
+    o.exchange_streams = r->options->streams;
     cli_placement_apply(&r->placement, 0, &config);
     if (status == MOXIE_OK)
         status = moxie_plan_explain(&config, &o, &plan, error);
-    for (int32_t i = 0; status == MOXIE_OK && (step = moxie_plan_step_at(plan, i)) != NULL; i++)
-        if (!strcmp(step->family, "exchange") && !strcmp(step->role, "chunks"))
-            snprintf(r->chunks, sizeof r->chunks, "%s", step->reason);
+    if (status == MOXIE_OK) {
+        find_step(plan, "chunks", r->chunks, sizeof r->chunks);
+        find_step(plan, "streams", r->streams, sizeof r->streams);
+    }
     moxie_plan_destroy(plan);
-    for (int32_t i = 0; made && i < ranks; i++)
-        moxie_comm_destroy(comms[i]);
-    free(comms);
+    explain_comms_free(&comms);
     return status;
 }
 
@@ -324,25 +332,15 @@ static void print_chunks(const explain_ranks *r)
 {
     if (r->chunks[0])
         printf("\na rank exchanges and computes its %lld %s in chunks: %s%s\n", CLI_COUNT(r->tokens, "token"),
-               r->chunks, on_device(r) ? " (over NCCL, in up to 4 GiB of a GPU's memory)" : "");
+               r->chunks, on_device(r) ? " (over NCCL)" : "");
+    if (r->streams[0])
+        printf("streams over NCCL: %s\n", r->streams);
 }
 
-/* Over NCCL; a plan says the same of itself. */
+/* Of exchanges and products: the number with which the plan's sentence begins; the host has none. */
 static int streams_of(const explain_ranks *r)
 {
-    return on_device(r) && r->placement.tp == 1 && r->options->streams > 1 ? 2 : 1;
-}
-
-static void print_streams(const explain_ranks *r)
-{
-    if (!on_device(r))
-        return;
-    printf("over NCCL %s\n", streams_of(r) > 1 ? "on 2 streams: exchanges of one chunk beside products of another, at "
-                                                 "least two chunks of 256 tokens or more; never timed on GPUs"
-                             : r->placement.tp > 1
-                                 ? "on 1 stream, since tensor parallel ranks exchange activations between the products"
-                                 : "on 1 stream; --exchange-streams 2, never timed on GPUs, lets exchanges run beside "
-                                   "products");
+    return r->streams[0] ? atoi(r->streams) : 1;
 }
 
 static void print_fixed(const explain_ranks *r)
@@ -382,7 +380,6 @@ void explain_ranks_print(const explain_ranks *r)
     print_shared(r);
     print_exchanges(r);
     print_chunks(r);
-    print_streams(r);
     print_fixed(r);
 }
 

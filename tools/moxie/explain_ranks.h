@@ -43,8 +43,9 @@ typedef struct explain_ranks {
     moxie_slot_map map;
     explain_rank *rank;
     explain_exchange exchange[EXPLAIN_EXCHANGES];
-    int64_t tokens;   /* of a rank, at most */
-    char chunks[320]; /* how they are cut; "": a capacity takes all at once */
+    int64_t tokens;    /* of a rank, at most */
+    char chunks[320];  /* how they are cut; "": a capacity takes all at once */
+    char streams[320]; /* of exchanges and products, on a GPU; else "" */
 } explain_ranks;
 
 /* `plan`: the options of one rank's plan. `options` must live as long. explain_ranks_free() in any case. */

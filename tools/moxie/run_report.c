@@ -114,16 +114,16 @@ void run_print_json(const run_arguments *args, const cli_layer *layer, const cli
     int64_t visited, fullest;
     measure_load(layer, input, r, &visited, &fullest);
     const output_stats stats = measure_output(layer, input, r);
-    cli_json_merge(object,
-                   cli_pack("{s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I}",
-                            "layer", (json_int_t)layer->index, "tokens", (json_int_t)input->tokens, "experts",
-                            (json_int_t)config->experts, "top_k", (json_int_t)config->top_k, "dtype",
-                            moxie_dtype_name(config->dtype), "plan", kernels, "topk_ids", ids, "topk_weights", weights,
-                            "experts_visited", (json_int_t)visited, "rows_of_fullest_expert", (json_int_t)fullest,
-                            "output_rms", stats.rms, "output_largest", stats.largest, "output_not_finite",
-                            (json_int_t)stats.not_finite, "prepare_s", r->prepare_seconds, "run_ms", 1e3 * r->seconds,
-                            "record_bytes", (json_int_t)r->record_bytes, "peak_memory_bytes",
-                            (json_int_t)cli_peak_memory()));
+    cli_json_merge(
+        object,
+        cli_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I, s:I}", "layer",
+                 (json_int_t)layer->index, "tokens", (json_int_t)input->tokens, "experts", (json_int_t)config->experts,
+                 "zero_experts", (json_int_t)config->routing.zero_experts, "top_k", (json_int_t)config->top_k, "dtype",
+                 moxie_dtype_name(config->dtype), "plan", kernels, "topk_ids", ids, "topk_weights", weights,
+                 "experts_visited", (json_int_t)visited, "rows_of_fullest_expert", (json_int_t)fullest, "output_rms",
+                 stats.rms, "output_largest", stats.largest, "output_not_finite", (json_int_t)stats.not_finite,
+                 "prepare_s", r->prepare_seconds, "run_ms", 1e3 * r->seconds, "record_bytes",
+                 (json_int_t)r->record_bytes, "peak_memory_bytes", (json_int_t)cli_peak_memory()));
     if (args->adapters.count > 0)
         cli_json_merge(object, cli_pack("{s:i, s:i, s:I}", "adapters", (int)args->adapters.count, "adapter_rank",
                                         (int)args->layer.max_adapter_rank, "adapted_tokens",

@@ -49,7 +49,8 @@ static moxie_status read_census(policies *p, moxie_error *error)
 {
     if (!p->args->census)
         return MOXIE_OK;
-    moxie_status status = balance_counts_read(p->args->census, p->info.experts, &p->census, error);
+    moxie_status status =
+        balance_counts_read(p->args->census, p->info.experts, p->info.zero_experts, &p->census, error);
     if (status == MOXIE_OK && p->census.layers != p->info.layers)
         status = cli_error(MOXIE_ERR_MISMATCH, error, p->args->census, "it counts %d layers, and the trace has %d",
                            p->census.layers, p->info.layers);

@@ -14,6 +14,7 @@
 
 #include <moxie/moxie_version.h>
 
+#include "activation/activation.h"
 #include "base/checksum.h"
 #include "base/whole_file.h"
 #include "ckpt/families/layer_difference.h"
@@ -89,11 +90,16 @@ static moxie_status check_importances(const moxie_quantize_options *options, con
     return MOXIE_OK;
 }
 
-static moxie_status open_imatrix(job *j, moxie_error *error)
+/* Magnitudes of activations are for static scales. Where there are none, they would change nothing. */
+static moxie_status check_magnitudes(const moxie_quantize_options *options, const char *id, bool has_static_scales,
+                                     moxie_error *error)
 {
-    const bool has_scales = !mox_quant_is_plain(&j->how.format->weight);
-    MOX_TRY(check_importances(j->options, j->how.format->id, has_scales, error));
-    return j->options->imatrix ? mox_imatrix_open(j->options->imatrix, &j->imatrix, error) : MOXIE_OK;
+    MOX_FAIL_IF(!has_static_scales && (options->input_amax13 > 0 || options->input_amax2 > 0), MOXIE_ERR_ARGUMENT,
+                error,
+                "magnitudes of activations (--input-amax) become static scales, and %s has none for activations: leave "
+                "them out",
+                id);
+    return MOXIE_OK;
 }
 
 /* Bytes of the source, and whether all of it is in the format already. */
@@ -151,17 +157,21 @@ static moxie_status open_source(job *j, moxie_error *error)
     return check_others(j, error);
 }
 
-/* A layer without importances is found before hours of work, not after. */
-static moxie_status check_imatrix(const job *j, moxie_error *error)
+/* A matrix without importances is found before hours of work, not after. */
+static moxie_status open_imatrix(job *j, moxie_error *error)
 {
-    for (int64_t i = 0; i < j->model->n_places && j->imatrix; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%lld.ffn_down_exps.weight", (long long)j->model->places[i].layer);
-        if (!mox_imatrix_has(j->imatrix, name))
-            return mox_fail_file(
-                MOXIE_ERR_MISMATCH, error, j->options->imatrix, -1,
-                "the importance matrix has no entry \"%s\": it is of another model, or of a part of it", name);
-    }
+    if (!j->options->imatrix)
+        return MOXIE_OK;
+    MOX_TRY(mox_imatrix_open(j->options->imatrix, &j->imatrix, error));
+    const bool gated = mox_activation_is_gated(j->model->family->activation.kind);
+    for (int64_t i = 0; i < j->model->n_places; i++)
+        for (int32_t p = gated ? MOXIE_PROJECTION_GATE : MOXIE_PROJECTION_UP; p <= MOXIE_PROJECTION_DOWN; p++) {
+            char name[MOX_IMPORTANCE_NAME];
+            if (!mox_quantize_importance_name(j->imatrix, j->model->places[i].layer, p, name))
+                return mox_fail_file(
+                    MOXIE_ERR_MISMATCH, error, j->options->imatrix, -1,
+                    "the importance matrix has no entry \"%s\": it is of another model, or of a part of it", name);
+        }
     return MOXIE_OK;
 }
 
@@ -354,13 +364,21 @@ static moxie_status write_all(job *j, moxie_error *error)
     return mox_quantize_dir_commit(&j->dir, error);
 }
 
-static moxie_status start(job *j, const char *out, moxie_error *error)
+static moxie_status check(job *j, const char *out, moxie_error *error)
 {
     MOX_TRY(choose_format(j->options->format, &j->how, error));
     MOX_TRY(check_scales(&j->how, error));
+    const mox_hf_quant *format = j->how.format;
+    MOX_TRY(check_importances(j->options, format->id, !mox_quant_is_plain(&format->weight), error));
+    MOX_TRY(check_magnitudes(j->options, format->id, mox_quantize_has_static_scales(format), error));
+    MOX_TRY(mox_quantize_dir_check(out, error));
+    return open_source(j, error);
+}
+
+static moxie_status start(job *j, const char *out, moxie_error *error)
+{
+    MOX_TRY(check(j, out, error));
     MOX_TRY(open_imatrix(j, error));
-    MOX_TRY(open_source(j, error));
-    MOX_TRY(check_imatrix(j, error));
     j->files = j->model->n_places + j->rest.n_shards;
     json_t *m = NULL;
     MOX_TRY(manifest(j, &m, error));
@@ -369,15 +387,9 @@ static moxie_status start(job *j, const char *out, moxie_error *error)
     return status;
 }
 
-moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
-                          const moxie_executor *executor, moxie_quantize_summary *summary, moxie_error *error)
+static moxie_status make_job(const char *dir, const moxie_quantize_options *options, const moxie_executor *executor,
+                             job **out, moxie_error *error)
 {
-    const mox_gguf_recipe *recipe = mox_gguf_recipe_by_id(options->format);
-    if (recipe) {
-        const bool has_scales = mox_block_of(MOX_BLOCK_DTYPE + recipe->gate_up) != NULL;
-        MOX_TRY(check_importances(options, recipe->id, has_scales, error));
-        return mox_quantize_gguf(dir, out, recipe, options, executor, summary, error);
-    }
     job *j = mox_alloc(sizeof *j);
     MOX_FAIL_IF(!j, MOXIE_ERR_MEMORY, error, "no memory to quantize");
     j->source = dir;
@@ -385,16 +397,59 @@ moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize
     j->executor = executor;
     j->how = (mox_quantize_how) { .scales = options->scales, .loops = mox_weight_loops_best() };
     j->dir.held.fd = j->dir.number = -1;
-    moxie_status status = start(j, out, error);
-    if (status == MOXIE_OK)
-        status = write_all(j, error);
+    *out = j;
+    return MOXIE_OK;
+}
+
+static void free_job(job *j)
+{
     mox_quantize_dir_close(&j->dir);
     mox_quantize_rest_close(&j->rest);
     mox_quantize_target_close(&j->target);
     mox_model_close(j->model);
     mox_imatrix_close(j->imatrix);
+    mox_free(j);
+}
+
+/* The recipe of a GGUF format; NULL: a format of directories. */
+static moxie_status find_recipe(const moxie_quantize_options *options, const mox_gguf_recipe **out, moxie_error *error)
+{
+    const mox_gguf_recipe *recipe = *out = mox_gguf_recipe_by_id(options->format);
+    if (!recipe)
+        return MOXIE_OK;
+    const bool has_scales = mox_block_of(MOX_BLOCK_DTYPE + recipe->gate_up) != NULL;
+    MOX_TRY(check_importances(options, recipe->id, has_scales, error));
+    return check_magnitudes(options, recipe->id, false, error);
+}
+
+moxie_status mox_quantize_check(const char *dir, const char *out, const moxie_quantize_options *options,
+                                moxie_error *error)
+{
+    const mox_gguf_recipe *recipe;
+    job *j;
+    MOX_TRY(find_recipe(options, &recipe, error));
+    if (recipe)
+        return mox_quantize_gguf_check(dir, out, recipe, options, error);
+    MOX_TRY(make_job(dir, options, NULL, &j, error));
+    const moxie_status status = check(j, out, error);
+    free_job(j);
+    return status;
+}
+
+moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
+                          const moxie_executor *executor, moxie_quantize_summary *summary, moxie_error *error)
+{
+    const mox_gguf_recipe *recipe;
+    job *j;
+    MOX_TRY(find_recipe(options, &recipe, error));
+    if (recipe)
+        return mox_quantize_gguf(dir, out, recipe, options, executor, summary, error);
+    MOX_TRY(make_job(dir, options, executor, &j, error));
+    moxie_status status = start(j, out, error);
+    if (status == MOXIE_OK)
+        status = write_all(j, error);
     if (status == MOXIE_OK)
         *summary = j->summary;
-    mox_free(j);
+    free_job(j);
     return status;
 }

@@ -14,6 +14,9 @@
 
 #include "base/executor.h"
 
+/* moxie_quantize_check() */
+moxie_status mox_quantize_check(const char *dir, const char *out, const moxie_quantize_options *options,
+                                moxie_error *error);
 /* moxie_quantize() with the threads of `executor`. */
 moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize_options *options,
                           const moxie_executor *executor, moxie_quantize_summary *summary, moxie_error *error);

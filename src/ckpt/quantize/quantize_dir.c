@@ -97,7 +97,7 @@ static bool is_empty(const char *dir)
     return listing && entries == 2;
 }
 
-static moxie_status check_out(const char *out, moxie_error *error)
+moxie_status mox_quantize_dir_check(const char *out, moxie_error *error)
 {
     struct stat info;
     if (lstat(out, &info) != 0)
@@ -159,10 +159,10 @@ moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_
                 "the output directory's name is empty or too long");
     snprintf(d->out, sizeof d->out, "%.*s", (int)length, out);
     snprintf(d->partial, sizeof d->partial, "%.*s.partial", (int)length, out);
-    MOX_TRY(check_out(d->out, error));
+    MOX_TRY(mox_quantize_dir_check(d->out, error));
     MOX_TRY(mox_directory_hold(d->partial, true, &d->held, error));
     /* Checked again: another run may have ended between the first check and the lock. */
-    moxie_status status = check_out(d->out, error);
+    moxie_status status = mox_quantize_dir_check(d->out, error);
     if (status == MOXIE_OK)
         status = enter(d, manifest, error);
     if (status == MOXIE_OK)

@@ -25,6 +25,8 @@ typedef struct mox_quantize_dir {
     bool finished; /* some layer is */
 } mox_quantize_dir;
 
+/* MOXIE_ERR_IO when `out` is not absent or empty. */
+moxie_status mox_quantize_dir_check(const char *out, moxie_error *error);
 /* Creates the directory for what `manifest` says, or goes on in one with the same manifest. MOXIE_ERR_IO, and nothing
  * changed, when `out` is not absent or empty, or what lies in the directory is not this run's. */
 moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_quantize_dir *d, moxie_error *error);

@@ -23,7 +23,7 @@
 
 /* ---- what is asked ----------------------------------------------------------------------------------- */
 
-static moxie_status check_options(mox_gguf_job *j, const char *out, moxie_error *error)
+static moxie_status check_options(const mox_gguf_job *j, const char *out, moxie_error *error)
 {
     struct stat info;
     MOX_FAIL_IF(j->options->scales != MOXIE_SCALES_PLAIN && j->options->scales != MOXIE_SCALES_MSE, MOXIE_ERR_ARGUMENT,
@@ -31,7 +31,7 @@ static moxie_status check_options(mox_gguf_job *j, const char *out, moxie_error 
                 (int)j->options->scales);
     if (stat(out, &info) == 0)
         return mox_fail_file(MOXIE_ERR_IO, error, out, -1, "it exists already; name a new file, or remove this one");
-    return j->options->imatrix ? mox_imatrix_open(j->options->imatrix, &j->imatrix, error) : MOXIE_OK;
+    return MOXIE_OK;
 }
 
 /* ---- a directory ------------------------------------------------------------------------------------- */
@@ -125,9 +125,12 @@ static moxie_status list_file_layer(mox_gguf_job *j, int64_t i, moxie_error *err
 
 /* ---- the source -------------------------------------------------------------------------------------- */
 
-static moxie_status check_imatrix(const mox_gguf_job *j, moxie_error *error)
+static moxie_status open_imatrix(mox_gguf_job *j, moxie_error *error)
 {
-    for (int64_t i = 0; i < j->n_specs && j->imatrix; i++)
+    if (!j->options->imatrix)
+        return MOXIE_OK;
+    MOX_TRY(mox_imatrix_open(j->options->imatrix, &j->imatrix, error));
+    for (int64_t i = 0; i < j->n_specs; i++)
         if (mox_quantize_is_routed(&j->specs[i]) && !mox_imatrix_has(j->imatrix, j->specs[i].name))
             return mox_fail_file(
                 MOXIE_ERR_MISMATCH, error, j->options->imatrix, -1,
@@ -152,7 +155,7 @@ static moxie_status list_layers(mox_gguf_job *j, moxie_error *error)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, j->source, -1,
                              "its experts are %s already; nothing would change", j->recipe->id);
     j->summary.layers = model->n_places;
-    return check_imatrix(j, error);
+    return MOXIE_OK;
 }
 
 static moxie_status open_source(mox_gguf_job *j, moxie_error *error)
@@ -250,20 +253,25 @@ static moxie_status write_all(mox_gguf_job *j, const char *out, moxie_error *err
     return MOXIE_OK;
 }
 
+static moxie_status check(mox_gguf_job *j, const char *out, moxie_error *error)
+{
+    MOX_TRY(check_options(j, out, error));
+    return open_source(j, error);
+}
+
 static moxie_status start(mox_gguf_job *j, const char *out, moxie_error *error)
 {
     json_t *m = NULL;
-    MOX_TRY(check_options(j, out, error));
-    MOX_TRY(open_source(j, error));
+    MOX_TRY(check(j, out, error));
+    MOX_TRY(open_imatrix(j, error));
     MOX_TRY(manifest(j, &m, error));
     const moxie_status status = mox_quantize_dir_open(out, m, &j->dir, error);
     json_decref(m);
     return status;
 }
 
-moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gguf_recipe *recipe,
-                               const moxie_quantize_options *options, const moxie_executor *executor,
-                               moxie_quantize_summary *summary, moxie_error *error)
+static moxie_status make_job(const char *source, const mox_gguf_recipe *recipe, const moxie_quantize_options *options,
+                             const moxie_executor *executor, mox_gguf_job **out, moxie_error *error)
 {
     mox_gguf_job *j = mox_alloc(sizeof *j);
     MOX_FAIL_IF(!j, MOXIE_ERR_MEMORY, error, "no memory to quantize");
@@ -272,9 +280,12 @@ moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gg
     j->options = options;
     j->executor = executor;
     j->dir.held.fd = j->dir.number = -1;
-    moxie_status status = start(j, out, error);
-    if (status == MOXIE_OK)
-        status = write_all(j, out, error);
+    *out = j;
+    return MOXIE_OK;
+}
+
+static void free_job(mox_gguf_job *j)
+{
     mox_quantize_dir_close(&j->dir);
     mox_gguf_target_close(&j->target);
     mox_imatrix_close(j->imatrix);
@@ -282,8 +293,30 @@ moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gg
     mox_free(j->specs);
     mox_free(j->first);
     mox_free(j->owned);
+    mox_free(j);
+}
+
+moxie_status mox_quantize_gguf_check(const char *source, const char *out, const mox_gguf_recipe *recipe,
+                                     const moxie_quantize_options *options, moxie_error *error)
+{
+    mox_gguf_job *j;
+    MOX_TRY(make_job(source, recipe, options, NULL, &j, error));
+    const moxie_status status = check(j, out, error);
+    free_job(j);
+    return status;
+}
+
+moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gguf_recipe *recipe,
+                               const moxie_quantize_options *options, const moxie_executor *executor,
+                               moxie_quantize_summary *summary, moxie_error *error)
+{
+    mox_gguf_job *j;
+    MOX_TRY(make_job(source, recipe, options, executor, &j, error));
+    moxie_status status = start(j, out, error);
+    if (status == MOXIE_OK)
+        status = write_all(j, out, error);
     if (status == MOXIE_OK)
         *summary = j->summary;
-    mox_free(j);
+    free_job(j);
     return status;
 }

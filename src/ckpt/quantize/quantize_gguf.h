@@ -14,6 +14,9 @@
 #include "base/executor.h"
 #include "ckpt/gguf/gguf_recipe.h"
 
+/* What mox_quantize_gguf() refuses before it opens the importance matrix. */
+moxie_status mox_quantize_gguf_check(const char *source, const char *out, const mox_gguf_recipe *recipe,
+                                     const moxie_quantize_options *options, moxie_error *error);
 moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gguf_recipe *recipe,
                                const moxie_quantize_options *options, const moxie_executor *executor,
                                moxie_quantize_summary *summary, moxie_error *error);

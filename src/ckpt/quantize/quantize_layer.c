@@ -5,6 +5,7 @@
  */
 #include "ckpt/quantize/quantize_layer.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -75,36 +76,56 @@ static double source_amax(const moxie_quant *act, const moxie_weights *weights, 
     return largest;
 }
 
+bool mox_quantize_has_static_scales(const mox_hf_quant *format)
+{
+    for (int i = 0; i < MOX_MAX_PARTS && format->parts[i].role != MOX_PART_NONE; i++)
+        if (format->parts[i].role == MOX_PART_INPUT_SCALE && !format->parts[i].unwritten)
+            return true;
+    return false;
+}
+
 static moxie_status check_activations(const mox_quantize_layer *l, moxie_error *error)
 {
     const mox_hf_quant *format = l->how.format;
-    bool needed = false;
-    for (int i = 0; i < MOX_MAX_PARTS && format->parts[i].role != MOX_PART_NONE; i++)
-        needed = needed || (format->parts[i].role == MOX_PART_INPUT_SCALE && !format->parts[i].unwritten);
-    MOX_FAIL_IF(needed && !(l->input_amax[0] > 0 && l->input_amax[1] > 0), MOXIE_ERR_ARGUMENT, error,
+    MOX_FAIL_IF(mox_quantize_has_static_scales(format) && !(l->input_amax[0] > 0 && l->input_amax[1] > 0),
+                MOXIE_ERR_ARGUMENT, error,
                 "%s has static scales of activations, and the source has none: give the largest magnitudes of hidden "
                 "states and of W2's activations (moxie quantize --input-amax)%s%s",
                 format->id, format->without_input ? ", or use " : "",
                 format->without_input ? format->without_input : "");
+    for (int i = 0; i < 2 && mox_quantize_has_static_scales(format); i++) {
+        const float scale = mox_quantize_input_scale(&format->act, l->input_amax[i]);
+        MOX_FAIL_IF(!(scale >= FLT_MIN && scale <= FLT_MAX), MOXIE_ERR_ARGUMENT, error,
+                    "the largest magnitude of %s is %g, and the static scale for it, %g, is no normal f32: give "
+                    "another one (moxie quantize --input-amax)",
+                    i == 0 ? "hidden states" : "W2's activations", l->input_amax[i], (double)scale);
+    }
     return MOXIE_OK;
 }
 
 /* ---- importances ------------------------------------------------------------------------------------- */
 
-moxie_status mox_quantize_importance(const mox_quantize_layer *layer, int32_t projection, int64_t expert, int64_t cols,
-                                     float *out, bool *found, moxie_error *error)
+bool mox_quantize_importance_name(const mox_imatrix *imatrix, int64_t layer, int32_t projection,
+                                  char name[MOX_IMPORTANCE_NAME])
 {
     static const char *const stems[3][2] = { [MOXIE_PROJECTION_GATE] = { "ffn_gate_exps", "ffn_gate_up_exps" },
                                              [MOXIE_PROJECTION_UP] = { "ffn_up_exps", "ffn_gate_up_exps" },
                                              [MOXIE_PROJECTION_DOWN] = { "ffn_down_exps", "ffn_down_exps" } };
-    char name[2][64];
     for (int i = 0; i < 2; i++) {
-        snprintf(name[i], sizeof name[i], "blk.%lld.%s.weight", (long long)layer->layer, stems[projection][i]);
-        if (mox_imatrix_has(layer->imatrix, name[i]))
-            return mox_imatrix_columns(layer->imatrix, name[i], expert, layer->n_experts, cols, out, found, error);
+        snprintf(name, MOX_IMPORTANCE_NAME, "blk.%lld.%s.weight", (long long)layer, stems[projection][i]);
+        if (mox_imatrix_has(imatrix, name))
+            return true;
     }
-    return mox_fail(MOXIE_ERR_MISMATCH, error,
-                    "the importance matrix has no entry \"%s\": it is of another model, or of a part of it", name[0]);
+    snprintf(name, MOX_IMPORTANCE_NAME, "blk.%lld.%s.weight", (long long)layer, stems[projection][0]);
+    return false;
+}
+
+moxie_status mox_quantize_importance(const mox_quantize_layer *layer, int32_t projection, int64_t expert, int64_t cols,
+                                     float *out, bool *found, moxie_error *error)
+{
+    char name[MOX_IMPORTANCE_NAME];
+    (void)mox_quantize_importance_name(layer->imatrix, layer->layer, projection, name);
+    return mox_imatrix_columns(layer->imatrix, name, expert, layer->n_experts, cols, out, found, error);
 }
 
 /* ---- its life ---------------------------------------------------------------------------------------- */

@@ -37,9 +37,15 @@ moxie_status mox_quantize_layer_open(const moxie_model *model, const mox_quantiz
                                      const mox_quantize_how *how, const double input_amax[2], mox_quantize_layer *out,
                                      moxie_error *error);
 void mox_quantize_layer_close(mox_quantize_layer *layer);
-/* Importances for the columns of an expert's matrix, as llama.cpp names them: blk.L.ffn_gate_exps and so on, or
- * ffn_gate_up_exps of both. *found as mox_imatrix_columns() has it. MOXIE_ERR_MISMATCH when the file has no such entry.
- */
+/* Whether the format stores static scales of activations. */
+bool mox_quantize_has_static_scales(const mox_hf_quant *format);
+/* The entry with the importances of a projection's columns, as llama.cpp names it: blk.L.ffn_gate_exps and so on, or
+ * ffn_gate_up_exps of both. False: there is none, and `name` is the first of these. */
+enum { MOX_IMPORTANCE_NAME = 64 };
+bool mox_quantize_importance_name(const mox_imatrix *imatrix, int64_t layer, int32_t projection,
+                                  char name[MOX_IMPORTANCE_NAME]);
+/* Importances for the columns of an expert's matrix. *found as mox_imatrix_columns() has it. MOXIE_ERR_MISMATCH when
+ * the file has no such entry. */
 moxie_status mox_quantize_importance(const mox_quantize_layer *layer, int32_t projection, int64_t expert, int64_t cols,
                                      float *out, bool *found, moxie_error *error);
 /* Bytes of tensor i of the result, and of the piece of it that is one expert's. */

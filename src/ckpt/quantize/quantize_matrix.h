@@ -54,6 +54,9 @@ void mox_quantize_matrix_run(mox_quantize_matrix *m);
 /* Takes codes, scales and zero points of a source with the same quantization as they are; false, and nothing is kept,
  * when the result cannot hold them. `sources` by projection. */
 bool mox_quantize_matrix_repack(mox_quantize_matrix *m, const moxie_matrix *const sources[3], const moxie_quant *quant);
+/* The static scale of activations with which the largest code, times the largest block scale if there are blocks,
+ * reaches `amax`. */
+float mox_quantize_input_scale(const moxie_quant *act, double amax);
 /* Makes the bytes of one expert in tensor `spec`, of `bytes` bytes. */
 moxie_status mox_quantize_store(const mox_quantize_matrix *m, const mox_tensor_spec *spec, uint8_t *out, uint64_t bytes,
                                 moxie_error *error);

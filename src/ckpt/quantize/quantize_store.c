@@ -124,8 +124,7 @@ static void store_groups(const mox_quantize_matrix *m, const mox_part *part, con
             mox_grid_store(grid, r, c, group_code(m, part, format, r * grid->cols + c));
 }
 
-/* The scale with which the largest code, times the largest block scale if there are blocks, reaches `amax`. */
-static float input_scale(const moxie_quant *act, double amax)
+float mox_quantize_input_scale(const moxie_quant *act, double amax)
 {
     const bool blocks = act->global != MOXIE_GLOBAL_NONE && act->scale != MOXIE_DTYPE_NONE;
     const double largest =
@@ -166,7 +165,9 @@ moxie_status mox_quantize_store(const mox_quantize_matrix *m, const mox_tensor_s
     case MOX_PART_SCALE:
     case MOX_PART_ZERO: store_groups(m, spec->part, &grid); break;
     case MOX_PART_GLOBAL: store_constant(&grid, m->global); break;
-    case MOX_PART_INPUT_SCALE: store_constant(&grid, input_scale(&m->how->format->act, m->input_amax)); break;
+    case MOX_PART_INPUT_SCALE:
+        store_constant(&grid, mox_quantize_input_scale(&m->how->format->act, m->input_amax));
+        break;
     default: store_numbers(m, spec->part, &grid); break;
     }
     return MOXIE_OK;

@@ -2405,6 +2405,14 @@ extern "C" {
     ) -> moxie_status;
 }
 extern "C" {
+    pub fn moxie_quantize_check(
+        dir: *const ::std::os::raw::c_char,
+        out: *const ::std::os::raw::c_char,
+        options: *const moxie_quantize_options,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
     pub fn moxie_plan_squares(
         plan: *mut moxie_plan,
         args: *const moxie_run_args,

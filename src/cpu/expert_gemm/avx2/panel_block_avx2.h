@@ -45,7 +45,7 @@ typedef struct mox_ymm_run {
     __m256 s, m;
 } mox_ymm_run;
 
-/* d and m of 8 rows as floats, where mox_ymm_block_scales() put them. */
+/* d and m of 8 rows as floats, where prepare_blocks() (expert_gemm_avx2.c) put them. */
 MOX_KERNEL_INLINE mox_ymm_run mox_ymm_block_d(const mox_ymm_job *j, const mox_block_fields *f, int p, int64_t block,
                                               int half)
 {
