@@ -17,6 +17,9 @@
 enum { RUN = 32, GROUP = 8 };
 /* Where a run's scale is no farther from d unit (2 s + 1) than this, in d unit, no other s is tried. */
 static const float near_units = 0.4f;
+/* The second scale of a run of 16 weights is not tried where it is no farther from the first than this, relative. A
+ * tenth of the time; errors grow by 0.4 to 0.7 %. */
+static const float same_scale = 0.125f;
 
 typedef struct encoder {
     const mox_book_type *type;
@@ -110,9 +113,10 @@ static float fit_run(const encoder *e, const values *v, int32_t r, uint8_t *down
     if (!e->search || amax == 0)
         return amax / e->top;
     const float rms = rms_of(a, v->p + r * run, run);
+    const bool alike = run < RUN && fabsf(rms * by_rms[0] - amax) < same_scale * amax;
     float best = amax / e->top;
     double gain = 0;
-    for (int32_t t = 0; t < (int32_t)TRIES; t++) {
+    for (int32_t t = 0; t < (alike ? (int32_t)LARGEST : (int32_t)TRIES); t++) {
         const float scale = (t < (int32_t)LARGEST ? amax * by_largest[t] : rms * by_rms[t - (int32_t)LARGEST]) / e->top;
         picked found;
         pick(e, v, r, scale, NULL, &found);

@@ -80,11 +80,6 @@ MOX_FIT_INLINE float mox_fit_add_integers(float sum, float a, float b)
 #endif
 }
 
-MOX_FIT_INLINE float mox_fit_sum(const float *lane)
-{
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-}
-
 /* x ~ d l: the gain of a try is (sum p l x)^2 / sum p l l. `weighted` is a constant after inlining. */
 MOX_FIT_INLINE mox_fit mox_fit_scaled(const mox_fit_run *run, bool weighted, const float *inverse)
 {
@@ -248,15 +243,23 @@ static inline float mox_fit_f4_of(const mox_fit_run *run, float d, float inverse
     return run->p ? mox_fit_put_f4(run, true, d, inverse, code) : mox_fit_put_f4(run, false, d, inverse, code);
 }
 
-MOX_FIT_INLINE mox_book_sums mox_fit_book_of_bits(const mox_book_run *run, int bits, float scale, uint32_t *words)
+MOX_FIT_INLINE mox_book_sums mox_fit_book_of_bits(const mox_book_run *from, int bits, float scale, uint32_t *words)
 {
-    mox_book_lanes lanes = { .ga = { 0 } };
-    const float inverse = run->levels->unit / scale;
+    const mox_book_run run = *from;
+    mox_book_lanes lanes = mox_book_no_lanes();
+    const float inverse = run.levels->unit / scale;
     float cost = 0;
-    for (int32_t i = 0; i < run->count; i += MOX_FIT_LANES)
-        cost += bits == 2 ? mox_book_eight2(run, run->a + i, run->p + i, scale, inverse, words + i / 8, &lanes)
-                          : mox_book_eight3(run, run->a + i, run->p + i, scale, inverse, words + i / 4, &lanes);
-    return (mox_book_sums) { mox_fit_sum(lanes.ga), mox_fit_sum(lanes.gg), cost };
+    for (int32_t i = 0; i < run.count; i += MOX_FIT_LANES) {
+        float least;
+        if (bits == 2) {
+            words[i / 8] = mox_book_entry2(&run, run.levels, i, scale, inverse, &least);
+            mox_book_add2(&run, run.levels, i, words[i / 8], &lanes);
+        } else {
+            least = mox_book_eight3(&run, i, scale, inverse, words + i / 4, &lanes);
+        }
+        cost += least;
+    }
+    return mox_book_sums_of(&lanes, cost);
 }
 
 static inline mox_book_sums mox_fit_book_of(const mox_book_run *run, float scale, uint32_t *words)
@@ -265,31 +268,28 @@ static inline mox_book_sums mox_fit_book_of(const mox_book_run *run, float scale
                                 : mox_fit_book_of_bits(run, 3, scale, words);
 }
 
-static inline mox_book_sums mox_fit_shifted_of(const mox_book_run *run, float scale, const uint8_t *known,
+static inline mox_book_sums mox_fit_shifted_of(const mox_book_run *from, float scale, const uint8_t *known,
                                                uint32_t *words, uint8_t *down)
 {
-    mox_book_lanes lanes = { .ga = { 0 } };
-    const float inverse = run->levels->unit / scale;
-    const mox_book_run runs[2] = { *run, { run->book, run->levels + 1, run->a, run->p, run->count } };
+    const mox_book_run run = *from; /* bytes of `down` could be bytes of it to a compiler */
+    mox_book_lanes lanes = mox_book_no_lanes();
+    const float inverse = run.levels->unit / scale;
     float cost = 0;
-    for (int32_t g = 0; g < run->count / 8; g++) {
-        mox_book_lanes part[2] = { { .ga = { 0 } }, { .ga = { 0 } } };
-        uint32_t word[2] = { 0 };
-        float costs[2] = { 0 };
-        for (int j = 0; j < 2; j++)
-            if (!known || known[g] == j)
-                costs[j] =
-                    mox_book_eight2(&runs[j], run->a + 8 * g, run->p + 8 * g, scale, inverse, &word[j], &part[j]);
-        const int chosen = known ? known[g] : costs[1] < costs[0];
-        for (int j = 0; j < MOX_FIT_LANES; j++) {
-            lanes.ga[j] += part[chosen].ga[j];
-            lanes.gg[j] += part[chosen].gg[j];
+    for (int32_t i = 0, g = 0; i < run.count; i += MOX_FIT_LANES, g++) {
+        float least[2];
+        uint32_t word[2];
+        int chosen = known ? known[g] : 0;
+        word[0] = mox_book_entry2(&run, run.levels + chosen, i, scale, inverse, &least[0]);
+        if (!known) {
+            word[1] = mox_book_entry2(&run, run.levels + 1, i, scale, inverse, &least[1]);
+            chosen = least[1] < least[0];
         }
-        words[g] = word[chosen];
+        words[g] = known ? word[0] : word[chosen];
+        cost += known ? least[0] : least[chosen];
+        mox_book_add2(&run, run.levels + chosen, i, words[g], &lanes);
         down[g] = (uint8_t)chosen;
-        cost += costs[chosen];
     }
-    return (mox_book_sums) { mox_fit_sum(lanes.ga), mox_fit_sum(lanes.gg), cost };
+    return mox_book_sums_of(&lanes, cost);
 }
 
 static inline void mox_fit_signs_of(const float *x, const float *p, int32_t count, bool even, float *a, uint8_t *signs)

@@ -34,6 +34,11 @@ MOX_FIT_INLINE float mox_fit_clamp(float v, float low, float high)
     return v > high ? high : v;
 }
 
+MOX_FIT_INLINE float mox_fit_sum(const float *lane)
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
 /* ---- the least of all tries -------------------------------------------------------------------------- */
 
 /* The first of the least of 16 errors, none of which is NaN. */

@@ -35,33 +35,53 @@ typedef struct mox_book_sums {
     float ga, gg, cost;
 } mox_book_sums;
 
-typedef struct mox_book_lanes {
-    float ga[MOX_FIT_LANES], gg[MOX_FIT_LANES];
-} mox_book_lanes;
-
 #ifdef __AVX2__
 
-/* The word of the least cost, and that cost. */
-MOX_FIT_INLINE uint32_t mox_book_least(__m256 cost, __m256i word, float *least)
+/* Sums of chosen levels by lane: p g a and p g g. */
+typedef struct mox_book_lanes {
+    __m256 ga, gg;
+} mox_book_lanes;
+
+MOX_FIT_INLINE mox_book_lanes mox_book_no_lanes(void)
 {
-    uint32_t words[MOX_FIT_LANES];
+    return (mox_book_lanes) { _mm256_setzero_ps(), _mm256_setzero_ps() };
+}
+
+MOX_FIT_INLINE mox_book_sums mox_book_sums_of(const mox_book_lanes *lanes, float cost)
+{
+    float ga[MOX_FIT_LANES], gg[MOX_FIT_LANES];
+    _mm256_storeu_ps(ga, lanes->ga);
+    _mm256_storeu_ps(gg, lanes->gg);
+    return (mox_book_sums) { mox_fit_sum(ga), mox_fit_sum(gg), cost };
+}
+
+/* The word of a list that has the least cost, and that cost. */
+MOX_FIT_INLINE uint32_t mox_book_least(__m256 cost, const uint32_t *list, float *least)
+{
     __m256 low = _mm256_min_ps(cost, _mm256_permute2f128_ps(cost, cost, 1));
     low = _mm256_min_ps(low, _mm256_permute_ps(low, 0x4e));
     low = _mm256_min_ps(low, _mm256_permute_ps(low, 0xb1));
     const unsigned equal = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(cost, low, _CMP_EQ_OQ));
-    _mm256_storeu_si256((__m256i *)(void *)words, word);
     *least = _mm256_cvtss_f32(low);
-    return words[__builtin_ctz(equal | 1u << 7)];
+    return list[__builtin_ctz(equal | 1u << 7)];
 }
 
-/* Costs of the entries of a list; table[i]: in each half, the costs of weight i by level. */
-MOX_FIT_INLINE __m256 mox_book_cost2(const __m256 *table, __m256i word)
+/* Costs of the entries of a list. table[i]: by level, the costs of weight i, then of weight i + 4. So the lower half of
+ * a register has sums over the first four weights of four entries, the upper half those over the last four. */
+MOX_FIT_INLINE __m256 mox_book_cost2(const __m256 *table, const uint32_t *list)
 {
-    __m256 two[4];
-    for (int i = 0; i < 4; i++)
-        two[i] = _mm256_add_ps(_mm256_permutevar_ps(table[2 * i], _mm256_srli_epi32(word, 4 * i)),
-                               _mm256_permutevar_ps(table[2 * i + 1], _mm256_srli_epi32(word, 4 * i + 2)));
-    return _mm256_add_ps(_mm256_add_ps(two[0], two[1]), _mm256_add_ps(two[2], two[3]));
+    const __m256i halves = _mm256_setr_epi32(0, 0, 0, 0, 8, 8, 8, 8);
+    __m256 sum[2];
+    for (int i = 0; i < 2; i++) {
+        const __m128i four = _mm_loadu_si128((const __m128i *)(const void *)(list + 4 * i));
+        const __m256i word = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(four), halves);
+        const __m256 first = _mm256_add_ps(_mm256_permutevar_ps(table[0], word),
+                                           _mm256_permutevar_ps(table[1], _mm256_srli_epi32(word, 2)));
+        const __m256 last = _mm256_add_ps(_mm256_permutevar_ps(table[2], _mm256_srli_epi32(word, 4)),
+                                          _mm256_permutevar_ps(table[3], _mm256_srli_epi32(word, 6)));
+        sum[i] = _mm256_add_ps(first, last);
+    }
+    return _mm256_add_ps(_mm256_permute2f128_ps(sum[0], sum[1], 0x20), _mm256_permute2f128_ps(sum[0], sum[1], 0x31));
 }
 
 MOX_FIT_INLINE __m256 mox_book_cost3(const __m256 *table, __m256i word)
@@ -73,61 +93,64 @@ MOX_FIT_INLINE __m256 mox_book_cost3(const __m256 *table, __m256i word)
     return _mm256_add_ps(two[0], two[1]);
 }
 
-MOX_FIT_INLINE uint32_t mox_book_choose(const uint32_t *list, const __m256 *table, int bits, float *least)
-{
-    const __m256i word = _mm256_loadu_si256((const __m256i *)(const void *)list);
-    const __m256 cost = bits == 2 ? mox_book_cost2(table, word) : mox_book_cost3(table, word);
-    return mox_book_least(cost, word, least);
-}
-
 MOX_FIT_INLINE __m256 mox_book_off(__m256 a, __m256 p, __m256 scaled)
 {
     const __m256 off = _mm256_sub_ps(a, scaled);
     return _mm256_mul_ps(_mm256_mul_ps(p, off), off);
 }
 
-/* Sums of 8 weights whose levels are g. */
+/* Adds 8 weights whose levels are g. */
 MOX_FIT_INLINE void mox_book_add(__m256 a, __m256 p, __m256 g, mox_book_lanes *lanes)
 {
     const __m256 pg = _mm256_mul_ps(p, g);
-    _mm256_storeu_ps(lanes->ga, _mm256_add_ps(_mm256_loadu_ps(lanes->ga), _mm256_mul_ps(pg, a)));
-    _mm256_storeu_ps(lanes->gg, _mm256_add_ps(_mm256_loadu_ps(lanes->gg), _mm256_mul_ps(pg, g)));
+    lanes->ga = _mm256_add_ps(lanes->ga, _mm256_mul_ps(pg, a));
+    lanes->gg = _mm256_add_ps(lanes->gg, _mm256_mul_ps(pg, g));
 }
 
-/* One entry for 8 weights. Returns its cost. */
-MOX_FIT_INLINE float mox_book_eight2(const mox_book_run *run, const float *from, const float *weight, float scale,
-                                     float inverse, uint32_t *out, mox_book_lanes *lanes)
+/* The costs of 8 weights by level, as mox_book_cost2() wants them. */
+MOX_FIT_INLINE void mox_book_table2(__m256 a, __m256 p, float scale, const float *level, __m256 table[4])
 {
-    const mox_book_levels *levels = run->levels;
-    const __m256 a = _mm256_loadu_ps(from), p = _mm256_loadu_ps(weight);
-    const __m256 v = _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(inverse)), _mm256_set1_ps(levels->offset));
-    const int some = _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_set1_ps(1), _CMP_GE_OQ));
-    const int more = _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_set1_ps(2), _CMP_GE_OQ));
-    __m256 cost[3], table[8];
+    __m256 cost[3];
     for (int l = 0; l < 3; l++)
-        cost[l] = mox_book_off(a, p, _mm256_set1_ps(scale * levels->level[l]));
+        cost[l] = mox_book_off(a, p, _mm256_set1_ps(scale * level[l]));
     for (int half = 0; half < 2; half++) {
         const __m256 low = half ? _mm256_unpackhi_ps(cost[0], cost[1]) : _mm256_unpacklo_ps(cost[0], cost[1]);
         const __m256 high = half ? _mm256_unpackhi_ps(cost[2], cost[2]) : _mm256_unpacklo_ps(cost[2], cost[2]);
-        for (int i = 0; i < 2; i++) {
-            const __m256 two = i ? _mm256_shuffle_ps(low, high, 0xee) : _mm256_shuffle_ps(low, high, 0x44);
-            table[2 * half + i] = _mm256_permute2f128_ps(two, two, 0x00);
-            table[2 * half + i + 4] = _mm256_permute2f128_ps(two, two, 0x11);
-        }
+        table[2 * half] = _mm256_shuffle_ps(low, high, 0x44);
+        table[2 * half + 1] = _mm256_shuffle_ps(low, high, 0xee);
     }
-    float least;
-    *out = mox_book_choose(run->book->near[mox_book_base3[some] + mox_book_base3[more]], table, 2, &least);
-    const __m256i number =
-        _mm256_srlv_epi32(_mm256_set1_epi32((int)*out), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
-    const __m128 three = _mm_loadu_ps(levels->level);
-    mox_book_add(a, p, _mm256_permutevar_ps(_mm256_set_m128(three, three), number), lanes);
-    return least;
 }
 
-/* Two entries for 4 weights each. */
-MOX_FIT_INLINE float mox_book_eight3(const mox_book_run *run, const float *from, const float *weight, float scale,
-                                     float inverse, uint32_t *out, mox_book_lanes *lanes)
+/* The entry for 8 weights, and its cost. */
+MOX_FIT_INLINE uint32_t mox_book_entry2(const mox_book_run *run, const mox_book_levels *levels, int32_t first,
+                                        float scale, float inverse, float *least)
 {
+    const __m256 a = _mm256_loadu_ps(run->a + first), p = _mm256_loadu_ps(run->p + first);
+    const __m256 v = _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(inverse)), _mm256_set1_ps(levels->offset));
+    const int some = _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_set1_ps(1), _CMP_GE_OQ));
+    const int more = _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_set1_ps(2), _CMP_GE_OQ));
+    const uint32_t *list = run->book->near[mox_book_base3[some] + mox_book_base3[more]];
+    __m256 table[4];
+    mox_book_table2(a, p, scale, levels->level, table);
+    return mox_book_least(mox_book_cost2(table, list), list, least);
+}
+
+/* Adds 8 weights whose entry is `word`. */
+MOX_FIT_INLINE void mox_book_add2(const mox_book_run *run, const mox_book_levels *levels, int32_t first, uint32_t word,
+                                  mox_book_lanes *lanes)
+{
+    const __m256i number =
+        _mm256_srlv_epi32(_mm256_set1_epi32((int)word), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+    const __m128 three = _mm_loadu_ps(levels->level);
+    mox_book_add(_mm256_loadu_ps(run->a + first), _mm256_loadu_ps(run->p + first),
+                 _mm256_permutevar_ps(_mm256_set_m128(three, three), number), lanes);
+}
+
+/* Two entries for 4 weights each. Returns their cost. */
+MOX_FIT_INLINE float mox_book_eight3(const mox_book_run *run, int32_t first, float scale, float inverse, uint32_t *out,
+                                     mox_book_lanes *lanes)
+{
+    const float *from = run->a + first, *weight = run->p + first;
     const mox_book_levels *levels = run->levels;
     const __m256i shifts = _mm256_setr_epi32(0, 3, 6, 9, 0, 3, 6, 9);
     const __m256 a = _mm256_loadu_ps(from), p = _mm256_loadu_ps(weight), level = _mm256_loadu_ps(levels->level);
@@ -144,7 +167,9 @@ MOX_FIT_INLINE float mox_book_eight3(const mox_book_run *run, const float *from,
         float least;
         for (int i = 0; i < 4; i++)
             table[i] = mox_book_off(_mm256_set1_ps(from[4 * half + i]), _mm256_set1_ps(weight[4 * half + i]), scaled);
-        out[half] = mox_book_choose(run->book->near[points[half]], table, 3, &least);
+        const uint32_t *list = run->book->near[points[half]];
+        out[half] = mox_book_least(mox_book_cost3(table, _mm256_loadu_si256((const __m256i *)(const void *)list)), list,
+                                   &least);
         sum += least;
     }
     const __m256i words = _mm256_set_m128i(_mm_set1_epi32((int)out[1]), _mm_set1_epi32((int)out[0]));
@@ -174,14 +199,29 @@ MOX_FIT_INLINE uint32_t mox_book_signs8(const float *x, const float *p, int even
 
 #else
 
-/* One entry for `weights` weights, from lane `first` on. Returns its cost. */
-MOX_FIT_INLINE float mox_book_choose(const mox_book_run *run, const float *a, const float *p, float scale,
-                                     float inverse, int bits, int first, uint32_t *out, mox_book_lanes *lanes)
+/* Sums of chosen levels by lane: p g a and p g g. */
+typedef struct mox_book_lanes {
+    float ga[MOX_FIT_LANES], gg[MOX_FIT_LANES];
+} mox_book_lanes;
+
+MOX_FIT_INLINE mox_book_lanes mox_book_no_lanes(void)
 {
-    const mox_book_levels *levels = run->levels;
+    return (mox_book_lanes) { .ga = { 0 } };
+}
+
+MOX_FIT_INLINE mox_book_sums mox_book_sums_of(const mox_book_lanes *lanes, float cost)
+{
+    return (mox_book_sums) { mox_fit_sum(lanes->ga), mox_fit_sum(lanes->gg), cost };
+}
+
+/* The entry for 8 weights of 2 bits, or 4 of 3, and its cost. */
+MOX_FIT_INLINE uint32_t mox_book_entry(const mox_book_run *run, const mox_book_levels *levels, int bits, int32_t first,
+                                       float scale, float inverse, float *least)
+{
+    const float *a = run->a + first, *p = run->p + first;
     const int weights = bits == 2 ? 8 : 4, top = bits == 2 ? 3 : 8, mask = bits == 2 ? 3 : 7;
     float table[8][8];
-    uint32_t point = 0;
+    uint32_t point = 0, word = 0;
     for (int i = weights - 1; i >= 0; i--) {
         const float v = a[i] * inverse + levels->offset;
         const float held = v > 0 ? v : 0; /* NaN: 0 */
@@ -192,7 +232,7 @@ MOX_FIT_INLINE float mox_book_choose(const mox_book_run *run, const float *a, co
         }
     }
     const uint32_t *list = run->book->near[point];
-    float least = 0;
+    *least = 0;
     for (int k = 0; k < MOX_BOOK_NEAR; k++) {
         float sum[8];
         for (int i = 0; i < weights; i++)
@@ -200,28 +240,45 @@ MOX_FIT_INLINE float mox_book_choose(const mox_book_run *run, const float *a, co
         for (int half = 1; half < weights; half *= 2)
             for (int i = 0; i < weights; i += 2 * half)
                 sum[i] += sum[i + half];
-        *out = k == 0 || sum[0] < least ? list[k] : *out;
-        least = k == 0 || sum[0] < least ? sum[0] : least;
+        word = k == 0 || sum[0] < *least ? list[k] : word;
+        *least = k == 0 || sum[0] < *least ? sum[0] : *least;
     }
+    return word;
+}
+
+/* Adds the weights of an entry, from lane `lane` on. */
+MOX_FIT_INLINE void mox_book_add(const mox_book_run *run, const mox_book_levels *levels, int bits, int32_t first,
+                                 int lane, uint32_t word, mox_book_lanes *lanes)
+{
+    const int weights = bits == 2 ? 8 : 4, mask = bits == 2 ? 3 : 7;
     for (int i = 0; i < weights; i++) {
-        const float g = levels->level[*out >> bits * i & (uint32_t)mask], pg = p[i] * g;
-        lanes->ga[first + i] += pg * a[i];
-        lanes->gg[first + i] += pg * g;
+        const float g = levels->level[word >> bits * i & (uint32_t)mask], pg = run->p[first + i] * g;
+        lanes->ga[lane + i] += pg * run->a[first + i];
+        lanes->gg[lane + i] += pg * g;
     }
-    return least;
 }
 
-MOX_FIT_INLINE float mox_book_eight2(const mox_book_run *run, const float *from, const float *weight, float scale,
-                                     float inverse, uint32_t *out, mox_book_lanes *lanes)
+MOX_FIT_INLINE uint32_t mox_book_entry2(const mox_book_run *run, const mox_book_levels *levels, int32_t first,
+                                        float scale, float inverse, float *least)
 {
-    return mox_book_choose(run, from, weight, scale, inverse, 2, 0, out, lanes);
+    return mox_book_entry(run, levels, 2, first, scale, inverse, least);
 }
 
-MOX_FIT_INLINE float mox_book_eight3(const mox_book_run *run, const float *from, const float *weight, float scale,
-                                     float inverse, uint32_t *out, mox_book_lanes *lanes)
+MOX_FIT_INLINE void mox_book_add2(const mox_book_run *run, const mox_book_levels *levels, int32_t first, uint32_t word,
+                                  mox_book_lanes *lanes)
 {
-    const float first = mox_book_choose(run, from, weight, scale, inverse, 3, 0, out, lanes);
-    return first + mox_book_choose(run, from + 4, weight + 4, scale, inverse, 3, 4, out + 1, lanes);
+    mox_book_add(run, levels, 2, first, 0, word, lanes);
+}
+
+MOX_FIT_INLINE float mox_book_eight3(const mox_book_run *run, int32_t first, float scale, float inverse, uint32_t *out,
+                                     mox_book_lanes *lanes)
+{
+    float least[2];
+    for (int half = 0; half < 2; half++) {
+        out[half] = mox_book_entry(run, run->levels, 3, first + 4 * half, scale, inverse, &least[half]);
+        mox_book_add(run, run->levels, 3, first + 4 * half, 4 * half, out[half], lanes);
+    }
+    return least[0] + least[1];
 }
 
 MOX_FIT_INLINE uint32_t mox_book_signs8(const float *x, const float *p, int even, float *a)

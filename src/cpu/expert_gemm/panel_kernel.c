@@ -118,18 +118,17 @@ static bool admit_quads(const moxie_quant *weight, int64_t cols, mox_rejection *
                       mox_quant_dtype_name(weight->element));
 }
 
-bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, bool quads, mox_rejection *why)
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight;
     mox_panel_counts unused;
-    if (quads && mox_panel_order_of(weight->element) == MOX_PANEL_QUADS) {
+    if (mox_panel_order_of(weight->element) == MOX_PANEL_QUADS) {
         if (!admit_quads(weight, mox_expert_gemm_cols(problem), why))
             return false;
     } else if (!mox_panel_count(weight->element, weight->has_zero != 0, &unused)) {
-        return mox_reject(
-            why, quads ? "quantize the weights to 4 bits or to 8-bit integers" : "quantize the weights to 4 bits",
-            "multiplies weights of 4 bits%s, these are %s", quads ? " and 8-bit integers" : "",
-            mox_quant_dtype_name(weight->element));
+        return mox_reject(why, "quantize the weights to 4 bits or to 8-bit integers",
+                          "multiplies weights of 4 bits and 8-bit integers, these are %s",
+                          mox_quant_dtype_name(weight->element));
     }
     return mox_panel_admit_rounding(problem->act, why);
 }

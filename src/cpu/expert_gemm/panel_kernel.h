@@ -131,9 +131,9 @@ bool mox_panel_count(moxie_dtype element, bool zeros, mox_panel_counts *out);
 /* True when activations may be rounded to bytes: those of 16 bits and FP8. */
 bool mox_panel_admit_rounding(const moxie_quant *act, mox_rejection *why);
 
-/* For order BYTE_ACTIVATIONS: true when the weights are such a format, and the activations are of 16 bits or FP8.
- * `quads`: the kernel takes 8-bit integer weights, too, but not in groups of 16 columns. */
-bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, bool quads, mox_rejection *why);
+/* For order BYTE_ACTIVATIONS: true when the weights are such a format, or 8-bit integers whose groups do not have 16
+ * columns, and the activations are of 16 bits or FP8. */
+bool mox_panel_admit_bytes(const mox_expert_gemm_problem *problem, mox_rejection *why);
 
 /* True when the weights are a block type that panels hold; and when, besides, activations are dynamic int8 codes and
  * the weights have no minimums, as sum INT32_RUNS needs it. */

@@ -74,7 +74,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx2_bytes_bind(const mox_expert_gemm_prob
 {
     if (mox_avx2_bytes_multiply == NULL)
         return mox_panel_absent(why, TARGET);
-    return mox_panel_admit_bytes(problem, true, why) ? mox_avx2_bytes_multiply : NULL;
+    return mox_panel_admit_bytes(problem, why) ? mox_avx2_bytes_multiply : NULL;
 }
 
 /* ---- avx2_block_int8, avx2_block_bytes ------------------------------------------------------------- */

@@ -100,7 +100,7 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_pr
         mox_reject(why, "run on a processor that has it", "needs AVX512-VNNI");
         return NULL;
     }
-    if (!mox_panel_admit_bytes(problem, true, why))
+    if (!mox_panel_admit_bytes(problem, why))
         return NULL;
     return mox_panel_variant_of(&mox_avx512_bytes_variants, problem->weight, mox_expert_gemm_cols(problem));
 }

@@ -55,9 +55,8 @@ MOX_KERNEL_INLINE uint32x4_t neon_total(const neon_sums *sums, int m)
 
 MOX_KERNEL_INLINE void neon_put(uint8_t *slab, int64_t q, int m, const uint32x4_t u[4])
 {
-    uint8_t *to = slab + q * NEON_QUARTER_BYTES + 32 * m;
-    vst1q_u8(to, vreinterpretq_u8_u32(vzip1q_u32(u[0], u[1])));
-    vst1q_u8(to + 16, vreinterpretq_u8_u32(vzip2q_u32(u[0], u[1])));
+    mox_neon_put_pairs((int8_t *)slab + q * NEON_QUARTER_BYTES + 32 * m, vreinterpretq_s8_u32(u[0]),
+                       vreinterpretq_s8_u32(u[1]));
 }
 
 #else
@@ -75,13 +74,6 @@ MOX_KERNEL_INLINE void neon_put(uint8_t *slab, int64_t q, int m, const uint32x4_
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-/* 8 columns of two rows; a last row without another is taken twice. */
-MOX_KERNEL_INLINE int8x16_t neon_row_pair(int R, int r, const uint8_t *x, int64_t row)
-{
-    const uint8x8_t a = vld1_u8(x + r * row), b = r + 1 < R ? vld1_u8(x + (r + 1) * row) : a;
-    return vreinterpretq_s8_u8(vcombine_u8(a, b));
-}
-
 MOX_KERNEL_INLINE void neon_more(int R, const neon_run *run, uint32x4_t t[MOX_NEON_ROWS][4])
 {
     int32x4_t sum[MOX_NEON_ROWS / 2][8];
@@ -95,7 +87,7 @@ MOX_KERNEL_INLINE void neon_more(int R, const neon_run *run, uint32x4_t t[MOX_NE
             int8x16_t xs[MOX_NEON_ROWS / 2];
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r += 2)
-                xs[r / 2] = neon_row_pair(R, r, x, run->x.row);
+                xs[r / 2] = mox_neon_row_pair(R, r, (const int8_t *)x, run->x.row);
             MOX_KERNEL_UNROLL
             for (int i = 0; i < 8; i++) {
                 const int8x16_t two = vreinterpretq_s8_u8(vld1q_u8(w + 16 * i));
@@ -108,11 +100,8 @@ MOX_KERNEL_INLINE void neon_more(int R, const neon_run *run, uint32x4_t t[MOX_NE
     MOX_KERNEL_UNROLL
     for (int r = 0; r < R; r++)
         MOX_KERNEL_UNROLL
-    for (int m = 0; m < 4; m++) {
-        const uint64x2_t a = vreinterpretq_u64_s32(sum[r / 2][2 * m]);
-        const uint64x2_t b = vreinterpretq_u64_s32(sum[r / 2][2 * m + 1]);
-        t[r][m] = vreinterpretq_u32_u64(r % 2 == 0 ? vzip1q_u64(a, b) : vzip2q_u64(a, b));
-    }
+    for (int m = 0; m < 4; m++)
+        t[r][m] = vreinterpretq_u32_s32(mox_neon_row_sums(sum[r / 2], r, m));
 }
 
 #else

@@ -6,8 +6,8 @@
  *     u = the smallest of their lowest set bits over a step
  *     A = a / u = l0 + 2^8 l1 + 2^16 l2       exact; limbs from -128 to 127
  *
- *     limbs   [step][row] | l0 of the columns | l1 | l2 | unit f32 | limbs i32 |      4 bytes a column
- *             columns of a quarter: 0 4 1 5, 2 6 3 7, as nibbles lie (neon_decode.h)
+ *     limbs   [step][row] | l0 of the columns | l1 | l2 | unit f32 | limbs, sum i32 |      4 bytes a column
+ *             columns of a quarter: 0 4 1 5, 2 6 3 7, as nibbles lie (neon_decode.h); for weights of 8 bits in order
  *
  * A step whose integers would not be exact has 0 limbs. For bytes (class TOL) there is one limb, rounded.
  */
@@ -30,6 +30,7 @@ enum {
 typedef struct mox_neon_ends {
     float unit;    /* of A times that of the weights */
     int32_t limbs; /* 1 to 3; 0: multiply as floats */
+    int32_t sum;   /* of bytes (class TOL), for weights of 8 bits */
 } mox_neon_ends;
 
 /* The limbs of a step of one row. */
@@ -38,11 +39,9 @@ MOX_KERNEL_INLINE int8_t *mox_neon_limbs_at(const mox_neon_job *j, int64_t step,
     return j->sc.limbs + (step * j->a->rows + row) * j->step_cols * 4;
 }
 
-MOX_KERNEL_INLINE mox_neon_ends mox_neon_ends_of(const mox_neon_job *j, const int8_t *limbs)
+MOX_KERNEL_INLINE const mox_neon_ends *mox_neon_ends_at(const mox_neon_job *j, const int8_t *limbs)
 {
-    mox_neon_ends ends;
-    memcpy(&ends, limbs + 3 * j->step_cols, sizeof ends);
-    return ends;
+    return (const mox_neon_ends *)(const void *)(limbs + 3 * j->step_cols);
 }
 
 /* Measured over a step. NaN and infinity carry over to the sums; subnormal activations count as zero, as in floats. */
@@ -74,19 +73,20 @@ static inline mox_neon_extent mox_neon_measure(const float *a, int64_t cols)
                                .largest = vmaxvq_f32(largest) };
 }
 
-/* Stores `count` limbs of all columns. */
-static inline void mox_neon_put_limbs(const float *a, int64_t cols, float per_unit, int count, int8_t *out)
+/* Stores `count` limbs of all columns, in order or as nibbles lie. */
+static inline void mox_neon_put_limbs(const float *a, int64_t cols, bool nibbles, float per_unit, int count,
+                                      int8_t *out)
 {
     const int32x4_t offset = vdupq_n_s32(0x00808080);
-    const uint8x8_t lanes = { 0, 4, 8, 12, 16, 20, 24, 28 };
+    const uint8x8_t in_order = { 0, 4, 8, 12, 16, 20, 24, 28 }, as_nibbles = { 0, 16, 4, 20, 8, 24, 12, 28 };
+    const uint8x8_t lanes = nibbles ? as_nibbles : in_order;
     for (int64_t k = 0; k < cols; k += 8) {
         int32x4_t whole[2];
         for (int i = 0; i < 2; i++) {
             whole[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(a + k + 4 * i), per_unit));
             whole[i] = veorq_s32(vaddq_s32(whole[i], offset), offset);
         }
-        const uint8x16x2_t bytes = { { vreinterpretq_u8_s32(vzip1q_s32(whole[0], whole[1])),
-                                       vreinterpretq_u8_s32(vzip2q_s32(whole[0], whole[1])) } };
+        const uint8x16x2_t bytes = { { vreinterpretq_u8_s32(whole[0]), vreinterpretq_u8_s32(whole[1]) } };
         for (int d = 0; d < count; d++)
             vst1_s8(out + d * cols + k, vreinterpret_s8_u8(vqtbl2_u8(bytes, vadd_u8(lanes, vdup_n_u8((uint8_t)d)))));
     }
@@ -99,7 +99,8 @@ static inline float mox_neon_power(int32_t exponent)
 
 /* Stores a step as limbs; 0 when integers are not exact: when a chain of products may exceed 2^24 units. (A sum is
  * exact up to 2^24 units, and a larger one is never rounded to below that.) */
-static inline mox_neon_ends mox_neon_put_step(const float *a, int64_t cols, const mox_panel_counts *format, int8_t *out)
+static inline mox_neon_ends mox_neon_put_step(const float *a, int64_t cols, bool nibbles,
+                                              const mox_panel_counts *format, int8_t *out)
 {
     mox_neon_extent x = mox_neon_measure(a, cols);
     if (x.unit == MOX_LIMB_ABSENT)
@@ -110,14 +111,14 @@ static inline mox_neon_ends mox_neon_put_step(const float *a, int64_t cols, cons
     if (!(x.even * factor <= 0x1p24f) || !(x.odd * factor <= 0x1p24f))
         return (mox_neon_ends) { .limbs = 0 };
     const int limbs = x.largest * per_unit <= (float)MOX_LIMB_TWO ? 2 : 3;
-    mox_neon_put_limbs(a, cols, per_unit, limbs, out);
-    return (mox_neon_ends) { mox_neon_power(x.unit - MOX_LIMB_BIAS) * format->h, limbs };
+    mox_neon_put_limbs(a, cols, nibbles, per_unit, limbs, out);
+    return (mox_neon_ends) { .unit = mox_neon_power(x.unit - MOX_LIMB_BIAS) * format->h, .limbs = limbs };
 }
 
 /* Stores a step as bytes; 0 when sum BYTE_ACTIVATIONS wants floats. Magnitudes compare as their bits do, with NaN above
  * infinity. */
-static inline mox_neon_ends mox_neon_put_bytes(const float *a, int64_t cols, const mox_panel_counts *format,
-                                               int8_t *out)
+static inline mox_neon_ends mox_neon_put_bytes(const float *a, int64_t cols, bool nibbles,
+                                               const mox_panel_counts *format, int8_t *out)
 {
     uint32x4_t largest = vdupq_n_u32(0);
     for (int64_t k = 0; k < cols; k += 4)
@@ -127,20 +128,25 @@ static inline mox_neon_ends mox_neon_put_bytes(const float *a, int64_t cols, con
     const float max = mox_scale_of(bits);
     if (!none && (bits < (127u - 60) << 23 || bits > (127u + 60) << 23))
         return (mox_neon_ends) { .limbs = 0 };
-    mox_neon_put_limbs(a, cols, none ? 0.0f : 127.0f / max, 1, out);
-    return (mox_neon_ends) { none ? 0.0f : max * (1.0f / 127.0f) * format->h, 1 };
+    mox_neon_put_limbs(a, cols, nibbles, none ? 0.0f : 127.0f / max, 1, out);
+    int32_t sum = 0;
+    for (int64_t k = 0; k < cols && !nibbles; k += 16)
+        sum += vaddlvq_s8(vld1q_s8(out + k));
+    return (mox_neon_ends) { none ? 0.0f : max * (1.0f / 127.0f) * format->h, 1, sum };
 }
 
 /* Stores the limbs of all rows; returns the number of (row, step) left to floats. */
 static inline int64_t mox_neon_put_rows(const mox_neon_job *j, bool bytes, const mox_panel_counts *format)
 {
+    const bool nibbles = j->decode != MOX_NEON_QUADS;
     int64_t floats = 0;
     for (int64_t row = 0; row < j->a->rows; row++) {
         const mox_neon_rows x = mox_neon_rows_at(MOX_ACT_ORDER_F32, j, row);
         for (int64_t s = 0; s < j->steps; s++) {
             const float *a = (const float *)(const void *)mox_neon_x(MOX_ACT_ORDER_F32, &x, s * j->step_cols);
             int8_t *out = mox_neon_limbs_at(j, s, row);
-            const mox_neon_ends ends = (bytes ? mox_neon_put_bytes : mox_neon_put_step)(a, j->step_cols, format, out);
+            const mox_neon_ends ends =
+                (bytes ? mox_neon_put_bytes : mox_neon_put_step)(a, j->step_cols, nibbles, format, out);
             memcpy(out + 3 * j->step_cols, &ends, sizeof ends);
             floats += ends.limbs == 0;
         }

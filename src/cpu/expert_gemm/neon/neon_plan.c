@@ -22,6 +22,11 @@ mox_neon_class mox_neon_class_of(moxie_dtype element, bool zeros)
     }
 }
 
+static bool has_i8mm(void)
+{
+    return mox_neon_i8_i8mm_multiply != NULL && mox_cpu()->i8mm && mox_cpu()->dotprod;
+}
+
 static bool has_dotprod(void)
 {
     return mox_neon_fma_dotprod_multiply != NULL && mox_cpu()->dotprod;
@@ -29,8 +34,9 @@ static bool has_dotprod(void)
 
 mox_neon_sizes mox_neon_float_sizes(bool bytes, moxie_dtype element, int64_t cols, int64_t groups)
 {
+    const mox_panel_order order = mox_panel_order_of(element);
     mox_neon_sizes sizes = { .groups = groups };
-    if (mox_panel_order_of(element) == MOX_PANEL_NIBBLES) {
+    if (order == MOX_PANEL_NIBBLES || (bytes && order == MOX_PANEL_QUADS)) {
         sizes.limb_cols = mox_ceil_div(cols, MOX_PANEL_STEP) * MOX_PANEL_STEP;
         sizes.limb_rows = bytes || has_dotprod() ? MOX_PANEL_BLOCK : MOX_NEON_PLAIN_ROWS;
     }
@@ -97,8 +103,10 @@ mox_panel_multiply_fn mox_expert_gemm_neon_bytes_bind(const mox_expert_gemm_prob
 {
     if (mox_neon_bytes_multiply == NULL)
         return mox_panel_absent(why, "aarch64");
-    if (!mox_panel_admit_bytes(problem, false, why))
+    if (!mox_panel_admit_bytes(problem, why))
         return NULL;
+    if (has_i8mm())
+        return mox_neon_bytes_i8mm_multiply;
     return has_dotprod() ? mox_neon_bytes_dotprod_multiply : mox_neon_bytes_multiply;
 }
 
@@ -146,7 +154,7 @@ static bool fits_int32(const mox_expert_gemm_problem *problem, mox_rejection *wh
 
 static mox_panel_multiply_fn best_i8(void)
 {
-    if (mox_neon_i8_i8mm_multiply != NULL && mox_cpu()->i8mm && mox_cpu()->dotprod)
+    if (has_i8mm())
         return mox_neon_i8_i8mm_multiply;
     return mox_neon_i8_dotprod_multiply != NULL && mox_cpu()->dotprod ? mox_neon_i8_dotprod_multiply
                                                                       : mox_neon_i8_multiply;

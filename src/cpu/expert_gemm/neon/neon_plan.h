@@ -15,9 +15,9 @@
 /* NULL: not in this build. */
 extern const mox_panel_multiply_fn mox_neon_fma_multiply, mox_neon_bytes_multiply, mox_neon_i8_multiply;
 extern const mox_panel_multiply_fn mox_neon_fma_dotprod_multiply, mox_neon_bytes_dotprod_multiply,
-    mox_neon_i8_dotprod_multiply;                             /* on processors with SDOT */
-extern const mox_panel_multiply_fn mox_neon_i8_i8mm_multiply; /* with SMMLA, too */
-extern const mox_panel_multiply_fn mox_neon_bf16_multiply;    /* with BFDOT and BFMMLA */
+    mox_neon_i8_dotprod_multiply; /* on processors with SDOT */
+extern const mox_panel_multiply_fn mox_neon_i8_i8mm_multiply, mox_neon_bytes_i8mm_multiply; /* with SMMLA, too */
+extern const mox_panel_multiply_fn mox_neon_bf16_multiply;                                  /* with BFDOT and BFMMLA */
 
 /* Classes of formats that are decoded by the same code: within a class only the tables differ. */
 typedef enum mox_neon_class {

@@ -43,7 +43,7 @@ typedef struct mox_neon_job {
     bool scaled; /* weights have scales */
     int64_t step_cols, steps, group_steps, act_steps, segment_steps, segments;
     mox_neon_scratch sc;
-    int8x16_t counts; /* of neon_int_dot.h: W by nibble */
+    int8x16_t counts; /* of neon_int_dot.h: W by nibble; of 8-bit weights, what is flipped */
     /* of the panel at hand */
     const uint8_t *codes;
     const float *scale;
