@@ -169,14 +169,12 @@ void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, m
     out->floats = mox_carve(carver, 1, sizeof *out->floats);
 }
 
-/* One row may go to the AVX2 kernel, with the same scratch. */
 static uint64_t block_bytes_scratch(const mox_expert_gemm_problem *problem)
 {
     mox_carver carver = mox_carver_of(NULL);
     mox_block_bytes_scratch unused;
     mox_block_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
-    const uint64_t avx2 = mox_expert_gemm_avx2_block_bytes_scratch_bytes(problem);
-    return carver.used > avx2 ? carver.used : avx2;
+    return carver.used;
 }
 
 uint64_t mox_expert_gemm_avx512_block_int8_scratch_bytes(const mox_expert_gemm_problem *problem)

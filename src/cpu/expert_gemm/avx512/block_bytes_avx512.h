@@ -54,6 +54,17 @@ MOX_KERNEL_INLINE __m512 mox_zmm_mark_infinities(__m512 x)
     return _mm512_add_ps(x, _mm512_sub_ps(x, x));
 }
 
+/* d and m of the 16 blocks at `blocks`, marked. */
+MOX_KERNEL_INLINE mox_zmm_run mox_zmm_marked_d(const mox_block_fields *f, const mox_block_panel *form,
+                                               const uint8_t *blocks)
+{
+    mox_zmm_run d = mox_zmm_block_d(f, form, blocks);
+    d.s = mox_zmm_mark_infinities(d.s);
+    if (f->m_at >= 0)
+        d.m = mox_zmm_mark_infinities(d.m);
+    return d;
+}
+
 /* Unsigned codes, or levels, of columns 4 g .. 4 g + 3. */
 MOX_KERNEL_INLINE __m512i mox_zmm_bytes(const mox_block_fields *f, const mox_zmm_codes *codes, int g)
 {
@@ -79,15 +90,11 @@ MOX_KERNEL_INLINE void mox_block_bytes_expand(const mox_block_fields *f, int wei
     const int64_t block = step / form.steps, s = step % form.steps;
     const uint8_t *blocks = j->fma.iter.codes[p] + block * form.bytes;
     const int runs = mox_zmm_runs(f);
-    const int first_run = f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
     const mox_zmm_codes codes = mox_zmm_step_codes(f, blocks + form.codes_at + s * form.step_bytes);
-    mox_zmm_run d = mox_zmm_block_d(f, &form, blocks);
-    d.s = mox_zmm_mark_infinities(d.s);
-    if (f->m_at >= 0)
-        d.m = mox_zmm_mark_infinities(d.m);
+    const mox_zmm_run d = mox_zmm_marked_d(f, &form, blocks);
     MOX_KERNEL_UNROLL
     for (int i = 0; i < runs; i++, scales += 2 * 2 * MOX_PANEL_ROWS) {
-        const mox_zmm_run run = mox_zmm_block_run(f, &form, blocks, d, first_run + i);
+        const mox_zmm_run run = mox_zmm_block_run(f, &form, blocks, d, mox_zmm_first_run(f, s) + i);
         _mm512_store_ps(scales + p * 2 * MOX_PANEL_ROWS, run.s);
         if (f->m_at >= 0)
             _mm512_store_ps(scales + (2 * p + 1) * MOX_PANEL_ROWS, run.m);
@@ -116,17 +123,23 @@ MOX_KERNEL_INLINE void mox_block_bytes_expand_levels(mox_levels_step_fn decode, 
 
 /* ---- products -------------------------------------------------------------------------------------------- */
 
+/* Four activations: columns 4 g .. 4 g + 3. */
+MOX_KERNEL_INLINE int32_t mox_bytes_four(const mox_bytes_line *line, int g)
+{
+    int32_t four;
+    memcpy(&four, line->d + 4 * g, sizeof four);
+    return four;
+}
+
 /* Adds run `i` of one row and panel to t: S (sum - offset D) - M D. */
 MOX_KERNEL_INLINE __m512 mox_block_bytes_add_run(bool minimums, const mox_bytes_line *line, int i, __m512i sum,
-                                                 const float *scales, __m512 t)
+                                                 mox_zmm_run run, __m512 t)
 {
     if (!minimums)
         sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(line->run.offset[i]));
-    const __m512 whole = _mm512_cvtepi32_ps(sum), s = _mm512_load_ps(scales);
-    t = i == 0 ? _mm512_mul_ps(whole, s) : _mm512_fmadd_ps(whole, s, t);
-    if (!minimums)
-        return t;
-    return _mm512_fnmadd_ps(_mm512_set1_ps(line->run.minimum[i]), _mm512_load_ps(scales + MOX_PANEL_ROWS), t);
+    const __m512 whole = _mm512_cvtepi32_ps(sum);
+    t = i == 0 ? _mm512_mul_ps(whole, run.s) : _mm512_fmadd_ps(whole, run.s, t);
+    return minimums ? _mm512_fnmadd_ps(_mm512_set1_ps(line->run.minimum[i]), run.m, t) : t;
 }
 
 /* The sums t of step i in the slab, both panels by R rows. */
@@ -147,18 +160,19 @@ MOX_KERNEL_INLINE void mox_block_bytes_step(int runs, bool minimums, int R, cons
             const __m512i w0 = _mm512_load_si512(w + 128 * g), w1 = _mm512_load_si512(w + 128 * g + 64);
             MOX_KERNEL_UNROLL
             for (int r = 0; r < R; r++) {
-                int32_t four;
-                memcpy(&four, line[r].d + 4 * g, sizeof four);
-                sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], w0, _mm512_set1_epi32(four));
-                sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], w1, _mm512_set1_epi32(four));
+                const __m512i four = _mm512_set1_epi32(mox_bytes_four(&line[r], g));
+                sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], w0, four);
+                sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], w1, four);
             }
         }
         MOX_KERNEL_UNROLL
         for (int r = 0; r < R; r++) {
             MOX_KERNEL_UNROLL
-            for (int p = 0; p < 2; p++)
-                t[r][p] = mox_block_bytes_add_run(minimums, &line[r], run, sum[r][p], scales + 2 * p * MOX_PANEL_ROWS,
-                                                  t[r][p]);
+            for (int p = 0; p < 2; p++) {
+                const float *at = scales + 2 * p * MOX_PANEL_ROWS;
+                const mox_zmm_run of = { _mm512_load_ps(at), _mm512_load_ps(at + MOX_PANEL_ROWS) };
+                t[r][p] = mox_block_bytes_add_run(minimums, &line[r], run, sum[r][p], of, t[r][p]);
+            }
         }
     }
     MOX_KERNEL_UNROLL

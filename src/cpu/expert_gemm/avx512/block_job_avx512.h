@@ -57,6 +57,17 @@ MOX_KERNEL_INLINE void mox_block_job_prefetch(const mox_block_job *j, int p, int
     mox_segment_prefetch(j->fma.iter.prefetch_to_l2, &j->fma.iter, p, 2, step, j->step_bytes);
 }
 
+/* Prefetches `bytes` of codes of panel p, AHEAD bytes behind `at`; past the end of the panel, those of the panel that
+ * the next call reads. For few rows, which multiply as they decode. */
+MOX_KERNEL_INLINE void mox_block_job_prefetch_narrow(const mox_segment_iter *iter, int p, int64_t at, int bytes)
+{
+    enum { AHEAD = 2048 };
+    const int64_t past = at + AHEAD < iter->panel_bytes ? 0 : (iter->panels - 1) * iter->panel_bytes;
+    const uint8_t *from = iter->codes[p] + at + AHEAD + past;
+    for (int b = 0; b < bytes; b += 64)
+        _mm_prefetch((const char *)from + b, _MM_HINT_T0);
+}
+
 /* All steps by all rows, through the slab. */
 static inline void mox_block_job_wide(mox_block_job *j)
 {

@@ -7,8 +7,7 @@
 
 #ifdef __AVX512VNNI__
 
-#include "cpu/expert_gemm/avx2/avx2_plan.h"
-#include "cpu/expert_gemm/avx512/block_bytes_avx512.h"
+#include "cpu/expert_gemm/avx512/block_bytes_narrow_avx512.h"
 #include "format/block_rows.h"
 
 /* ---- blocks of rows ---------------------------------------------------------------------------------------- */
@@ -43,6 +42,12 @@ static const mox_block_bytes_rows_fn rows_of[2][2][2][MOX_BLOCK_BYTES_ROWS] = {
     { { ROWS(2_0_0), ROWS(2_0_1) }, { ROWS(2_1_0), ROWS(2_1_1) } },
 };
 #undef ROWS
+
+/* What differs by type: the decoder to the slab, and all steps by 1 .. NARROW rows (NULL: by the slab). */
+typedef struct mox_block_bytes_fns {
+    mox_block_bytes_expand_fn expand;
+    void (*narrow[MOX_BLOCK_BYTES_NARROW])(const mox_block_bytes_job *j);
+} mox_block_bytes_fns;
 
 /* ---- the path of a call ------------------------------------------------------------------------------------ */
 
@@ -105,33 +110,23 @@ static void multiply_steps(mox_block_bytes_job *j, const mox_block_fields *f, bo
     }
 }
 
-/* True where one row is multiplied by the AVX2 kernel, which gives the same bits: it multiplies short codes as it
- * decodes them, many in 16 bits before it widens them, and needs no slab. */
-static bool takes_avx2(const mox_block_type *type, const mox_panel_rows *a)
-{
-    const mox_block_fields *f = type->fields;
-    return mox_avx2_block_bytes_multiply != NULL && a->rows == 1 && f != NULL && !f->levels &&
-           mox_zmm_code_bits(f) <= 4;
-}
-
 /* `codes`: activations are int8 codes. */
-static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_block_bytes_expand_fn expand,
-                     bool codes, const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
+static void multiply(const mox_block_fields *f, const mox_block_type *type, const mox_block_bytes_fns *fns, bool codes,
+                     const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,
                      const mox_panel_rows *a, float *c, void *scratch)
 {
-    if (takes_avx2(type, a)) {
-        (codes ? mox_avx2_block_int8_multiply : mox_avx2_block_bytes_multiply)(m, weight, panel, panels, a, c, scratch);
-        return;
-    }
     mox_carver carver = mox_carver_of(scratch);
     mox_block_bytes_scratch sc;
     mox_block_bytes_lay_out(&carver, m->cols, m->groups, &sc);
-    mox_block_bytes_job j = { .lines = sc.lines, .slab = sc.slab, .scales = sc.scales, .expand = expand };
+    mox_block_bytes_job j = { .lines = sc.lines, .slab = sc.slab, .scales = sc.scales, .expand = fns->expand };
     mox_block_job_init(&j.block, type, m, weight, panel, panels, a, c, &sc.fma);
     const unsigned mxcsr = mox_segment_flush_subnormals();
     if (!a->again)
         *sc.floats = mox_block_bytes_prepare(a, j.block.fma.iter.steps, f, codes, sc.lines);
-    multiply_steps(&j, f, *sc.floats > 0);
+    if (a->rows <= MOX_BLOCK_BYTES_NARROW && a->scales == NULL && *sc.floats == 0 && fns->narrow[a->rows - 1] != NULL)
+        fns->narrow[a->rows - 1](&j);
+    else
+        multiply_steps(&j, f, *sc.floats > 0);
     _mm_setcsr(mxcsr);
 }
 
@@ -141,7 +136,13 @@ static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_
     static void name##_##id(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,           \
                             const mox_panel_rows *a, float *c, void *scratch)                                          \
     {                                                                                                                  \
-        multiply(&mox_fields_##id, &mox_block_type_##id, expand_##id, codes, m, weight, panel, panels, a, c, scratch); \
+        multiply(&mox_fields_##id, &mox_block_type_##id, &fns_##id, codes, m, weight, panel, panels, a, c, scratch);   \
+    }
+
+#define NARROW(name, R, id)                                                                                            \
+    static void name##_##id(const mox_block_bytes_job *j)                                                              \
+    {                                                                                                                  \
+        mox_block_bytes_narrow(&mox_fields_##id, MOX_WEIGHTS_##id, R, j);                                              \
     }
 
 #define MOX_BLOCK_FIELDS(id, ...)                                                                                      \
@@ -149,6 +150,11 @@ static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_
     {                                                                                                                  \
         mox_block_bytes_expand(&mox_fields_##id, MOX_WEIGHTS_##id, j, p, step, to, scales);                            \
     }                                                                                                                  \
+    NARROW(one, 1, id)                                                                                                 \
+    NARROW(two, 2, id)                                                                                                 \
+    NARROW(three, 3, id)                                                                                               \
+    NARROW(four, 4, id)                                                                                                \
+    static const mox_block_bytes_fns fns_##id = { expand_##id, { one_##id, two_##id, three_##id, four_##id } };        \
     TIMES(times_bytes, id, false)                                                                                      \
     TIMES(times_codes, id, true)
 #include "format/block_fields.def"
@@ -162,6 +168,7 @@ static void multiply(const mox_block_fields *f, const mox_block_type *type, mox_
         mox_block_bytes_expand_levels(mox_block_##id##_step, MOX_WEIGHTS_##id, MOX_BYTES_##id, d_at, 32 / run_cols, j, \
                                       p, step, to, scales);                                                            \
     }                                                                                                                  \
+    static const mox_block_bytes_fns fns_##id = { expand_##id, { NULL } };                                             \
     TIMES(times_bytes, id, false)                                                                                      \
     TIMES(times_codes, id, true)
 #include "format/block_levels.def"

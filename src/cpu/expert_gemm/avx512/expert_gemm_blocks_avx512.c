@@ -24,12 +24,6 @@ typedef struct step_state {
     mox_zmm_codes codes;
 } step_state;
 
-/* Number of the first run of step s of a block. */
-MOX_KERNEL_INLINE int first_run_of(const mox_block_fields *f, int64_t s)
-{
-    return f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
-}
-
 /* True when columns 4 g and on begin a run. */
 MOX_KERNEL_INLINE bool begins_run(const mox_block_fields *f, int g)
 {
@@ -54,7 +48,7 @@ MOX_KERNEL_INLINE void narrow_step(const mox_block_fields *f, int weights, int R
         for (int p = 0; p < 2; p++) {
             if (begins_run(f, g))
                 state[p].run = mox_zmm_block_run(f, &form, state[p].blocks, state[p].d,
-                                                 first_run_of(f, s) + 4 * g * mox_zmm_runs(f) / MOX_PANEL_STEP);
+                                                 mox_zmm_first_run(f, s) + 4 * g * mox_zmm_runs(f) / MOX_PANEL_STEP);
             MOX_KERNEL_UNROLL
             for (int odd = 0; odd < 2; odd++) {
                 const __m512i index = mox_zmm_index(f, &state[p].codes, g, odd);
@@ -76,24 +70,12 @@ MOX_KERNEL_INLINE void narrow_step(const mox_block_fields *f, int weights, int R
     }
 }
 
-/* Prefetches the codes AHEAD bytes further on; past the end of the panel, those of the panel that the next call reads.
- */
-MOX_KERNEL_INLINE void narrow_prefetch(const uint8_t *codes, const uint8_t *end, int64_t next, int bytes)
-{
-    enum { AHEAD = 2048 };
-    const uint8_t *from = codes + AHEAD + (codes + AHEAD < end ? 0 : next);
-    for (int b = 0; b < bytes; b += 64)
-        _mm_prefetch((const char *)from + b, _MM_HINT_T0);
-}
-
 /* Both panels by R rows without scales: 1 or 2. There is one segment. */
 MOX_KERNEL_INLINE void narrow(const mox_block_fields *f, int weights, int R, const mox_block_job *j)
 {
     const mox_block_panel form = mox_block_panel_of(f, weights);
     const mox_segment_iter *iter = &j->fma.iter;
-    const int64_t panel_bytes = iter->panel_bytes, next = (iter->panels - 1) * panel_bytes, stride = j->fma.stride;
-    const uint8_t *const end[2] = { iter->codes[0] + panel_bytes, iter->codes[1] + panel_bytes };
-    const int64_t blocks = iter->steps / form.steps;
+    const int64_t blocks = iter->steps / form.steps, stride = j->fma.stride;
     const float *a = j->fma.values;
     step_state state[2] = { { .blocks = iter->codes[0] }, { .blocks = iter->codes[1] } };
     __m512 sum[2][2];
@@ -104,7 +86,8 @@ MOX_KERNEL_INLINE void narrow(const mox_block_fields *f, int weights, int R, con
         state[1].d = mox_zmm_block_d(f, &form, state[1].blocks);
         for (int64_t s = 0; s < form.steps; s++, a += MOX_PANEL_STEP) {
             for (int p = 0; p < 2; p++)
-                narrow_prefetch(state[p].blocks + s * form.bytes / form.steps, end[p], next, form.bytes / form.steps);
+                mox_block_job_prefetch_narrow(iter, p, b * form.bytes + s * form.bytes / form.steps,
+                                              form.bytes / form.steps);
             narrow_step(f, weights, R, &j->tables, state, s, a, stride, sum);
         }
         state[0].blocks += form.bytes;
@@ -129,7 +112,8 @@ MOX_KERNEL_INLINE void expand(const mox_block_fields *f, int weights, const mox_
     MOX_KERNEL_UNROLL
     for (int g = 0; g < MOX_PANEL_STEP / 4; g++) {
         if (begins_run(f, g))
-            run = mox_zmm_block_run(f, &form, blocks, d, first_run_of(f, s) + 4 * g * mox_zmm_runs(f) / MOX_PANEL_STEP);
+            run = mox_zmm_block_run(f, &form, blocks, d,
+                                    mox_zmm_first_run(f, s) + 4 * g * mox_zmm_runs(f) / MOX_PANEL_STEP);
         MOX_KERNEL_UNROLL
         for (int odd = 0; odd < 2; odd++) {
             const __m512i index = mox_zmm_index(f, &codes, g, odd);

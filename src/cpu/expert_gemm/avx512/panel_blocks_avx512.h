@@ -62,6 +62,12 @@ MOX_KERNEL_INLINE int mox_zmm_runs(const mox_block_fields *f)
     return f->run >= MOX_PANEL_STEP ? 1 : MOX_PANEL_STEP / f->run;
 }
 
+/* Number of the first run of step s of a block. */
+MOX_KERNEL_INLINE int mox_zmm_first_run(const mox_block_fields *f, int64_t s)
+{
+    return f->integers == MOX_BLOCK_NONE ? 0 : (int)s * MOX_PANEL_STEP / f->run;
+}
+
 static inline void mox_zmm_tables_init(const mox_block_fields *f, mox_zmm_tables *tables)
 {
     const int mask = (1 << mox_zmm_code_bits(f)) - 1;
