@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * nccl_stub.c - libnccl.so.2 without a GPU: ranks are threads of one process, "device" memory is the host's, and
- * messages are really exchanged. It holds the transport to NCCL's rules: one group in progress at a time. A communicator
- * blocks while it is made; groups are as with NCCL_COMM_BLOCKING=0.
+ * messages are really exchanged. It holds the transport to NCCL's rules: one group in progress at a time. Making a
+ * communicator blocks; groups are as with NCCL_COMM_BLOCKING=0.
  *
  * A group is in progress until all its messages have been matched. So an event that is recorded afterwards is done at
  * once, as the launch table of the tests has it. nccl_stub_counts() tells what was called.

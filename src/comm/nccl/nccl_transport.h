@@ -14,10 +14,11 @@
  * While a stream is captured in a graph, the group becomes a part of it, and no event can tell when it has ended.
  *
  * The communicator blocks: a group is on its stream when ncclGroupEnd returns. Without that NCCL starts a thread for
- * each group, and steps of 0.6 to 2.5 ms took 0.3 ms longer. No group waits on the host for other ranks, since
- * all connections are there when the transport is. To make the communicator is another thing (nccl_connect.c).
- * The user may set NCCL_COMM_BLOCKING=0: then MOX_NCCL_IN_PROGRESS means that the group is not on its stream yet, and only
- * when it is, the next one may be submitted. An event says when the device has finished.
+ * each group, and steps of 0.6 to 2.5 ms took 0.3 ms longer. No group waits on the host for other ranks, since all
+ * connections are there when the transport is. To make the communicator is another thing (nccl_connect.h).
+ *
+ * The user may set NCCL_COMM_BLOCKING=0. Then MOX_NCCL_IN_PROGRESS means that the group is not on its stream yet, and
+ * only when it is, the next one may be submitted. An event says when the device has finished.
  *
  * Who is late: NCCL does not say. But the header of a message that came can be read while the others are awaited. So
  * operations in host memory name the lowest rank whose message is missing; rows on a device name none. A run begins
