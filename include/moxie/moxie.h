@@ -192,6 +192,10 @@ typedef struct moxie_options {
      * with tp_size > 1, and where activations have one scale for the whole batch. 0: chosen; at present 1, since two
      * were never timed on GPUs. */
     int64_t exchange_streams;
+    /* Read by moxie_plan_create for a plan on a GPU: 1: calls of moxie_cuda_plan_run that equal the call before are
+     * launched as one graph (moxie_cuda.h); 2: every call launches its kernels one by one. The outputs are the same.
+     * 0: chosen; at present 1. */
+    int64_t call_graphs;
 } moxie_options;
 #define MOXIE_OPTIONS_INIT MOXIE_INIT(moxie_options)
 
@@ -277,7 +281,8 @@ typedef struct moxie_plan_phase {
  * Worker 0 also times the stages that are not fused, whoever works on them; the other workers are "idle" then. Where
  * both products are fused, "w13" includes the activation. "exchange" is work on rows for and from other ranks, "wait"
  * the time in which nothing came from them. On a device the times are of enqueueing; but after moxie_cuda_time_runs()
- * of a plan with a comm they are a run's, and "dispatch" and "return" are apart. Not while the plan runs. */
+ * of a plan with a comm they are a run's, and "dispatch" and "return" are apart. A call that launches a graph is in
+ * "route". Not while the plan runs. */
 MOXIE_API int moxie_plan_phase_at(const moxie_plan *plan, int32_t worker, int32_t index, moxie_plan_phase *out);
 
 /* The plan that a configuration would get. It needs no weights and no routing table, and cannot run. Thread-safe. */

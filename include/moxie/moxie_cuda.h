@@ -65,10 +65,17 @@ typedef struct moxie_cuda_device {
 MOXIE_API moxie_status moxie_cuda_device_at(int32_t index, moxie_cuda_device *out, moxie_error *error);
 
 /* As moxie_plan_run, but every pointer of `args` is memory of the layer's device; `workspace` is aligned to 256 bytes,
- * `hidden` to 16. It enqueues on `stream` and returns; it neither allocates nor waits. What it enqueues depends only on
- * `args` and the plan, so a graph that captured it can be replayed with other contents of the same buffers. It makes
- * the layer's device the calling thread's current one. One-thread-at-a-time per plan; plans of one layer may run on
- * several streams at once, each with its own workspace.
+ * `hidden` to 16. It enqueues on `stream` and returns; it neither allocates nor waits, but for the call that makes the
+ * graph below. What it enqueues depends only on `args` and the plan, so a graph that captured it can be replayed with
+ * other contents of the same buffers. It makes the layer's device the calling thread's current one.
+ * One-thread-at-a-time per plan; plans of one layer may run on several streams at once, each with its own workspace.
+ *
+ * When `args` and `stream` are those of the call before, the plan makes a graph of the call's kernels, keeps it, and
+ * launches it for this call and equal ones that follow: that takes the host less time than a launch for each kernel. It
+ * reads what the buffers then hold, and the outputs are the same. Another call, or a change of the layer, ends it.
+ * Within a capture of the caller, with adapters, with options.comm, and on layers of a store, kernels are launched one
+ * by one, as always with options.call_graphs 2. Profilers show graphs whole unless told otherwise, and kernels of a
+ * graph have all multiprocessors, even on a stream of a green context.
  *
  * With options.comm the call waits for the device, to learn which rows go where or how many, and for other ranks; and
  * no graph can capture it. With exchange_capacity and rows that go from device to device one can (docs/ranks.md). It
@@ -159,6 +166,14 @@ typedef struct moxie_cuda_timed_run {
  * One-thread-at-a-time per plan. */
 MOXIE_API moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t count, int32_t repeats,
                                             double *seconds, moxie_error *error);
+
+/* How long calls of moxie_cuda_plan_run take the host, by its clock, for i in [0, repeats): equal[i] of a call whose
+ * arguments equal those of the call before, launched as options.call_graphs says; kernels[i] of a call that launches
+ * its kernels one by one, as one with other arguments does. A few come before to warm up; after every eighth the host
+ * waits. Copies and errors are as above. MOXIE_ERR_UNSUPPORTED for a plan with a comm. One-thread-at-a-time per
+ * plan. */
+MOXIE_API moxie_status moxie_cuda_time_host(const moxie_cuda_timed_run *run, int32_t repeats, double *equal,
+                                            double *kernels, moxie_error *error);
 
 /* CUDA kernel `index`; returns 0 past the last, or when out->struct_size is wrong. `isa` names the features that it
  * needs; `runnable` means on device 0. `out` may be NULL. Thread-safe. */

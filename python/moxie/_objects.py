@@ -97,6 +97,7 @@ class Layer(_moxie.Layer):
     max_tokens  the largest T of a run; 0 means 4096
     threads     None: one per processor; a number; or an Executor
     device      "0", "1", ... for "cuda"
+    call_graphs for "cuda": 1: calls that equal the one before are launched as a graph; 2: never; 0: the plan chooses
 
     For a layer on several ranks (docs/ranks.md), all of them the same on all ranks but `comm`:
 
@@ -143,7 +144,7 @@ class Layer(_moxie.Layer):
     def from_arrays(cls, config: LayerConfig, *, progress=None, **arguments) -> Layer:
         """A prepared layer from arrays as Weights takes them, and options as Layer does."""
         names = ("backend", "mode", "isa", "max_tokens", "threads", "device", "comm", "token_layout", "max_adapter_rank",
-                 "exchange_capacity", "degraded", "spare_slots", "exchange_chunk", "exchange_streams")
+                 "exchange_capacity", "degraded", "spare_slots", "exchange_chunk", "exchange_streams", "call_graphs")
         options = {name: arguments.pop(name) for name in names if name in arguments}
         return cls.from_weights(Weights(config, **arguments), config, progress=progress, **options)
 

@@ -99,7 +99,7 @@ static int copy_name(const char *what, const char *from, char *to, size_t size)
     return -1;
 }
 
-/* What concerns other ranks, and adapters. */
+/* What concerns other ranks, adapters and graphs of calls. */
 static int ranks_get(const mpy_option_args *args, mpy_options *out)
 {
     out->c.max_adapter_rank = args->max_adapter_rank;
@@ -107,6 +107,7 @@ static int ranks_get(const mpy_option_args *args, mpy_options *out)
     out->c.spare_slots = args->spare_slots;
     out->c.exchange_chunk = args->exchange_chunk;
     out->c.exchange_streams = args->exchange_streams;
+    out->c.call_graphs = args->call_graphs;
     if (args->token_layout != NULL &&
         mpy_choice_value(mpy_token_layouts, "token_layout", args->token_layout, &out->c.token_layout) < 0)
         return -1;

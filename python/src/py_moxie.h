@@ -189,15 +189,16 @@ typedef struct mpy_options {
  * values go. */
 #define MPY_OPTION_KEYWORDS                                                                                            \
     "backend", "mode", "isa", "max_tokens", "threads", "device", "progress", "comm", "token_layout",                   \
-        "max_adapter_rank", "exchange_capacity", "degraded", "spare_slots", "exchange_chunk", "exchange_streams"
-#define MPY_OPTION_FORMATS "zzzLOzOOziLziLL"
+        "max_adapter_rank", "exchange_capacity", "degraded", "spare_slots", "exchange_chunk", "exchange_streams",      \
+        "call_graphs"
+#define MPY_OPTION_FORMATS "zzzLOzOOziLziLLL"
 #define MPY_OPTION_TARGETS(o)                                                                                          \
     &(o).backend, &(o).mode, &(o).isa, &(o).max_tokens, &(o).threads, &(o).device, &(o).progress, &(o).comm,           \
         &(o).token_layout, &(o).max_adapter_rank, &(o).exchange_capacity, &(o).degraded, &(o).spare_slots,             \
-        &(o).exchange_chunk, &(o).exchange_streams
+        &(o).exchange_chunk, &(o).exchange_streams, &(o).call_graphs
 typedef struct mpy_option_args {
     const char *backend, *mode, *isa, *device, *token_layout, *degraded;
-    long long max_tokens, exchange_capacity, exchange_chunk, exchange_streams;
+    long long max_tokens, exchange_capacity, exchange_chunk, exchange_streams, call_graphs;
     int max_adapter_rank, spare_slots;
     PyObject *threads, *progress, *comm;
 } mpy_option_args;

@@ -18,6 +18,7 @@
 #include "layer/config/reserved.h"
 #include "layer/config/struct_size.h"
 #include "layer/run/capture_cuda.h"
+#include "layer/run/replay.h"
 #include "layer/run/time_cuda.h"
 
 moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
@@ -69,7 +70,7 @@ moxie_status moxie_cuda_plan_run(moxie_plan *plan, const moxie_run_args *args, v
     MOX_FAIL_IF(!plan->backend->on_device, MOXIE_ERR_ARGUMENT, error,
                 "this plan runs on the host, and was given a stream: make its layer with backend cuda, or call "
                 "moxie_plan_run");
-    return mox_run_enqueue(plan, MOX_RUN_WHOLE, args, NULL, stream, NULL, error);
+    return mox_replay_run(plan, args, stream, error);
 }
 
 moxie_status moxie_cuda_plan_wait(moxie_plan *plan, void *stream, moxie_error *error)
@@ -153,6 +154,16 @@ moxie_status moxie_cuda_time_runs(const moxie_cuda_timed_run *runs, int32_t coun
     for (int32_t i = 0; i < count; i++)
         MOX_RESERVED(moxie_cuda_timed_run, &runs[i], "runs", error);
     return mox_cuda_time_runs(runs, count, repeats, seconds, error);
+}
+
+moxie_status moxie_cuda_time_host(const moxie_cuda_timed_run *run, int32_t repeats, double *equal, double *kernels,
+                                  moxie_error *error)
+{
+    NEED(run);
+    NEED(equal);
+    NEED(kernels);
+    MOX_RESERVED(moxie_cuda_timed_run, run, "run", error);
+    return mox_cuda_time_host(run, repeats, equal, kernels, error);
 }
 
 int moxie_cuda_kernel_at(int32_t index, moxie_kernel_info *out)

@@ -141,9 +141,14 @@ typedef struct mox_cuda_table {
     /* What comes next in the stream waits for what was recorded last; at once, when nothing was. The host does not. */
     moxie_status (*stream_follow)(mox_cuda_stream stream, mox_cuda_event event, moxie_error *error);
 
-    /* ---- graphs and time, for the bench and the tests ------------------------------------------- */
+    /* ---- graphs and time ------------------------------------------------------------------------- */
     moxie_status (*capture_begin)(mox_cuda_stream stream, moxie_error *error);
     moxie_status (*capture_end)(mox_cuda_stream stream, void **graph, moxie_error *error); /* ready to launch */
+    /* The same for a graph to be launched in place of calls on `like`: what is captured is enqueued on *apart, a stream
+     * made for it with the priority of `like`, which end() destroys, whatever it returns. Captures of other streams,
+     * also of other threads, are not disturbed. Both on one thread. */
+    moxie_status (*capture_apart_begin)(mox_cuda_stream like, mox_cuda_stream *apart, moxie_error *error);
+    moxie_status (*capture_apart_end)(mox_cuda_stream apart, void **graph, moxie_error *error);
     moxie_status (*graph_launch)(void *graph, mox_cuda_stream stream, moxie_error *error);
     void (*graph_destroy)(void *graph);
     /* *out: whether the stream is being captured. */

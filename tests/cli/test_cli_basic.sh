@@ -80,7 +80,10 @@ expect 0 "^exact mode, one arithmetic for all batch sizes" "$moxie" explain --pr
 grep -qE "^w13 +sm90_dequant_glu +4096 +256 +8-16 +24-256 +1 +[0-9]+ x 2 +yes$" "$tmp/out" ||
     fail "no launch of 4096 tokens: $(tail -15 "$tmp/out")"
 [ "$(grep -c "^w2 " "$tmp/out")" = 5 ] || fail "not five usual batch sizes: $(tail -15 "$tmp/out")"
+expect 0 "^a call .* that equals the one before is launched as one graph" "$moxie" explain --preset gpt-oss-120b --device sm_90
 expect 0 '"tile_tokens": 32' "$moxie" explain --preset gpt-oss-120b --device sm_90 --tokens 512 --json
+grep -q '"call_graphs": true' "$tmp/out" || fail "explain --json does not say that equal calls are graphs"
+expect 0 '"call_graphs": false' "$moxie" explain --preset gpt-oss-120b --json
 expect 0 "sm80_dequant_glu" "$moxie" explain --preset gpt-oss-120b --device sm_90 --device-kernels sm80
 expect 2 'kernels of "sm80x"; it must be one of sm_80, .* without the underscore' "$moxie" explain --preset gpt-oss-120b --device sm_90:sm80x
 expect 0 "best pair of kernels in list order" "$moxie" explain --preset deepseek-v3 --device sm_90 --mode fast --tokens 1,64

@@ -31,7 +31,7 @@ grep -q "plan    sm80_dequant_glu+sm80_dequant" "$tmp/out" || fail "the plan is 
 expect 0 '"command": "bench"' bench --tokens 1 --json --limits "$limits"
 for key in preset scheme backend isa threads mode tokens routing median_ms min_ms max_ms floor_ms ratio weight_bytes \
     flop plan read_gb_s bf16_tflop_s fp8_tflop_s experts_touched gb_s gflop_s copies rows steps limits schema_version \
-    preempted_runs output_rms reuse_bytes runs_at_once device; do
+    preempted_runs output_rms reuse_bytes runs_at_once device host_us host_by_kernel_us; do
     grep -q "\"$key\":" "$tmp/out" || fail "no key $key in bench --json"
 done
 number() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$tmp/out" | head -1; }

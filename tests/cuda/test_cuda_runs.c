@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "device_support.h"
+#include "layer/plan/plan_replay.h"
 #include "layer/weights/layer.h"
 #include "layer/weights/layer_prepare.h"
 
@@ -125,12 +126,19 @@ static void graph_replays(void **state)
             free(spare);
             run_tokens(&c, c.layer.args.tokens, want);
             assert_ok(table->copy((void *)(uintptr_t)d.args.hidden, hidden, bytes, stream, &error), &error);
-            assert_ok(table->fill(d.args.output, 0x5a, bytes, stream, &error), &error);
-            assert_ok(table->graph_launch(graph, stream, &error), &error);
-            device_output(table, &d, stream, got);
-            if (memcmp(got, want, bytes) != 0)
-                fail_msg("%s: replay %d gives other bytes", c.layer.text, round);
+            assert_ok(table->stream_wait(stream, &error), &error);
+            for (int equal = 0; equal < 2; equal++) { /* calls that equal the one before: the plan's own graph */
+                void *on = equal && seed % 2 ? NULL : stream;
+                assert_ok(table->fill(d.args.output, 0x5a, bytes, on, &error), &error);
+                assert_ok(equal ? moxie_cuda_plan_run(c.layer.plan, &d.args, on, &error)
+                                : table->graph_launch(graph, on, &error),
+                          &error);
+                device_output(table, &d, on, got);
+                if (memcmp(got, want, bytes) != 0)
+                    fail_msg("%s: %s %d gives other bytes", c.layer.text, equal ? "call" : "replay", round);
+            }
         }
+        assert_non_null(c.layer.plan->replay->graph);
         free(got);
         free(want);
         table->graph_destroy(graph);
@@ -298,7 +306,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Median time of a call, which only enqueues. The GPU is idle before each, so no call waits for room. */
-static double host_time(device_case *c, device_args *d, void *graph)
+static double host_time(moxie_plan *plan, const device_args *d, void *graph)
 {
     enum { CALLS = 301 };
     static double times[CALLS];
@@ -307,13 +315,24 @@ static double host_time(device_case *c, device_args *d, void *graph)
         assert_ok(table->stream_wait(NULL, &error), &error);
         const double start = seconds_now();
         assert_ok(graph != NULL ? moxie_cuda_graph_launch(graph, NULL, &error)
-                                : moxie_cuda_plan_run(c->layer.plan, &d->args, NULL, &error),
+                                : moxie_cuda_plan_run(plan, &d->args, NULL, &error),
                   &error);
         times[i] = seconds_now() - start;
     }
     assert_ok(table->stream_wait(NULL, &error), &error);
     qsort(times, CALLS, sizeof *times, by_size);
     return times[CALLS / 2];
+}
+
+static moxie_plan *plan_without_graphs(const device_case *c)
+{
+    moxie_error error = { 0 };
+    moxie_plan *plan = NULL;
+    moxie_options options = device_options(c->layer.args.tokens);
+    options.mode = (int32_t)c->layer.plan->mode;
+    options.call_graphs = 2;
+    assert_ok(moxie_plan_create(c->layer.built, &options, &plan, &error), &error);
+    return plan;
 }
 
 static void host_times(void **state)
@@ -338,8 +357,12 @@ static void host_times(void **state)
         moxie_plan *const plans[] = { c.layer.plan };
         const moxie_run_args *const args[] = { &d.args };
         assert_ok(moxie_cuda_plan_capture(plans, args, 1, &graph, &error), &error);
-        print_message("host time, %s: %.1f us a call, %.1f us a launch of its graph (%s)\n", layers[i].name,
-                      1e6 * host_time(&c, &d, NULL), 1e6 * host_time(&c, &d, graph), c.layer.text);
+        moxie_plan *plain = plan_without_graphs(&c);
+        print_message("host time, %s: %.1f us a call that equals the one before, %.1f us kernel by kernel, %.1f us a "
+                      "launch of its graph (%s)\n",
+                      layers[i].name, 1e6 * host_time(c.layer.plan, &d, NULL), 1e6 * host_time(plain, &d, NULL),
+                      1e6 * host_time(NULL, &d, graph), c.layer.text);
+        moxie_plan_destroy(plain);
         moxie_cuda_graph_destroy(graph);
         device_args_free(table, &d);
         device_case_close(&c);

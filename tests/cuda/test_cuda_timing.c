@@ -4,6 +4,7 @@
  *
  *     limits    the probes that count on each device
  *     graphs    a chain of runs that the caller launches; failures at every call
+ *     host      the host's time of calls
  *     runs      runs in a graph compute what single runs compute; number and times of launches; failures at every call
  */
 #include <math.h>
@@ -312,6 +313,36 @@ static void timing_rejects(void **state)
     test_layer_free(&t.layer);
 }
 
+/* Calls that equal each other, of the first run: outputs are those of the run; most are launches of its graph. */
+static void host_is_timed(void **state)
+{
+    (void)state;
+    enum { CALLS = 24 };
+    timed t;
+    double equal[CALLS], kernels[CALLS];
+    moxie_error error = { 0 };
+    open_timed(&t);
+    test_cuda_clear();
+    assert_ok(moxie_cuda_time_host(t.runs, CALLS, equal, kernels, &error), &error);
+    assert_true(count_of("graph ") > CALLS);
+    assert_true(count_of("combine ") >= 2 * CALLS);
+    for (int i = 0; i < CALLS; i++)
+        assert_true(equal[i] > 0 && equal[i] < 60 && kernels[i] > 0 && kernels[i] < 60);
+    char *timed_output = malloc(t.bytes);
+    memcpy(timed_output, t.args[0].output, t.bytes);
+    assert_ok(moxie_plan_run(t.layer.plan, &t.args[0], &error), &error);
+    assert_memory_equal(timed_output, t.args[0].output, t.bytes);
+    free(timed_output);
+    assert_int_equal(moxie_cuda_time_host(t.runs, 0, equal, kernels, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_time_host(NULL, 1, equal, kernels, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_time_host(t.runs, 1, NULL, kernels, &error), MOXIE_ERR_ARGUMENT);
+    assert_int_equal(moxie_cuda_time_host(t.runs, 1, equal, NULL, &error), MOXIE_ERR_ARGUMENT);
+    t.args[0].tokens = 6;
+    assert_int_equal(moxie_cuda_time_host(t.runs, 1, equal, kernels, &error), MOXIE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.text, "this plan runs 0 to 5"));
+    test_layer_free(&t.layer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(graph_computes, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(captured_chain, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(capture_rejects, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(host_is_timed, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(timing_rejects, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

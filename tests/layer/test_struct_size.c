@@ -64,6 +64,7 @@ static void every_size_of_two_structs(void **state)
                                offsetof(moxie_options, spare_slots) + sizeof(int32_t),
                                offsetof(moxie_options, exchange_chunk),
                                offsetof(moxie_options, exchange_streams),
+                               offsetof(moxie_options, call_graphs),
                                sizeof(moxie_options) };
     const size_t facts[] = { 4, 12, 20, 24, 28 };
     for (uint32_t size = 0; size <= sizeof(moxie_options); size++) {

@@ -132,6 +132,19 @@ static moxie_status capture_end(mox_cuda_stream stream, void **graph, moxie_erro
     return MOXIE_OK;
 }
 
+static moxie_status capture_apart_begin(mox_cuda_stream like, mox_cuda_stream *apart, moxie_error *error)
+{
+    *apart = lazy_stream_make(resolve(like)->device);
+    return capture_begin(*apart, error);
+}
+
+static moxie_status capture_apart_end(mox_cuda_stream apart, void **graph, moxie_error *error)
+{
+    const moxie_status status = capture_end(apart, graph, error);
+    lazy_stream_drop(apart);
+    return status;
+}
+
 static moxie_status capturing(mox_cuda_stream stream, int32_t *out, moxie_error *error)
 {
     (void)error;
@@ -170,6 +183,8 @@ void lazy_graph_fill(mox_cuda_table *table, lazy_stream *(*of)(mox_cuda_stream s
     resolve = of;
     table->capture_begin = capture_begin;
     table->capture_end = capture_end;
+    table->capture_apart_begin = capture_apart_begin;
+    table->capture_apart_end = capture_apart_end;
     table->graph_launch = graph_launch;
     table->graph_destroy = graph_destroy;
     table->capturing = capturing;

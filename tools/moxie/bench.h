@@ -152,6 +152,9 @@ typedef struct bench_backend {
     uint64_t (*available)(const cli_layer_options *options, uint64_t workspace_bytes);
     /* seconds[i]: the time of launch i of the whole batch. A launch that only warms up may come first. */
     moxie_status (*time)(bench_batch *batch, int32_t launches, double *seconds, moxie_error *error);
+    /* moxie_cuda_time_host() of the batch's first run; NULL on a processor. */
+    moxie_status (*time_host)(const bench_batch *batch, int32_t calls, double *equal, double *kernels,
+                              moxie_error *error);
 } bench_backend;
 extern const bench_backend bench_on_cpu, bench_on_cuda;
 
@@ -193,6 +196,8 @@ typedef struct bench_line {
     int32_t repeats, preempted;     /* preempted: repeats in which other work took a processor away */
     int32_t at_once;                /* runs of a repeat */
     double median, min, max;        /* seconds, of all runs */
+    double host_equal;              /* on a GPU: the host's seconds of a call that equals the one before, median */
+    double host_kernels;            /* of one that launches its kernels one by one */
     double quiet_median;            /* of the runs that were not preempted; 0: there are none */
     double touched;                 /* routed experts that a run reads, mean */
     double fullest;                 /* the largest number of tokens of one expert, mean */

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_REPEATS = 5, MAX_REPEATS = 5000, USUAL_RUNS = 8 };
+enum { MIN_REPEATS = 5, MAX_REPEATS = 5000, USUAL_RUNS = 8, HOST_CALLS = 64 };
 #define BATCH_BYTES 4e9 /* weights that a batch of many runs reads, at most and about */
 
 /* The runs of a batch, and the sums over all batches so far. */
@@ -203,6 +203,20 @@ static double median_of(double *values, int32_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+static moxie_status time_host(const runs *r, int32_t repeats, bench_line *line, moxie_error *error)
+{
+    double equal[HOST_CALLS], kernels[HOST_CALLS];
+    const int32_t calls = repeats > 0 && repeats < HOST_CALLS ? repeats : HOST_CALLS;
+    if (r->backend->time_host == NULL)
+        return MOXIE_OK;
+    const moxie_status status = r->backend->time_host(&r->batch, calls, equal, kernels, error);
+    if (status == MOXIE_OK) {
+        line->host_equal = median_of(equal, calls);
+        line->host_kernels = median_of(kernels, calls);
+    }
+    return status;
+}
+
 bool bench_line_is_disturbed(const bench_line *line)
 {
     return 10 * line->preempted > line->repeats;
@@ -269,6 +283,8 @@ moxie_status bench_line_time(const bench_backend *backend, bench_model *model, b
         status = time_runs(model, routing, tokens, repeats, &r, &out->phases, error);
     if (status == MOXIE_OK)
         summarize(model, &r, cache_bytes, out);
+    if (status == MOXIE_OK)
+        status = time_host(&r, repeats, out, error);
     if (status == MOXIE_OK)
         out->output_rms = output_rms(&plain, args.output, tokens);
     free(r.ids);

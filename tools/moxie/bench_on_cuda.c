@@ -32,6 +32,13 @@ static moxie_status time_batch(bench_batch *batch, int32_t launches, double *sec
     return moxie_cuda_time_runs(runs, batch->runs, launches, seconds, error);
 }
 
+static moxie_status time_host(const bench_batch *batch, int32_t calls, double *equal, double *kernels,
+                              moxie_error *error)
+{
+    const moxie_cuda_timed_run run = { batch->plan[0], &batch->args[0] };
+    return moxie_cuda_time_host(&run, calls, equal, kernels, error);
+}
+
 const bench_backend bench_on_cuda = { .line_seconds = 0.3,
                                       .max_at_once = BENCH_MAX_RUNS,
                                       .launches = 10,
@@ -39,4 +46,5 @@ const bench_backend bench_on_cuda = { .line_seconds = 0.3,
                                       .units = "multiprocessors",
                                       .limits_of = limits_of,
                                       .available = available,
-                                      .time = time_batch };
+                                      .time = time_batch,
+                                      .time_host = time_host };

@@ -100,11 +100,13 @@ static void print_head(const bench *b)
 
 static void print_lines(const bench *b)
 {
-    static const char *const headings[] = { ">tokens",  ">median ms", ">min",     ">max",      ">runs", ">disturbed",
-                                            ">experts", ">GB/s",      ">GFLOP/s", ">floor ms", "by",    ">x floor" };
+    static const char *const headings[] = { ">tokens",    ">median ms", ">min",     ">max",      ">runs",
+                                            ">disturbed", ">experts",   ">GB/s",    ">GFLOP/s",  ">floor ms",
+                                            "by",         ">x floor",   ">host us", ">by kernel" };
     cli_table table;
     char ms[32];
-    cli_table_begin(&table, 12, headings);
+    const bool host_apart = !b->backend->on_host;
+    cli_table_begin(&table, host_apart ? 14 : 12, headings);
     for (int i = 0; i < b->n_lines; i++) {
         const bench_line *l = &b->lines[i];
         cli_table_add(&table, "%lld", (long long)l->tokens);
@@ -119,6 +121,10 @@ static void print_lines(const bench *b)
         cli_table_add(&table, "%s", bench_ms(l->floor, ms));
         cli_table_add(&table, "%s", bench_limit_of[l->by].name);
         cli_table_add(&table, "%.2f", l->ratio);
+        if (host_apart) {
+            cli_table_add(&table, "%.1f", l->host_equal * 1e6);
+            cli_table_add(&table, "%.1f", l->host_kernels * 1e6);
+        }
     }
     cli_table_print(&table);
     cli_table_free(&table);
@@ -185,6 +191,9 @@ static json_t *json_line(const bench *b, const bench_line *l)
                             l->reused ? json_integer((json_int_t)l->reuse) : json_null(), "note",
                             note_of(b, l, note, sizeof note)));
     cli_json_set(row, "int8_top_s", json_real(l->int8_top_s));
+    if (!b->backend->on_host)
+        cli_json_merge(
+            row, cli_pack("{s:f, s:f}", "host_us", l->host_equal * 1e6, "host_by_kernel_us", l->host_kernels * 1e6));
     cli_json_set(row, "adapters", json_integer(b->args->adapters));
     cli_json_set(row, "adapter_rank", json_integer(b->args->adapter_rank));
     if (b->args->phases)

@@ -314,6 +314,12 @@ static void print_launches(const arguments *args, const moxie_plan *plan)
     cli_table_free(&table);
 }
 
+/* Runs over ranks and of stores need the host in between. */
+static bool calls_are_graphs(const arguments *args, const explain_times *times, const explain_store *store)
+{
+    return args->layer.backend == MOXIE_BACKEND_CUDA && !times->ranks && !store->options;
+}
+
 static void print_text(const arguments *args, const moxie_layer_config *config, const moxie_plan *plan,
                        const explain_beside *beside, const explain_times *times, const explain_store *store)
 {
@@ -329,6 +335,8 @@ static void print_text(const arguments *args, const moxie_layer_config *config, 
         print_steps(beside->plan, true);
     }
     print_launches(args, plan);
+    if (calls_are_graphs(args, times, store))
+        printf("\na call on device memory that equals the one before is launched as one graph\n");
     if (times->ranks) {
         explain_ranks_print(times->ranks);
         explain_times_print(times, &args->tokens);
@@ -385,6 +393,7 @@ static void print_json(const arguments *args, const moxie_layer_config *config, 
                          (json_int_t)moxie_plan_workspace_bytes(plan), "steps", json_steps(args, plan, false)));
     if (beside->plan)
         cli_json_set(object, "host_steps", json_steps(args, beside->plan, true));
+    cli_json_set(object, "call_graphs", json_boolean(calls_are_graphs(args, times, store)));
     if (times->ranks) {
         json_t *ranks = explain_ranks_json(times->ranks);
         cli_json_set(ranks, "times", explain_times_json(times, &args->tokens));

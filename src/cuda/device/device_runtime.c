@@ -214,15 +214,62 @@ static moxie_status capture_end(mox_cuda_stream stream, void **graph, moxie_erro
     return MOXIE_OK;
 }
 
+/* Exchanges how strictly the runtime treats calls of this thread while anything is captured. Strictly, a call that
+ * allocates would fail during a capture that another thread began, and end that capture. */
+static enum cudaStreamCaptureMode exchange_mode(enum cudaStreamCaptureMode mode)
+{
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+/* A graph that is on its way ends first; this does not wait for it. */
+static void graph_destroy(void *graph)
+{
+    if (graph == NULL)
+        return;
+    const enum cudaStreamCaptureMode mode = exchange_mode(cudaStreamCaptureModeRelaxed);
+    cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    exchange_mode(mode);
+}
+
+static _Thread_local enum cudaStreamCaptureMode mode_before; /* of a capture apart */
+
+static cudaError_t begin_apart(cudaStream_t like, cudaStream_t *apart)
+{
+    int priority = 0;
+    cudaError_t code = cudaStreamGetPriority(like, &priority);
+    if (code == cudaSuccess)
+        code = cudaStreamCreateWithPriority(apart, cudaStreamNonBlocking, priority);
+    if (code == cudaSuccess)
+        code = cudaStreamBeginCapture(*apart, cudaStreamCaptureModeRelaxed);
+    return code;
+}
+
+static moxie_status capture_apart_begin(mox_cuda_stream like, mox_cuda_stream *apart, moxie_error *error)
+{
+    cudaStream_t stream = NULL;
+    mode_before = exchange_mode(cudaStreamCaptureModeRelaxed);
+    const cudaError_t code = begin_apart((cudaStream_t)like, &stream);
+    if (code == cudaSuccess) {
+        *apart = stream;
+        return MOXIE_OK;
+    }
+    stream_destroy(stream);
+    exchange_mode(mode_before);
+    return mox_cuda_status(code, "beginning to capture a graph", error);
+}
+
+static moxie_status capture_apart_end(mox_cuda_stream apart, void **graph, moxie_error *error)
+{
+    const moxie_status status = capture_end(apart, graph, error);
+    stream_destroy(apart);
+    exchange_mode(mode_before);
+    return status;
+}
+
 static moxie_status graph_launch(void *graph, mox_cuda_stream stream, moxie_error *error)
 {
     return mox_cuda_status(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream), "launching a graph", error);
-}
-
-static void graph_destroy(void *graph)
-{
-    if (graph != NULL)
-        cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
 static moxie_status capturing(mox_cuda_stream stream, int32_t *out, moxie_error *error)
@@ -264,6 +311,8 @@ static const mox_cuda_table table = {
     .stream_follow = stream_follow,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
+    .capture_apart_begin = capture_apart_begin,
+    .capture_apart_end = capture_apart_end,
     .graph_launch = graph_launch,
     .graph_destroy = graph_destroy,
     .capturing = capturing,

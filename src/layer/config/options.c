@@ -57,6 +57,8 @@ moxie_status mox_options_read(const moxie_options *options, moxie_options *out, 
                 "options.degraded is %d, which is no way of moxie_degraded", (int)o.degraded);
     MOX_FAIL_IF(o.spare_slots < 0 || o.spare_slots > MOXIE_MAX_EXPERTS, MOXIE_ERR_ARGUMENT, error,
                 "options.spare_slots is %d; it must be from 0 to %d", (int)o.spare_slots, MOXIE_MAX_EXPERTS);
+    MOX_FAIL_IF(o.call_graphs < 0 || o.call_graphs > 2, MOXIE_ERR_ARGUMENT, error,
+                "options.call_graphs is %lld; it must be 0 (the plan chooses), 1 or 2", (long long)o.call_graphs);
     if (o.max_tokens == 0)
         o.max_tokens = DEFAULT_MAX_TOKENS;
     if (o.executor == NULL)

@@ -94,6 +94,7 @@ typedef struct mox_expert_plan {
 } mox_expert_plan;
 
 typedef struct mox_plan_fetch mox_plan_fetch;
+typedef struct mox_plan_replay mox_plan_replay;
 
 struct moxie_plan {
     const moxie_layer *layer; /* NULL: the plan only explains, it cannot run */
@@ -110,9 +111,10 @@ struct moxie_plan {
     mox_expert_plan experts[MOX_EXPERT_KINDS];
     mox_workspace space;
     mox_steps steps;
-    mox_ranks *ranks;      /* NULL: this rank alone */
-    mox_clock *clocks;     /* [workers] where the time of its runs went */
-    mox_plan_fetch *fetch; /* of a layer on a GPU whose records a source fetches (plan_fetch.h); else NULL */
+    mox_ranks *ranks;        /* NULL: this rank alone */
+    mox_clock *clocks;       /* [workers] where the time of its runs went */
+    mox_plan_fetch *fetch;   /* of a layer on a GPU whose records a source fetches (plan_fetch.h); else NULL */
+    mox_plan_replay *replay; /* of the last call on a GPU (plan_replay.h); NULL: calls are never launched as graphs */
 };
 
 /* Tokens of a pass of a run of `tokens` tokens: it has as few passes as there may be, and they are alike. 0 of none. */

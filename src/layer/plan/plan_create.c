@@ -13,6 +13,7 @@
 #include "layer/plan/plan_fetch.h"
 #include "layer/plan/plan_product.h"
 #include "layer/plan/plan_ranks.h"
+#include "layer/plan/plan_replay.h"
 #include "layer/plan/plan_tp.h"
 #include "layer/plan/workspace.h"
 
@@ -257,6 +258,8 @@ static moxie_status make(const moxie_layer *layer, const moxie_layer_config *con
     if (status == MOXIE_OK)
         status = mox_plan_fetch_create(plan, error);
     if (status == MOXIE_OK)
+        status = mox_plan_replay_create(plan, &read, error);
+    if (status == MOXIE_OK)
         status = mox_tp_check(plan, error);
     if (status == MOXIE_OK)
         status = mox_plan_ranks_pin(plan, error);
@@ -323,6 +326,7 @@ void mox_plan_destroy(moxie_plan *plan)
     mox_steps_free(&plan->steps);
     mox_plan_ranks_destroy(plan);
     mox_plan_fetch_destroy(plan->fetch);
+    mox_plan_replay_destroy(plan->replay);
     mox_free(plan->clocks);
     mox_free(plan);
 }

@@ -200,8 +200,7 @@ static moxie_status after_stage(void *user, const mox_run *on_device, mox_stage 
 
 /* ---- the call ------------------------------------------------------------------------------------------ */
 
-moxie_status mox_mirror_enqueue(const mox_mirror *m, const mox_mirrored_run *run, const mox_probe *probe,
-                                moxie_error *error)
+moxie_run_args mox_mirror_args(const mox_mirror *m, const mox_mirrored_run *run)
 {
     moxie_run_args args = run->host;
     args.hidden = to_device(m, args.hidden);
@@ -218,6 +217,13 @@ moxie_status mox_mirror_enqueue(const mox_mirror *m, const mox_mirrored_run *run
     args.weights_out = to_device(m, args.weights_out);
     args.logits_out = to_device(m, args.logits_out);
     args.workspace = to_device(m, args.workspace);
+    return args;
+}
+
+moxie_status mox_mirror_enqueue(const mox_mirror *m, const mox_mirrored_run *run, const mox_probe *probe,
+                                moxie_error *error)
+{
+    const moxie_run_args args = mox_mirror_args(m, run);
     return mox_run_enqueue(run->plan, run->call, &args, to_device(m, run->rows), m->stream, probe, error);
 }
 

@@ -50,6 +50,8 @@ moxie_status mox_mirror_open(mox_mirror *s, const mox_mirrored_run *runs, int64_
 void mox_mirror_close(mox_mirror *s);
 /* Copies to the device what the runs read (`in`), or from the device what they wrote; waits. */
 moxie_status mox_mirror_copy(const mox_mirror *s, bool in, moxie_error *error);
+/* The run's arguments with device pointers. */
+moxie_run_args mox_mirror_args(const mox_mirror *s, const mox_mirrored_run *run);
 /* Enqueues a run with device pointers on the mirror's stream. */
 moxie_status mox_mirror_enqueue(const mox_mirror *s, const mox_mirrored_run *run, const mox_probe *probe,
                                 moxie_error *error);

@@ -21,9 +21,10 @@
 #include "layer/run/time_cuda.h"
 
 #include "base/memory.h"
+#include "layer/run/replay.h"
 #include "layer/run/run_mirror.h"
 
-enum { PARTS = 8 };
+enum { PARTS = 8, WARM_CALLS = 3, CALLS_AT_ONCE = 8 };
 
 /* Whether the host takes part in the runs, so that no graph can hold them. */
 static bool needs_host(const moxie_plan *plan)
@@ -132,7 +133,7 @@ static moxie_status time_parts(const mox_mirror *m, const mox_mirrored_run *run,
     return status;
 }
 
-/* ---- the call --------------------------------------------------------------------------------------------- */
+/* ---- the calls -------------------------------------------------------------------------------------------- */
 
 static moxie_status time_graph(const mox_mirror *m, const mox_mirrored_run *runs, int32_t count, int32_t repeats,
                                double *seconds, moxie_error *error)
@@ -184,5 +185,44 @@ moxie_status mox_cuda_time_runs(const moxie_cuda_timed_run *timed, int32_t count
         status = time_mirrored(&m, runs, count, repeats, seconds, error);
     mox_mirror_close(&m);
     mox_free(runs);
+    return status;
+}
+
+/* `plan` NULL: kernel by kernel. The queue of the stream never fills, so no call waits for room in it. */
+static moxie_status time_host(const mox_mirror *m, const mox_mirrored_run *run, moxie_plan *plan, int32_t repeats,
+                              double *seconds, moxie_error *error)
+{
+    const moxie_run_args args = mox_mirror_args(m, run);
+    for (int32_t i = -WARM_CALLS; i < repeats; i++) {
+        if (i % CALLS_AT_ONCE == 0)
+            MOX_TRY(m->device->table->stream_wait(m->stream, error));
+        const uint64_t begin = mox_clock_now();
+        MOX_TRY(plan != NULL ? mox_replay_run(plan, &args, m->stream, error) : mox_mirror_enqueue(m, run, NULL, error));
+        if (i >= 0)
+            seconds[i] = 1e-9 * (double)(mox_clock_now() - begin);
+    }
+    return m->device->table->stream_wait(m->stream, error);
+}
+
+moxie_status mox_cuda_time_host(const moxie_cuda_timed_run *timed, int32_t repeats, double *equal, double *kernels,
+                                moxie_error *error)
+{
+    mox_mirror m = { 0 };
+    mox_mirrored_run run;
+    MOX_FAIL_IF(repeats < 1, MOXIE_ERR_ARGUMENT, error, "calls were to be timed %d times; it must be at least 1",
+                (int)repeats);
+    MOX_TRY(begin_runs(timed, 1, &run, error));
+    MOX_FAIL_IF(run.plan->ranks != NULL, MOXIE_ERR_UNSUPPORTED, error,
+                "a plan with a comm waits for other ranks in its calls: time its runs with moxie_cuda_time_runs");
+    moxie_status status = mox_mirror_open(&m, &run, 1, false, error);
+    if (status == MOXIE_OK)
+        status = mox_mirror_copy(&m, true, error);
+    if (status == MOXIE_OK)
+        status = time_host(&m, &run, NULL, repeats, kernels, error);
+    if (status == MOXIE_OK)
+        status = time_host(&m, &run, timed->plan, repeats, equal, error);
+    if (status == MOXIE_OK)
+        status = mox_mirror_copy(&m, false, error);
+    mox_mirror_close(&m);
     return status;
 }

@@ -88,6 +88,7 @@ struct moxie_layer {
     moxie_layer *beside; /* on the host: it computes experts that the device source leaves there; NULL: none */
     bool fetched; /* on a GPU: the slab has the shared expert alone, and `records` are NULL: a source fetches them */
     bool prepared;
+    uint64_t changes;  /* how often slots or numbers changed that runs pass to kernels by value */
     bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */
     mox_device device; /* where records and arrays are */
     mox_layer_arrays arrays;

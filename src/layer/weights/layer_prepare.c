@@ -70,8 +70,10 @@ static moxie_status set_static_scales(moxie_layer *layer, int64_t e, const moxie
     return mox_static_scale_set(&layer->static_scale[MOX_W2], &layer->config.a2, e, expert->a2_scale, what, error);
 }
 
+/* Whatever changes experts or slots comes through here. */
 moxie_status mox_layer_resolve_scales(moxie_layer *layer, moxie_error *error)
 {
+    layer->changes++;
     MOX_TRY(mox_static_scale_resolve(&layer->static_scale[MOX_W13], &layer->config.a13, layer, "a13_scale", error));
     return mox_static_scale_resolve(&layer->static_scale[MOX_W2], &layer->config.a2, layer, "a2_scale", error);
 }

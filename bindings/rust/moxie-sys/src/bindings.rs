@@ -538,6 +538,7 @@ pub struct moxie_options {
     pub spare_slots: i32,
     pub exchange_chunk: i64,
     pub exchange_streams: i64,
+    pub call_graphs: i64,
 }
 extern "C" {
     pub fn moxie_layer_create(
@@ -1739,6 +1740,15 @@ extern "C" {
         count: i32,
         repeats: i32,
         seconds: *mut f64,
+        error: *mut moxie_error,
+    ) -> moxie_status;
+}
+extern "C" {
+    pub fn moxie_cuda_time_host(
+        run: *const moxie_cuda_timed_run,
+        repeats: i32,
+        equal: *mut f64,
+        kernels: *mut f64,
         error: *mut moxie_error,
     ) -> moxie_status;
 }
