@@ -13,7 +13,7 @@ expect 0 '"format": ?"q8_0"' "$moxie" inspect $small --json
 expect 0 "0 errors, 0 warnings, 0 notes; 1 MoE layer, 4 tensors, 1 file, headers and numbers" "$moxie" lint $small --deep
 expect 0 "expert_gemm +w2 +scalar_any" "$moxie" explain $small --isa scalar
 expect 0 "expert_gemm +w2 +(avx512_fma|avx2_fma|scalar_any)" "$moxie" explain $small
-expect 0 "rejected: .*q4_1" "$moxie" explain $small
+expect 0 "scalar_int .*rejected: .*q4_1" "$moxie" explain $small --isa scalar
 expect 0 "^right: the worst error" "$moxie" diff $small --a cpu --b ref --tokens 9
 expect 0 "^right: the worst error" "$moxie" diff $small --a ref --b ref --tokens 1
 expect 0 "GB/s" "$moxie" bench $small --tokens 1,4
