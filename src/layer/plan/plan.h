@@ -65,6 +65,7 @@ typedef struct mox_workspace {
     uint64_t normed;              /* [pairs, H] routed experts' results after their norm */
     uint64_t counts, amax;        /* scratch of permute, of quant_act */
     uint64_t codes, row, product; /* scratch of quant_act (codes, row) and of products */
+    uint64_t product_bytes;       /* nothing reads it after the product */
     uint64_t fused_items, fused_scratch, fused_scratch_bytes;
     /* adapters: on the host of each pair (run_adapters.c); u of both products; scratch of lora */
     uint64_t adapter_of, lora_u13, lora_u2, lora_scratch;

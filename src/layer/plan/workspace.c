@@ -201,7 +201,8 @@ static void carve_pass_scratch(mox_carver *c, moxie_plan *plan)
     s->amax = carve(c, 1, 1, sizeof(uint32_t));
     s->codes = carve(c, workers, max_cols, 1);
     s->row = carve(c, workers, max_cols, sizeof(float));
-    s->product = carve(c, 1, 1, product_scratch(plan));
+    s->product_bytes = product_scratch(plan);
+    s->product = carve(c, 1, 1, s->product_bytes);
 }
 
 /* The workspace of a GPU has what kernels read; what the host needs is the plan's (plan_fetch.h). */

@@ -3,8 +3,9 @@
  * run_mirror.c - mirrors the arguments of runs in device memory (run_mirror.h). For tools, tests and checks: it
  * allocates and waits, which moxie_cuda_plan_run does not.
  *
- * A probe sees host memory. After every stage the whole workspace is copied back to a host block of the same size. Each
- * device pointer of the run is then translated to the host pointer at the same place.
+ * A probe sees host memory. After every stage the workspace is copied back to a host block of the same size, but for the
+ * scratch of products, most of a small layer's workspace. Each device pointer of the run is then translated to the host
+ * pointer at the same place.
  */
 #include "layer/run/run_mirror.h"
 
@@ -73,8 +74,13 @@ static void add_run(mox_mirror *m, const mox_mirrored_run *run)
     const uint64_t rows = run->call == MOX_RUN_WHOLE ? mox_run_output_rows(run->plan, a->tokens) : t;
     add(m, a->output, rows * h * element, false, true);
     add(m, run->rows, t * k * h * sizeof *run->rows, run->call == MOX_RUN_COMBINE, run->call == MOX_RUN_EXPERTS);
-    add(m, a->workspace, m->workspace_out ? run->plan->space.traced_bytes : run->plan->space.bytes, false,
-        m->workspace_out);
+    const mox_workspace *s = &run->plan->space;
+    add(m, a->workspace, m->workspace_out ? s->traced_bytes : s->bytes, false, m->workspace_out);
+    mox_mirror_range *workspace = find(m, a->workspace);
+    if (workspace != NULL) {
+        workspace->scratch = s->product;
+        workspace->scratch_bytes = s->product_bytes;
+    }
 }
 
 /* The device address of a host pointer that begins a range; NULL for others. */
@@ -94,6 +100,16 @@ static void *to_host(const mox_mirror *m, const void *device)
     return NULL;
 }
 
+static moxie_status copy_back(const mox_mirror *m, const mox_mirror_range *r, moxie_error *error)
+{
+    const mox_cuda_table *table = m->device->table;
+    const uint64_t first = r->scratch_bytes > 0 ? r->scratch : r->bytes, rest = first + r->scratch_bytes;
+    MOX_TRY(table->copy(r->host, m->block + r->at, first, m->stream, error));
+    if (rest == r->bytes)
+        return MOXIE_OK;
+    return table->copy((char *)r->host + rest, m->block + r->at + rest, r->bytes - rest, m->stream, error);
+}
+
 moxie_status mox_mirror_copy(const mox_mirror *m, bool in, moxie_error *error)
 {
     const mox_cuda_table *table = m->device->table;
@@ -102,7 +118,7 @@ moxie_status mox_mirror_copy(const mox_mirror *m, bool in, moxie_error *error)
         if (in && r->in)
             MOX_TRY(table->copy(m->block + r->at, r->host, r->bytes, m->stream, error));
         else if (!in && r->out)
-            MOX_TRY(table->copy(r->host, m->block + r->at, r->bytes, m->stream, error));
+            MOX_TRY(copy_back(m, r, error));
     }
     return table->stream_wait(m->stream, error);
 }

@@ -20,8 +20,9 @@
 /* One array on the host and in the block. */
 typedef struct mox_mirror_range {
     void *host;
-    uint64_t bytes, at; /* at: offset in the block */
-    bool in, out;       /* is copied to the device, from the device */
+    uint64_t bytes, at;              /* at: offset in the block */
+    uint64_t scratch, scratch_bytes; /* what is not copied from the device: offset in the array */
+    bool in, out;                    /* is copied to the device, from the device */
 } mox_mirror_range;
 
 typedef struct mox_mirror {
