@@ -17,7 +17,7 @@
 #include "store/store.h"
 
 #ifdef MOX_TEST_EMULATED
-enum { CONFIGS = 2, SANITIZED = 1 };
+enum { CONFIGS = 2, SANITIZED = 2 };
 #define PRESET "sm_90"
 static const int64_t token_counts[] = { 20, 0, 1 };
 #else
