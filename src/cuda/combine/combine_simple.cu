@@ -7,8 +7,9 @@
  *     a thread   4 neighbouring columns (1 when sizes or pointers are unaligned): LOADS rows are loaded together, then
  *                added in slot order
  *
- * Layers with identity experts run a second instance, IDENTITY, where a choice may be the token's own hidden state.
- * With ROUNDED rows are rounded to 16 bits before they are weighted, or have come so from other ranks.
+ * PLAIN sums have an instance of their own. So have ROUNDED ones, whose rows are rounded to 16 bits before they are
+ * weighted, or have come so from other ranks. Where a choice may be the token's own hidden state (identity experts), or
+ * columns come one by one, the ANY instance looks what is asked for.
  */
 #include "cuda/device/device_error.h"
 #include "cuda/device/device_format.cuh"
@@ -21,12 +22,14 @@ namespace
 constexpr int THREADS = 128, LOADS = 8;
 constexpr int64_t ENOUGH_BLOCKS = 16384; /* many waves of blocks, so that a partial last wave hardly matters */
 
+enum sums { PLAIN, ROUNDED, ANY };
+
 /* One choice of the token; at < 0: skipped. 16 bytes, for one load from shared memory. */
 struct __align__(16) choice
 {
     int64_t at; /* first element of its row in y */
     float weight;
-    int32_t of_x; /* IDENTITY: the row is the token's hidden state */
+    int32_t of_x; /* ANY: the row is the token's hidden state */
 };
 
 /* Length of `choices`: skipped choices fill it up to a multiple of LOADS. */
@@ -70,7 +73,7 @@ template <int COLUMNS> __device__ void store(const mox_combine_args &args, int64
     }
 }
 
-template <bool IDENTITY> __device__ choice find_choice(const mox_combine_args &args, int64_t j)
+template <sums KIND> __device__ choice find_choice(const mox_combine_args &args, int64_t j)
 {
     int64_t row;
     if (args.position != nullptr) {
@@ -79,7 +82,7 @@ template <bool IDENTITY> __device__ choice find_choice(const mox_combine_args &a
         const int32_t id = args.ids[j];
         row = id >= 0 && id < args.experts ? j : -1;
     }
-    if constexpr (IDENTITY)
+    if constexpr (KIND == ANY)
         if (row < 0 && mox_combine_is_identity(&args, j))
             return { j / args.top_k * args.hidden, args.identity_weights[j], 1 };
     return { row >= 0 ? row * args.hidden : -1, args.weights != nullptr ? args.weights[j] : 1.0f, 0 };
@@ -92,11 +95,11 @@ template <int COLUMNS> __device__ void load_rounded(const mox_combine_args &args
                                     : mox_device_round_to(args.round_y, __ldcs(args.y + at + i));
 }
 
-template <int COLUMNS, bool IDENTITY, bool ROUNDED>
+template <int COLUMNS, bool IDENTITY, bool ROUNDS>
 __device__ void load_row(const mox_combine_args &args, const choice &c, int64_t column, float (&to)[COLUMNS])
 {
     if (!IDENTITY || !c.of_x) {
-        if constexpr (ROUNDED)
+        if constexpr (ROUNDS)
             load_rounded<COLUMNS>(args, c.at + column, to);
         else
             load<COLUMNS>(args.y + c.at + column, to);
@@ -106,7 +109,7 @@ __device__ void load_row(const mox_combine_args &args, const choice &c, int64_t 
         to[i] = mox_device_load(args.out_dtype, args.identity, c.at + column + i);
 }
 
-template <int COLUMNS, bool IDENTITY, bool ROUNDED>
+template <int COLUMNS, bool IDENTITY, bool ROUNDS>
 __device__ void add_rows(const mox_combine_args &args, const choice *choices, int64_t column, float (&sum)[COLUMNS])
 {
     for (int first = 0; first < args.top_k; first += LOADS) {
@@ -118,7 +121,7 @@ __device__ void add_rows(const mox_combine_args &args, const choice *choices, in
 #pragma unroll
         for (int k = 0; k < LOADS; k++)
             if (own[k].at >= 0)
-                load_row<COLUMNS, IDENTITY, ROUNDED>(args, own[k], column, y[k]);
+                load_row<COLUMNS, IDENTITY, ROUNDS>(args, own[k], column, y[k]);
 #pragma unroll
         for (int k = 0; k < LOADS; k++)
 #pragma unroll
@@ -127,7 +130,7 @@ __device__ void add_rows(const mox_combine_args &args, const choice *choices, in
     }
 }
 
-template <int COLUMNS, bool IDENTITY, bool ROUNDED>
+template <int COLUMNS, sums KIND>
 __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ mox_combine_args args)
 {
     extern __shared__ choice choices[];
@@ -135,7 +138,7 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant_
     mox_grid_release();
     mox_grid_wait();
     for (int64_t j = threadIdx.x; j < padded(args.top_k); j += THREADS)
-        choices[j] = j < args.top_k ? find_choice<IDENTITY>(args, token * args.top_k + j) : choice { -1, 0.0f, 0 };
+        choices[j] = j < args.top_k ? find_choice<KIND>(args, token * args.top_k + j) : choice { -1, 0.0f, 0 };
     const float shared_weight = args.shared != nullptr ? mox_combine_shared_weight(&args, token) : 0.0f;
     __syncthreads();
     const int64_t step = static_cast<int64_t>(gridDim.y) * THREADS * COLUMNS;
@@ -144,7 +147,10 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant_
         float sum[COLUMNS] = {}, own[COLUMNS] = {};
         if (args.shared != nullptr)
             load<COLUMNS>(args.shared + token * args.hidden + column, own);
-        add_rows<COLUMNS, IDENTITY, ROUNDED>(args, choices, column, sum);
+        if (KIND == ROUNDED || (KIND == ANY && args.round_y != MOXIE_DTYPE_NONE))
+            add_rows<COLUMNS, KIND == ANY, true>(args, choices, column, sum);
+        else
+            add_rows<COLUMNS, KIND == ANY, false>(args, choices, column, sum);
         if (args.shared != nullptr)
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++)
@@ -165,15 +171,6 @@ bool is_vectorizable(const mox_combine_args *args)
            is_aligned(args->out, args->out_dtype == MOXIE_F32 ? 16 : 8);
 }
 
-using kernel_function = void (*)(mox_combine_args);
-
-template <int COLUMNS> kernel_function find_kernel(bool identity, bool rounded)
-{
-    if (rounded)
-        return identity ? combine_kernel<COLUMNS, true, true> : combine_kernel<COLUMNS, false, true>;
-    return identity ? combine_kernel<COLUMNS, true, false> : combine_kernel<COLUMNS, false, false>;
-}
-
 } // namespace
 
 moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cuda_stream stream, moxie_error *error)
@@ -185,8 +182,10 @@ moxie_status mox_cuda_combine_simple_launch(const mox_combine_args *args, mox_cu
     const int64_t enough = (ENOUGH_BLOCKS + args->tokens - 1) / args->tokens;
     const dim3 grid(static_cast<unsigned>(args->tokens), static_cast<unsigned>(parts < enough ? parts : enough));
     const size_t shared = static_cast<size_t>(padded(args->top_k)) * sizeof(choice);
-    const bool identity = args->identity != nullptr, rounded = args->round_y != MOXIE_DTYPE_NONE;
-    const kernel_function kernel = four ? find_kernel<4>(identity, rounded) : find_kernel<1>(identity, rounded);
+    const auto kernel = !four                               ? combine_kernel<1, ANY>
+                        : args->identity != nullptr         ? combine_kernel<4, ANY>
+                        : args->round_y != MOXIE_DTYPE_NONE ? combine_kernel<4, ROUNDED>
+                                                            : combine_kernel<4, PLAIN>;
     return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, shared, stream, *args), "combine simple",
                            error);
 }

@@ -39,8 +39,8 @@ __device__ void convert(const mox_cuda_copy_rows_args &args, const char *from, c
         mox_device_store(args.to_dtype, to, i, i < cols ? number(args.from_dtype, from, i) : 0.0f);
 }
 
-template <copy_kind KIND>
-__global__ void __launch_bounds__(THREADS) copy_rows(const __grid_constant__ mox_cuda_copy_rows_args args)
+__global__ void __launch_bounds__(THREADS)
+    copy_rows(const __grid_constant__ mox_cuda_copy_rows_args args, copy_kind kind)
 {
     mox_grid_release();
     mox_grid_wait();
@@ -48,15 +48,12 @@ __global__ void __launch_bounds__(THREADS) copy_rows(const __grid_constant__ mox
         const int64_t source = args.row != nullptr ? args.row[i] : i, cols = source < 0 ? 0 : args.cols;
         const char *from = static_cast<const char *>(args.from) + source * args.from_stride;
         char *to = static_cast<char *>(args.to) + i * args.to_stride;
-        if constexpr (KIND == WIDE) {
-            const int64_t each = args.from_dtype == MOXIE_F32 ? 4 : 8;
-            copy_words<uint4>(from, to, cols / each, args.to_cols / each);
-        } else if constexpr (KIND == BITS32) {
-            copy_words<uint32_t>(from, to, cols, args.to_cols);
-        } else if constexpr (KIND == BITS16) {
-            copy_words<uint16_t>(from, to, cols, args.to_cols);
-        } else {
-            convert(args, from, to, cols);
+        const int64_t each = args.from_dtype == MOXIE_F32 ? 4 : 8;
+        switch (kind) {
+        case WIDE: copy_words<uint4>(from, to, cols / each, args.to_cols / each); break;
+        case BITS32: copy_words<uint32_t>(from, to, cols, args.to_cols); break;
+        case BITS16: copy_words<uint16_t>(from, to, cols, args.to_cols); break;
+        default: convert(args, from, to, cols); break;
         }
     }
 }
@@ -76,9 +73,10 @@ moxie_status mox_cuda_copy_rows_launch(const mox_cuda_copy_rows_args *args, mox_
     if (args->rows == 0 || args->to_cols == 0)
         return MOXIE_OK;
     const dim3 grid(static_cast<unsigned>(args->rows < MAX_BLOCKS ? args->rows : MAX_BLOCKS));
-    const auto kernel = args->from_dtype != args->to_dtype ? copy_rows<CONVERT>
-                        : is_wide(args)                    ? copy_rows<WIDE>
-                        : args->from_dtype == MOXIE_F32    ? copy_rows<BITS32>
-                                                           : copy_rows<BITS16>;
-    return mox_cuda_status(mox_device_launch_dependent(kernel, grid, THREADS, 0, stream, *args), "copy_rows", error);
+    const copy_kind kind = args->from_dtype != args->to_dtype ? CONVERT
+                           : is_wide(args)                    ? WIDE
+                           : args->from_dtype == MOXIE_F32    ? BITS32
+                                                              : BITS16;
+    return mox_cuda_status(mox_device_launch_dependent(copy_rows, grid, THREADS, 0, stream, *args, kind), "copy_rows",
+                           error);
 }
