@@ -51,6 +51,7 @@ __m512i _mm512_mask_add_epi16(__m512i from, __mmask32 k, __m512i a, __m512i b);
 __m512i _mm512_maskz_add_epi16(__mmask32 k, __m512i a, __m512i b);
 __m512i _mm512_mask_permutexvar_epi16(__m512i from, __mmask32 k, __m512i index, __m512i a);
 __m512i _mm512_maskz_permutexvar_epi16(__mmask32 k, __m512i index, __m512i a);
+__m512i _mm512_maskz_compress_epi32(__mmask16 k, __m512i a);
 void _mm512_mask_store_ps(void *to, __mmask16 k, __m512 a);
 
 #endif

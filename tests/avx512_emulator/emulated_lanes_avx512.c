@@ -237,6 +237,17 @@ __m512i _mm512_maskz_permutexvar_epi16(__mmask32 k, __m512i index, __m512i a)
     return _mm512_mask_permutexvar_epi16(_mm512_setzero_si512(), k, index, a);
 }
 
+/* The lanes of a that k names, moved together; zeros after them. */
+__m512i _mm512_maskz_compress_epi32(__mmask16 k, __m512i a)
+{
+    const emulated_lanes x = { .i = a };
+    emulated_lanes y = { .i = _mm512_setzero_si512() };
+    for (int n = 0, to = 0; n < 16; n++)
+        if ((k >> n & 1) != 0)
+            y.u32[to++] = x.u32[n];
+    return y.i;
+}
+
 void _mm512_mask_store_ps(void *to, __mmask16 k, __m512 a)
 {
     const emulated_lanes x = { .f = a };

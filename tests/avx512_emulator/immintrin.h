@@ -53,7 +53,8 @@ typedef uint32_t __mmask32;
 #define MOX_UNROLL_STEP
 #define MOX_KERNEL_UNROLL
 
-/* AVX-VNNI's, which the kernels write in assembly. */
+/* VNNI's, which the kernels write in assembly. */
+#define MOX_ZMM_DPWSSD(sum, a, b) ((sum) = _mm512_dpwssd_epi32(sum, a, b))
 #define MOX_YMM_DPBUSD(sum, a, b) ((sum) = _mm256_dpbusd_avx_epi32(sum, a, b))
 
 #define EMULATED static inline __attribute__((always_inline))

@@ -150,8 +150,9 @@ static void class_alone(void **state)
 
 /* What a step's activations are. Kernels may multiply integers while sums of 24 bits hold every bit of them, and raise
  * activations by as much as they lower weights while these stay finite; here are steps far from those limits, below
- * the first and above it by one bit, such as cannot be integers at all, and such as leave the normal numbers. */
-typedef enum step_kind { SMALL, LONG, EDGE, SPREAD, FAR, SPECIAL, STEP_KINDS } step_kind;
+ * the first and above it by one bit, such as cannot be integers at all, and such as leave the normal numbers.
+ * FEW_LONG: 16 bits hold all but a few activations. */
+typedef enum step_kind { SMALL, LONG, FEW_LONG, EDGE, SPREAD, FAR, SPECIAL, STEP_KINDS } step_kind;
 
 static float edge(test_rng *rng, int64_t k)
 {
@@ -174,6 +175,7 @@ static float activation(test_rng *rng, step_kind kind, int far, int64_t k)
     switch (kind) {
     case SMALL: return whole / 64.0f;
     case LONG: return ldexpf(whole, (int)test_below(rng, 10) - 20);
+    case FEW_LONG: return ldexpf(whole, test_below(rng, 12) == 0 ? -9 : 0);
     case EDGE: return ldexpf(edge(rng, k), -10);
     case FAR: return ldexpf(whole, far);
     case SPREAD: return ldexpf(whole, -(int)test_below(rng, 50));

@@ -69,12 +69,33 @@ static uint64_t int_dot_scratch_bytes(mox_int_dot_variant f, const mox_expert_ge
     return carver.used;
 }
 
+void mox_words_lay_out(mox_carver *carver, int64_t steps, int64_t groups, mox_words_scratch *out)
+{
+    mox_fma_lay_out(carver, groups, &out->fma);
+    out->format = mox_carve(carver, 1, MOX_INT_DOT_FORMAT_BYTES);
+    out->rows = mox_carve(carver, (uint64_t)(steps * MOX_PANEL_BLOCK), MOX_WORDS_ROW_BYTES);
+    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(MOX_PANEL_BLOCK));
+    out->slab = mox_carve(carver, MOX_WORDS_SLAB_BYTES, 1);
+    out->float_steps = mox_carve(carver, 1, sizeof *out->float_steps);
+}
+
+/* A call of few rows wants limbs, one of many words. */
+static uint64_t limbs_or_words_bytes(const mox_expert_gemm_problem *problem)
+{
+    const int64_t steps = mox_ceil_div(mox_expert_gemm_cols(problem), MOX_PANEL_STEP);
+    const uint64_t limbs = int_dot_scratch_bytes((mox_int_dot_variant) { .Q = 4 }, problem);
+    mox_carver carver = mox_carver_of(NULL);
+    mox_words_scratch unused;
+    mox_words_lay_out(&carver, steps, groups_of(problem), &unused);
+    return carver.used > limbs ? carver.used : limbs;
+}
+
 uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem *problem)
 {
     mox_carver carver = mox_carver_of(NULL);
     mox_fma_scratch unused;
     if (int_dot_variant(problem->weight, mox_expert_gemm_cols(problem)) != NULL)
-        return int_dot_scratch_bytes((mox_int_dot_variant) { .Q = 4 }, problem);
+        return limbs_or_words_bytes(problem);
     mox_fma_lay_out(&carver, groups_of(problem), &unused);
     return carver.used;
 }

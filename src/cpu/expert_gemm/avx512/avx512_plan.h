@@ -68,6 +68,20 @@ typedef struct mox_int_dot_scratch {
 void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
                          mox_int_dot_scratch *out);
 
+/* ---- avx512_fma with VNNI, more rows than limbs serve (int_dot_words_avx512.h) -------------------- */
+
+enum { MOX_WORDS_ROW_BYTES = 96, MOX_WORDS_SLAB_BYTES = MOX_PANEL_STEP / 2 * 2 * 64 };
+
+struct mox_words_row;
+typedef struct mox_words_scratch {
+    mox_fma_scratch fma;
+    void *format;               /* a mox_int_dot_format */
+    struct mox_words_row *rows; /* [steps][rows] */
+    uint8_t *order, *slab;
+    int64_t *float_steps;
+} mox_words_scratch;
+void mox_words_lay_out(mox_carver *carver, int64_t steps, int64_t groups, mox_words_scratch *out);
+
 /* ---- avx512_bytes on 8-bit integers (panel_quad_bytes_avx512.h) ------------------------------------ */
 
 struct mox_bytes_line;

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expert_gemm_int_dot_avx512_vnni.c - kernel avx512_fma for 4-bit weights on processors with AVX512-VNNI. Up to three
- * rows of activations are multiplied as integers wherever no sum can round (int_dot_panels_avx512.h). More rows are
- * multiplied as floats (panel_fma_avx512.h). The bits are the same.
+ * expert_gemm_int_dot_avx512_vnni.c - kernel avx512_fma for 4-bit weights on processors with AVX512-VNNI. Wherever no
+ * sum can round, activations are multiplied as integers; else as floats (panel_fma_avx512.h). The bits are the same.
+ *
+ *     up to three rows   limbs of 8 bits (int_dot_panels_avx512.h)
+ *     more               words of 16 bits (int_dot_words_avx512.h)
  */
 #include "cpu/expert_gemm/avx512/avx512_plan.h"
 
 #ifdef __AVX512VNNI__
 
-#include "cpu/expert_gemm/avx512/int_dot_panels_avx512.h"
+#include "cpu/expert_gemm/avx512/int_dot_words_avx512.h"
 
 #define VARIANT(name, decode_class, zeros)                                                                             \
     static void name(const mox_panel_matrix *m, const moxie_quant *weight, int64_t panel, int panels,                  \
                      const mox_panel_rows *a, float *c, void *scratch)                                                 \
     {                                                                                                                  \
         if (a->rows > MOX_INT_DOT_LIMB_ROWS)                                                                           \
-            mox_fma_multiply(decode_class, zeros, 4, m, weight, panel, panels, a, c, scratch);                         \
+            mox_words_multiply(decode_class, zeros, m, weight, panel, panels, a, c, scratch);                          \
         else                                                                                                           \
             mox_int_dot_multiply((mox_int_dot_variant) { false, zeros, 4 }, m, weight, panel, panels, a, c, scratch);  \
     }

@@ -160,25 +160,35 @@ MOX_KERNEL_INLINE void mox_int_dot_load_f32(const float *a, int cols, __m512 *ev
     *odd = _mm512_permutex2var_ps(low, _mm512_or_si512(evens, _mm512_set1_epi32(1)), high);
 }
 
-/* Stores a step as limbs
- * must be multiples of it. Where they are multiples of 8 units more, and small, two limbs do. */
-MOX_KERNEL_INLINE int mox_int_dot_to_limbs(const mox_int_dot_format *format, __m512 even, __m512 odd, uint8_t *out)
+/* A step in units u: even[k] = a[k] u, odd[k] = b[k] u, where u is the least power of two for which no sum of
+ * multiply-adds rounds (above). False where some activation is no multiple of u, is NaN or too large. */
+MOX_KERNEL_INLINE bool mox_int_dot_units(const mox_int_dot_format *format, __m512 even, __m512 odd, __m512i *a,
+                                         __m512i *b, __m512i *unit)
 {
     const __m512i sign = _mm512_set1_epi32((int)0x80000000);
     const __m512 sum = mox_int_dot_larger_sum(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
                                               _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
     /* 2^23 <= max |W| * sum / u < 2^24. If `sum` itself was rounded, some activation is no multiple of u. */
     const __m512 limit = _mm512_max_ps(_mm512_mul_ps(sum, _mm512_set1_ps(format->max)), _mm512_set1_ps(0x1p-37f));
-    const __m512i unit = _mm512_sub_epi32(_mm512_and_si512(_mm512_castps_si512(limit), _mm512_set1_epi32(0x7f800000)),
-                                          _mm512_set1_epi32(23 << 23));
-    const __m512 per_unit = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(254 << 23), unit));
+    *unit = _mm512_sub_epi32(_mm512_and_si512(_mm512_castps_si512(limit), _mm512_set1_epi32(0x7f800000)),
+                             _mm512_set1_epi32(23 << 23));
+    const __m512 per_unit = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(254 << 23), *unit));
     const __m512 even_units = _mm512_mul_ps(even, per_unit), odd_units = _mm512_mul_ps(odd, per_unit);
-    const __m512i a = _mm512_cvtps_epi32(even_units), b = _mm512_cvtps_epi32(odd_units);
+    *a = _mm512_cvtps_epi32(even_units);
+    *b = _mm512_cvtps_epi32(odd_units);
     /* False for NaN. */
-    const __mmask16 whole = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(a), even_units, _CMP_EQ_OQ) &
-                            _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(b), odd_units, _CMP_EQ_OQ) &
+    const __mmask16 whole = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(*a), even_units, _CMP_EQ_OQ) &
+                            _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(*b), odd_units, _CMP_EQ_OQ) &
                             _mm512_cmp_ps_mask(limit, _mm512_set1_ps(0x1p53f), _CMP_LE_OQ);
-    if (whole != 0xffff)
+    return whole == 0xffff;
+}
+
+/* Stores a step as limbs and returns its kind. Where all activations are multiples of 8 units, and small, two limbs
+ * do. */
+MOX_KERNEL_INLINE int mox_int_dot_to_limbs(const mox_int_dot_format *format, __m512 even, __m512 odd, uint8_t *out)
+{
+    __m512i a, b, unit;
+    if (!mox_int_dot_units(format, even, odd, &a, &b, &unit))
         return MOX_INT_DOT_FLOATS;
     const __m512i scaled = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(unit), _mm512_set1_ps(format->h)));
     const __m512i a8 = _mm512_srai_epi32(a, 3), b8 = _mm512_srai_epi32(b, 3);
