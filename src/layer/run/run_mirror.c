@@ -3,9 +3,9 @@
  * run_mirror.c - mirrors the arguments of runs in device memory (run_mirror.h). For tools, tests and checks: it
  * allocates and waits, which moxie_cuda_plan_run does not.
  *
- * A probe sees host memory. After every stage the workspace is copied back to a host block of the same size, but for the
- * scratch of products, most of a small layer's workspace. Each device pointer of the run is then translated to the host
- * pointer at the same place.
+ * A probe sees host memory. After every stage the workspace is copied back to a host block of the same size, except the
+ * scratch of products, which is most of it in small layers. Each device pointer of the run is then translated to the
+ * host pointer at the same place.
  */
 #include "layer/run/run_mirror.h"
 
