@@ -43,6 +43,11 @@ static inline int64_t mox_ceil_div(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
+static inline uint64_t mox_min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline int64_t mox_min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -94,6 +94,7 @@ struct moxie_expert_file {
     char *path;
     uint8_t *data; /* all bytes up to seal.file_bytes */
     bool mapped, direct;
+    int fd;                  /* of a mapped file */
     const char *read_engine; /* static; NULL: none read it */
     char read_why[512];
     mox_expert_seal seal;

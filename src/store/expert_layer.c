@@ -4,7 +4,8 @@
  *
  *     file -> layouts, records, numbers -> layer/weights/layer_given.h
  *
- * No number of a record is read here: kernels read the file's pages when a run touches them.
+ * No number of a record is read here: kernels read the pages of the file when a run touches them, and a layer on a GPU
+ * gets a copy.
  */
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +72,9 @@ static moxie_status give_records(const moxie_expert_file *file, const moxie_laye
     *out = (mox_given_records) { .layouts = { file->layouts[MOX_ROUTED], file->layouts[MOX_SHARED_EXPERT] },
                                  .bytes = { file->header.record_bytes, file->header.shared_bytes },
                                  .routed = routed,
+                                 .mapping = file->mapped ? file->data : NULL,
+                                 .fd = file->fd,
+                                 .path = file->path,
                                  .weights = MOXIE_WEIGHTS_INIT };
     for (int64_t e = 0; e <= experts; e++) {
         const mox_expert_entry *entry = &file->index[e];

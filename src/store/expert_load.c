@@ -19,6 +19,7 @@
 
 #include "base/checksum.h"
 #include "base/executor.h"
+#include "base/read_at.h"
 #include "base/sizes.h"
 #include "store/expert_file.h"
 #include "store/record_reader.h"
@@ -29,24 +30,6 @@ enum { TRIES = 20, NAP_NS = 1000000, CHUNK = 4 << 20, PIECE = 16 << 20 };
 #endif
 
 /* ---- header and seal ----------------------------------------------------------------------------------- */
-
-/* Reads exactly `bytes`; false with errno, 0 at the end of the file. */
-static bool read_at(int fd, void *to, uint64_t bytes, uint64_t offset)
-{
-    uint8_t *at = to;
-    while (bytes > 0) {
-        const ssize_t done = pread(fd, at, bytes, (off_t)offset);
-        if (done < 0 && errno == EINTR)
-            continue;
-        errno = done == 0 ? 0 : errno;
-        if (done <= 0)
-            return false;
-        at += done;
-        bytes -= (uint64_t)done;
-        offset += (uint64_t)done;
-    }
-    return true;
-}
 
 static moxie_status cut_short(const moxie_expert_file *file, const char *what, moxie_error *error)
 {
@@ -95,7 +78,7 @@ static moxie_status read_seal(moxie_expert_file *file, int fd, moxie_error *erro
     for (int i = 0; i < TRIES; i++) {
         mox_expert_seal seals[2];
         for (int k = 0; k < 2; k++)
-            if (!read_at(fd, &seals[k], sizeof seals[k], (uint64_t)(k + 1) * MOX_EXPERT_PAGE))
+            if (!mox_read_at(fd, &seals[k], sizeof seals[k], (uint64_t)(k + 1) * MOX_EXPERT_PAGE))
                 return cut_short(file, "seal", error);
         const int odd = judge(&seals[0], &file->header, 1), even = judge(&seals[1], &file->header, 0);
         if (odd >= 0 && even >= 0 && odd + even > 0) {
@@ -125,7 +108,7 @@ static void read_chunk(void *context, int64_t task, int32_t worker)
     read_work *w = context;
     (void)worker;
     const uint64_t at = (uint64_t)task * CHUNK, left = w->bytes - at;
-    if (!read_at(w->fd, w->data + at, left < CHUNK ? left : CHUNK, at))
+    if (!mox_read_at(w->fd, w->data + at, left < CHUNK ? left : CHUNK, at))
         atomic_store_explicit(&w->failed, errno != 0 ? errno : -1, memory_order_relaxed);
 }
 
@@ -151,8 +134,8 @@ moxie_status mox_expert_check_mirror(const moxie_expert_file *file, const char *
         close(fd);
         return status;
     }
-    const bool same =
-        read_at(fd, own, sizeof own, 0) && read_at(copy, other, sizeof other, 0) && memcmp(own, other, sizeof own) == 0;
+    const bool same = mox_read_at(fd, own, sizeof own, 0) && mox_read_at(copy, other, sizeof other, 0) &&
+                      memcmp(own, other, sizeof own) == 0;
     close(copy);
     close(fd);
     return same
@@ -253,6 +236,7 @@ static moxie_status map_all(moxie_expert_file *file, int fd, moxie_error *error)
     madvise(data, file->seal.file_bytes, MADV_HUGEPAGE); /* where the file system has them */
     file->data = data;
     file->mapped = true;
+    file->fd = fd;
     return MOXIE_OK;
 }
 
@@ -283,7 +267,7 @@ moxie_status mox_expert_load(moxie_expert_file *file, const moxie_expert_file_op
     moxie_status status = MOXIE_OK;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         status = mox_fail_file(MOXIE_ERR_IO, error, file->path, -1, "it is no regular file");
-    else if (!read_at(fd, &file->header, sizeof file->header, 0))
+    else if (!mox_read_at(fd, &file->header, sizeof file->header, 0))
         status = cut_short(file, "header", error);
     if (status == MOXIE_OK)
         status = check_header(file, error);
@@ -291,15 +275,18 @@ moxie_status mox_expert_load(moxie_expert_file *file, const moxie_expert_file_op
         status = read_seal(file, fd, error);
     if (status == MOXIE_OK)
         status = load_rest(file, fd, options, error);
-    close(fd);
+    if (!file->mapped) /* a mapped file stays open: a layer on a GPU reads its records */
+        close(fd);
     return status;
 }
 
 void mox_expert_unload(moxie_expert_file *file)
 {
-    if (file->mapped)
+    if (file->mapped) {
         munmap(file->data, file->seal.file_bytes);
-    else
+        close(file->fd);
+    } else {
         mox_free_pages(file->data);
+    }
     file->data = NULL;
 }

@@ -95,6 +95,14 @@ expect 2 "acts-of goes with --preset" bench --acts-of mxfp4_mxfp8
 expect 2 "no scheme constructor .fp9." "$moxie" bench --preset gpt-oss-20b --acts-of fp9 --backend cuda
 expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --tokens 1
 
+# An expert file's records are loaded as they lie, where the kernels read their layout.
+"$moxie" prepare "$tmp/model" --layout moxie-sm80 -o "$tmp/sm80" >/dev/null
+"$moxie" prepare "$tmp/model" --layout moxie-cpu -o "$tmp/cpu" >/dev/null
+expect 0 '"load_gb_s": [0-9.]*[1-9]' "$moxie" bench "$tmp/sm80" --backend cuda --repeats 1 --tokens 1 --json --limits "$limits"
+! grep -q "packed anew" "$tmp/err" || fail "records of moxie-sm80 were not used as they lie"
+expect 0 "do not read the expert file's layout: its experts are unpacked and packed anew" "$moxie" bench "$tmp/cpu" \
+    --backend cuda --repeats 1 --tokens 1 --limits "$limits"
+
 # Info: kernels, and how many instances the library has.
 expect 0 "^[0-9]+ kernels for CUDA; 7 kernel instances in .*plain" "$moxie" info --kernels
 grep -qE "^expert_gemm +simple_any +cuda +rowmajor +EXACT +yes" "$tmp/out" || fail "info --kernels lists no CUDA kernel"

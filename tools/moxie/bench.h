@@ -101,6 +101,7 @@ typedef struct bench_copy {
 
 typedef struct bench_model {
     moxie_layer_config config;
+    const moxie_expert_file *file; /* copies are of its records as they lie; NULL: weights are packed */
     int32_t copies;
     bench_copy copy[BENCH_MAX_COPIES];
     uint64_t expert_bytes, shared_bytes; /* of one expert, of the shared one, as in the checkpoint */

@@ -262,6 +262,8 @@ typedef struct cli_layer {
 moxie_status cli_layer_open(const cli_layer_options *options, cli_layer *out, moxie_error *error);
 /* Unpacks the weights of a layer of an expert file: for checks, and to pack them for other kernels. */
 moxie_status cli_layer_need_weights(cli_layer *layer, moxie_error *error);
+/* The same of all experts: refuses the file of a share. */
+moxie_status cli_layer_need_all_weights(cli_layer *layer, moxie_error *error);
 /* The same, for a command that packs them whatever the file's layout; says so. */
 moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error *error);
 /* Whether a model was read from a GGUF file. */

@@ -128,7 +128,7 @@ moxie_status cli_layer_need_weights(cli_layer *layer, moxie_error *error)
                                           : MOXIE_OK;
 }
 
-moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error *error)
+moxie_status cli_layer_need_all_weights(cli_layer *layer, moxie_error *error)
 {
     moxie_expert_file_info info = MOXIE_EXPERT_FILE_INFO_INIT;
     if (layer->file && moxie_expert_file_get_info(layer->file, &info, error) == MOXIE_OK && info.held < info.experts)
@@ -136,12 +136,18 @@ moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error
                          "the expert file has %lld of %lld experts, those of rank %d of %d, and all are needed here: "
                          "prepare files without --ep",
                          (long long)info.held, (long long)info.experts, layer->config.ep_rank, layer->config.ep_size);
-    if (layer->file)
+    return cli_layer_need_weights(layer, error);
+}
+
+moxie_status cli_layer_unpack(const char *command, cli_layer *layer, moxie_error *error)
+{
+    const moxie_status status = cli_layer_need_all_weights(layer, error);
+    if (status == MOXIE_OK && layer->file)
         fprintf(stderr,
                 "moxie %s: note: the records of the expert file are not used as they lie: its experts are unpacked and "
                 "packed anew\n",
                 command);
-    return cli_layer_need_weights(layer, error);
+    return status;
 }
 
 moxie_status cli_experts_prepare(const cli_layer_options *options, cli_layer *layer, const moxie_options *plan_options,

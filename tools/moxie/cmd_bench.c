@@ -235,11 +235,18 @@ static moxie_status open_preset(bench *b, moxie_error *error)
     return status;
 }
 
+/* Copies on a GPU are copies of an expert file's records. On the host all would be views of one mapping. */
+static bool reads_records(const bench *b)
+{
+    return b->source.file && !b->backend->on_host;
+}
+
 static moxie_status open_directory(bench *b, moxie_error *error)
 {
     moxie_status status = cli_layer_open(&b->args->layer, &b->source, error);
     if (status == MOXIE_OK)
-        status = cli_layer_unpack("bench", &b->source, error);
+        status = reads_records(b) ? cli_layer_need_all_weights(&b->source, error)
+                                  : cli_layer_unpack("bench", &b->source, error);
     if (status != MOXIE_OK)
         return status;
     b->model.config = b->source.config;
@@ -320,6 +327,7 @@ static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *err
     const moxie_options o = bench_options(b);
     const uint64_t available = b->backend->available(&b->args->layer, workspace_bytes);
     int32_t copies;
+    b->model.file = reads_records(b) ? b->source.file : NULL;
     moxie_status status = bench_model_copies(&b->model, &b->routing, b->tokens, b->n_lines, b->limits.found.cache_bytes,
                                              available, &copies, error);
     if (status == MOXIE_OK)

@@ -12,6 +12,9 @@ typedef struct mox_given_records {
     uint64_t bytes[MOX_EXPERT_KINDS];            /* of one record */
     const void *const *routed;                   /* [E], NULL: not given */
     const void *shared;
+    const uint8_t *mapping; /* of the file that has these records, from its first byte on; NULL: they are in memory */
+    int fd;                 /* of that file */
+    const char *path;       /* of that file, for errors */
     bool fetched; /* a layer on a GPU gets the shared one alone: the others come from a source (device_source.h) */
     /* Router, norms and gate as views; of experts, the shared one too, only the static scales are read. */
     moxie_weights weights;
