@@ -22,10 +22,13 @@ static int64_t groups_of(const mox_expert_gemm_problem *problem)
 
 /* ---- avx512_fma ---------------------------------------------------------------------------------- */
 
-/* NULL, too, where the processor lacks VNNI. */
+/* NULL, too, where the processor lacks VNNI, or the values are no small integers. */
 static mox_panel_multiply_fn int_dot_variant(const moxie_quant *weight, int64_t cols)
 {
-    return mox_cpu()->avx512_vnni ? mox_panel_variant_of(&mox_avx512_fma_vnni_variants, weight, cols) : NULL;
+    mox_panel_counts unused;
+    if (!mox_cpu()->avx512_vnni || !mox_panel_count(weight->element, weight->has_zero != 0, &unused))
+        return NULL;
+    return mox_panel_variant_of(&mox_avx512_fma_vnni_variants, weight, cols);
 }
 
 /* The variant that makes the most of the processor. */

@@ -142,7 +142,7 @@ static inline void mox_words_prepare(const mox_words_job *j, moxie_dtype element
 /* W by code, in words, twice. */
 MOX_KERNEL_INLINE __m512i mox_words_table(const mox_int_dot_format *format, bool zeros)
 {
-    const __m512i counts = _mm512_cvtepi8_epi32(mox_words_first_four(format->counts));
+    const __m512i counts = _mm512_cvtepu8_epi32(mox_words_first_four(format->counts));
     const __m512i values = zeros ? counts : _mm512_sub_epi32(counts, _mm512_set1_epi32(format->offset));
     const __m256i words = _mm512_cvtepi32_epi16(values);
     return _mm512_inserti64x4(_mm512_castsi256_si512(words), words, 1);
