@@ -3,6 +3,7 @@
  * test_block_books.c - encoding to block types of code books and to those of few levels:
  *     weights that are those of a block come back as they are, if each run has its largest level
  *     no entry of the whole code book is better than the chosen one by more than the lists miss
+ *     a second scale is tried where it should be, and only there
  */
 #include <math.h>
 
@@ -181,8 +182,49 @@ static void nearly_the_best(void **state)
     }
 }
 
+/* ---- the scales of a run ----------------------------------------------------------------------------- */
+
+/* Relative rms error of normal weights. */
+static double error_of(const mox_block *type)
+{
+    test_rng rng = { 86 };
+    double off = 0, all = 0;
+    for (int32_t round = 0; round < 64; round++) {
+        uint8_t block[MAX_BYTES];
+        float w[N], q[N];
+        for (int32_t i = 0; i < N; i++)
+            w[i] = 0.02f * test_normal(&rng);
+        mox_block_encode_row(type->format.dtype, w, NULL, N, true, block);
+        type->decode(block, q);
+        for (int32_t i = 0; i < N; i++) {
+            off += ((double)q[i] - (double)w[i]) * ((double)q[i] - (double)w[i]);
+            all += (double)w[i] * (double)w[i];
+        }
+    }
+    return sqrt(off / all);
+}
+
+/* A run of 16 weights tries a second scale only where it is an eighth or more from the first. These are the errors of
+ * that rule. With the first scale alone they are 1 to 2 % larger, with both scales everywhere 0.3 to 0.6 % smaller. */
+static void second_scale(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t type;
+        double error;
+    } recorded[] = { { 17, 0.29639 }, { 22, 0.24531 }, { 29, 0.43775 } }; /* iq2_xs, iq2_s, iq1_m */
+    for (size_t t = 0; t < sizeof recorded / sizeof recorded[0]; t++) {
+        const mox_block *type = mox_block_of(MOX_BLOCK_DTYPE + recorded[t].type);
+        const double error = error_of(type);
+        print_message("%s: %.5f\n", type->format.name, error);
+        if (fabs(error / recorded[t].error - 1) > 0.001)
+            fail_msg("%s: an error of %.5f, recorded is %.5f", type->format.name, error, recorded[t].error);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(lattice), cmocka_unit_test(nearly_the_best) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(lattice), cmocka_unit_test(nearly_the_best),
+                                        cmocka_unit_test(second_scale) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
