@@ -149,15 +149,22 @@ static void class_alone(void **state)
 /* ---- weights whose way depends on the activations --------------------------------------------------------- */
 
 /* What a step's activations are. Kernels may multiply integers while sums of 24 bits hold every bit of them, and raise
- * activations by as much as they lower weights while these stay finite; here are steps far from those limits, below
- * the first and above it by one bit, such as cannot be integers at all, and such as leave the normal numbers.
- * FEW_LONG: 16 bits hold all but a few activations. */
-typedef enum step_kind { SMALL, LONG, FEW_LONG, EDGE, SPREAD, FAR, SPECIAL, STEP_KINDS } step_kind;
+ * activations by as much as they lower weights while these stay finite. Here are steps far from those limits, below
+ * the first and above it by one bit. Some cannot be integers at all, and some leave the normal numbers.
+ * ALIKE: none is much larger than the others. FEW_LONG: 16 bits hold all but a few activations. WIDE: a few have all
+ * bits of 16, 17 or 18; these are no bf16. */
+typedef enum step_kind { SMALL, ALIKE, LONG, FEW_LONG, WIDE, EDGE, SPREAD, FAR, SPECIAL, STEP_KINDS } step_kind;
 
 static float edge(test_rng *rng, int64_t k)
 {
     static const float large[] = { 0x1p20f, 0xffp13f, 0x1p21f, 0x1p22f };
     const float magnitude = k % 32 < 2 ? large[test_below(rng, 4)] : (float)test_below(rng, 2);
+    return test_below(rng, 2) == 0 ? -magnitude : magnitude;
+}
+
+static float wide(test_rng *rng)
+{
+    const float magnitude = (float)((1 << (16 + test_below(rng, 3))) - 1);
     return test_below(rng, 2) == 0 ? -magnitude : magnitude;
 }
 
@@ -174,8 +181,10 @@ static float activation(test_rng *rng, step_kind kind, int far, int64_t k)
     const float whole = (float)test_range(rng, -255, 255);
     switch (kind) {
     case SMALL: return whole / 64.0f;
+    case ALIKE: return copysignf(192.0f + (float)test_below(rng, 64), whole);
     case LONG: return ldexpf(whole, (int)test_below(rng, 10) - 20);
     case FEW_LONG: return ldexpf(whole, test_below(rng, 12) == 0 ? -9 : 0);
+    case WIDE: return test_below(rng, 12) == 0 ? wide(rng) : 8 * whole;
     case EDGE: return ldexpf(edge(rng, k), -10);
     case FAR: return ldexpf(whole, far);
     case SPREAD: return ldexpf(whole, -(int)test_below(rng, 50));
@@ -183,12 +192,15 @@ static float activation(test_rng *rng, step_kind kind, int far, int64_t k)
     }
 }
 
-/* Rows 0 to 7 of the expert: steps of `kind` in one of `every`, else small ones. */
+/* Up to 8 rows of 4-bit weights have ways of their own; more are multiplied in blocks of 8 or fewer. */
+enum { FEW = 8, MANY = 19 };
+
+/* The first rows of the expert: steps of `kind` in one of `every`, else small ones. */
 static void put_activations(bench *b, test_rng *rng, step_kind kind, uint64_t every)
 {
     static const int exponents[] = { -128, -60, 40, 116 };
     gemm_problem *p = &b->problem;
-    for (int64_t r = 0; r < 8; r++) {
+    for (int64_t r = 0; r < MANY; r++) {
         float *values = p->operand.values + gemm_operand_row(p, b->first + r) * p->operand.stride;
         const int far = exponents[test_below(rng, 4)];
         step_kind now = SMALL;
@@ -200,18 +212,21 @@ static void put_activations(bench *b, test_rng *rng, step_kind kind, uint64_t ev
     }
 }
 
-static int64_t check_few_rows(bench *b, int panels, int64_t most)
+/* 1 to `few` rows, and `many`; 0: no more than few. */
+static int64_t check_rows(bench *b, int panels, int64_t few, int64_t many)
 {
     int64_t calls = 0;
     b->panel = 0;
     b->panels = panels;
-    b->most = most;
+    b->most = many > few ? many : few;
     for (int32_t i = 0; mox_expert_gemm_at(i) != NULL; i++) {
         const mox_expert_gemm_kernel *row = mox_expert_gemm_at(i);
         if (mox_panel_kernel_of(row) == NULL || !gemm_admitted(row, &b->problem))
             continue;
-        for (int64_t rows = 1; rows <= b->most; rows++, calls++)
+        for (int64_t rows = 1; rows <= few; rows++, calls++)
             multiply(row, b, rows);
+        if (many > 0)
+            multiply(row, b, many), calls++;
     }
     forget(b);
     return calls;
@@ -226,12 +241,11 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
         return 0;
     bench b = { .slot = 0 };
     gemm_problem_make(&b.problem, rng, weight, &test_act_quants[0], size);
-    b.problem.asked.dtype = MOXIE_BF16;
-    /* Up to 8 rows of 4-bit weights have ways of their own. */
-    const int64_t most = mox_dtype_bits(weight->quant.element) == 4 ? 8 : 4;
+    b.problem.asked.dtype = kind == WIDE ? MOXIE_F32 : MOXIE_BF16;
+    const bool nibbles = mox_dtype_bits(weight->quant.element) == 4;
     for (uint64_t every = 1; open_bench(&b) && every <= 9; every += 4) {
         put_activations(&b, rng, kind, every);
-        calls += check_few_rows(&b, every == 5 ? 1 : 2, most);
+        calls += check_rows(&b, every == 5 ? 1 : 2, nibbles ? FEW : 4, nibbles && every == 9 ? MANY : 0);
     }
     gemm_problem_free(&b.problem);
     return calls;
