@@ -147,6 +147,25 @@ static void equal_calls_are_a_graph(void **state)
     close_case(&c);
 }
 
+/* A program that fills its arguments anew for each call leaves anything between the fields. */
+static void bytes_between_fields_are_no_arguments(void **state)
+{
+    (void)state;
+    static const size_t gaps[][2] = {
+        { sizeof(uint32_t), offsetof(moxie_run_args, tokens) },
+        { offsetof(moxie_run_args, logits_dtype) + sizeof(moxie_dtype), offsetof(moxie_run_args, token_ids) },
+    };
+    replayed c;
+    moxie_options options;
+    make(&c, &options);
+    for (int byte = 0; byte < 4; byte++) {
+        for (size_t i = 0; i < sizeof gaps / sizeof gaps[0]; i++)
+            memset((char *)&c.args + gaps[i][0], byte, gaps[i][1] - gaps[i][0]);
+        assert_true(call(&c, &c.args, NULL) == (byte > 0));
+    }
+    close_case(&c);
+}
+
 /* What the table sees: the third call is one launch, by which the kernels of the first are done again. */
 static void a_graph_is_one_launch(void **state)
 {
@@ -453,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equal_calls_are_a_graph, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(bytes_between_fields_are_no_arguments, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_graph_is_one_launch, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(other_arguments_are_another_call, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(graphs_that_do_not_pay_become_rare, test_cuda_begin, test_cuda_end),
