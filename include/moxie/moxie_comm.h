@@ -207,7 +207,8 @@ MOXIE_API moxie_status moxie_comm_nccl_id(void *id, moxie_error *error);
  * A rank that is dead or late fails the others at their deadline. Their text names it when they wait for numbers, as at
  * the beginning of each chunk of a run. NCCL does not say which rank it is while rows travel between devices. Ranks
  * that share a device are refused by NCCL. Destroying waits up to one second for the other ranks. Where not all ranks
- * have called this in time, NCCL still waits for them, on a thread that is left behind. Thread-safe. */
+ * have called this, or destroyed theirs, in time, NCCL still waits for them, on a thread that is left behind.
+ * Thread-safe. */
 MOXIE_API moxie_status moxie_comm_nccl_create(const moxie_nccl_options *nccl, const moxie_comm_options *options,
                                               moxie_comm **out, moxie_error *error);
 

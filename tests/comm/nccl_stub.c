@@ -2,7 +2,7 @@
  *
  * nccl_stub.c - libnccl.so.2 without a GPU: ranks are threads of one process, "device" memory is the host's, and
  * messages are really exchanged. It holds the transport to NCCL's rules: one group in progress at a time. Making a
- * communicator blocks; groups are as with NCCL_COMM_BLOCKING=0.
+ * communicator and ending it block; groups are as with NCCL_COMM_BLOCKING=0.
  *
  * A group is in progress until all its messages have been matched. So an event that is recorded afterwards is done at
  * once, as the launch table of the tests has it. nccl_stub_counts() tells what was called.
@@ -77,6 +77,7 @@ typedef struct communicator {
 typedef struct world {
     unique_id id;
     int ranks, joined, left;
+    bool aborted; /* some rank has */
     communicator *of[RANKS];
     struct world *next;
 } world;
@@ -161,6 +162,7 @@ static world *world_of(const unique_id *id, int ranks)
 }
 
 static void leave(communicator *c);
+static bool in_progress(communicator *c);
 
 /* Waits for the others, at most WAIT seconds. */
 static bool all_join(communicator *c)
@@ -226,11 +228,20 @@ static void leave(communicator *c)
 
 int ncclCommFinalize(communicator *c)
 {
+    const time_t begin = time(NULL);
+    bool waits = true, lost = false;
     pthread_mutex_lock(&lock);
     c->finalizing = true;
     c->world->left++;
     pthread_mutex_unlock(&lock);
-    return IN_PROGRESS;
+    while (waits && !lost && time(NULL) - begin < WAIT) {
+        pthread_mutex_lock(&lock);
+        waits = in_progress(c);
+        lost = waits && c->world->aborted;
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+    }
+    return waits ? SYSTEM_ERROR : SUCCESS;
 }
 
 int ncclCommDestroy(communicator *c)
@@ -245,6 +256,7 @@ int ncclCommAbort(communicator *c)
 {
     pthread_mutex_lock(&lock);
     aborts++;
+    c->world->aborted = true;
     leave(c);
     pthread_mutex_unlock(&lock);
     return SUCCESS;

@@ -272,6 +272,32 @@ static void different_calls_are_found(void **state)
     comm_run_threads(3, 0, differ, NULL);
 }
 
+/* Rank 0 destroys its comm, and rank 1 only when that is done. */
+static void leave_early(comm_thread *self)
+{
+    atomic_int *left = self->user;
+    moxie_comm *comm = over_local(self, 0);
+    struct timespec begin;
+    while (self->rank == 1 && atomic_load(left) == 0)
+        nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    moxie_comm_destroy(comm);
+    COMM_EXPECT(self, elapsed_ms(&begin) < 10000, "rank %d left after %lld ms", self->rank,
+                (long long)elapsed_ms(&begin));
+    atomic_store(left, 1);
+}
+
+/* NCCL waits for the others, on a thread that frees what is rank 0's when they have come. */
+static void a_rank_that_leaves_waits_a_second(void **state)
+{
+    (void)state;
+    atomic_int left = 0;
+    comm_run_threads(2, 0, leave_early, &left);
+    for (int ms = 0; test_cuda_alive() > 0 && ms < 10000; ms++)
+        nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
+    assert_int_equal(test_cuda_alive(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +310,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_rank_alone_fails_at_its_deadline, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(an_absent_rank_is_named, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(different_calls_are_found, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_rank_that_leaves_waits_a_second, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,13 +113,6 @@ static bool call(const replayed *c, const moxie_run_args *args, void *stream)
     return c->plan->replay->graph != NULL;
 }
 
-/* As a new plan. */
-static void forget(const replayed *c)
-{
-    mox_plan_replay_refuse(c->plan->replay);
-    *c->plan->replay = (mox_plan_replay) { .table = c->table, .wanted = 1 };
-}
-
 static void calls_until_graph(const replayed *c)
 {
     (void)call(c, &c->args, NULL);
@@ -144,6 +137,25 @@ static void equal_calls_are_a_graph(void **state)
     }
     assert_int_equal(c.plan->replay->launches, 6);
     assert_int_equal(mox_alloc_count(), allocated);
+    close_case(&c);
+}
+
+/* A program that fills its arguments anew for each call leaves anything between the fields. */
+static void bytes_between_fields_are_no_arguments(void **state)
+{
+    (void)state;
+    static const size_t gaps[][2] = {
+        { sizeof(uint32_t), offsetof(moxie_run_args, tokens) },
+        { offsetof(moxie_run_args, logits_dtype) + sizeof(moxie_dtype), offsetof(moxie_run_args, token_ids) },
+    };
+    replayed c;
+    moxie_options options;
+    make(&c, &options);
+    for (int byte = 0; byte < 4; byte++) {
+        for (size_t i = 0; i < sizeof gaps / sizeof gaps[0]; i++)
+            memset((char *)&c.args + gaps[i][0], byte, gaps[i][1] - gaps[i][0]);
+        assert_true(call(&c, &c.args, NULL) == (byte > 0));
+    }
     close_case(&c);
 }
 
@@ -194,13 +206,13 @@ static void other_arguments_are_another_call(void **state)
     memset((void *)(uintptr_t)others[6].padding, 0, TOKENS);
     others[7].router_hidden = others[0].hidden;
     for (int i = 0; i < 8; i++) {
-        forget(&c);
+        mox_plan_replay_forget(c.plan->replay);
         calls_until_graph(&c);
         assert_false(call(&c, &others[i], NULL));
         assert_false(call(&c, &others[i], NULL)); /* the first graph did not pay */
         assert_true(call(&c, &others[i], NULL));
     }
-    forget(&c);
+    mox_plan_replay_forget(c.plan->replay);
     assert_int_equal(c.table->stream_create(&stream, NULL), MOXIE_OK);
     calls_until_graph(&c);
     assert_false(call(&c, &c.args, stream));
@@ -245,7 +257,7 @@ static void a_changed_layer_is_another(void **state)
     assert_false(call(&c, &c.args, NULL));
 
     /* A layer that lost its experts is refused, whatever the calls before were. */
-    forget(&c);
+    mox_plan_replay_forget(c.plan->replay);
     calls_until_graph(&c);
     c.layer.built->prepared = false;
     assert_int_equal(moxie_cuda_plan_run(c.plan, &c.args, NULL, &error), MOXIE_ERR_ARGUMENT);
@@ -367,7 +379,7 @@ static void failures_leave_the_kernels(void **state)
     for (int n = 1; reached; n++) {
         assert_true(n < 200);
         for (int at = 0; at < 2; at++) { /* while the graph is made and launched first; at a later launch */
-            forget(&c);
+            mox_plan_replay_forget(c.plan->replay);
             run_to_end(&c, c.plan, &c.args, NULL);
             if (at > 0)
                 run_to_end(&c, c.plan, &c.args, NULL);
@@ -453,6 +465,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equal_calls_are_a_graph, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(bytes_between_fields_are_no_arguments, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_graph_is_one_launch, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(other_arguments_are_another_call, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(graphs_that_do_not_pay_become_rare, test_cuda_begin, test_cuda_end),

@@ -343,6 +343,23 @@ static void host_is_timed(void **state)
     test_layer_free(&t.layer);
 }
 
+/* Graphs of a few launches each, as short timings make them, do not keep the next timing from having one. */
+static void timings_do_not_depend_on_earlier_ones(void **state)
+{
+    (void)state;
+    timed t;
+    double equal[1], kernels[1];
+    moxie_error error = { 0 };
+    open_timed(&t);
+    for (int i = 0; i < 5; i++) {
+        t.args[0].tokens = 5 - i % 2;
+        test_cuda_clear();
+        assert_ok(moxie_cuda_time_host(t.runs, 1, equal, kernels, &error), &error);
+        assert_int_equal(count_of("graph "), 3); /* of four equal calls */
+    }
+    test_layer_free(&t.layer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +369,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(captured_chain, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(capture_rejects, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(host_is_timed, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(timings_do_not_depend_on_earlier_ones, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(timing_rejects, test_cuda_begin, test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,6 +75,11 @@ int test_cuda_allocations(void)
     return allocations;
 }
 
+int test_cuda_alive(void)
+{
+    return __atomic_load_n(&alive, __ATOMIC_RELAXED);
+}
+
 /* ---- device -------------------------------------------------------------------------------------------- */
 
 static int32_t kernels(void)

@@ -38,5 +38,7 @@ bool test_cuda_fail_at(int n);
 int test_cuda_events(void);
 /* The number of device allocations so far. */
 int test_cuda_allocations(void);
+/* Blocks of device and pinned memory that are not released. */
+int test_cuda_alive(void);
 
 #endif

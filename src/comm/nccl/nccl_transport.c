@@ -9,6 +9,8 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "base/sizes.h"
+#include "comm/nccl/nccl_apart.h"
 #include "comm/nccl/nccl_connect.h"
 
 enum { GOODBYE = 1000 }; /* ms, how long a rank that leaves waits for the others */
@@ -148,23 +150,6 @@ moxie_status mox_nccl_copy(void *self, void *to, const void *from, uint64_t byte
     return t->device.copy(to, from, bytes, stream, error);
 }
 
-/* Waits for the others to have finished with this rank's memory; aborts when they do not come. */
-static void say_goodbye(mox_nccl_transport *t)
-{
-    const int64_t begin = now_ms();
-    int state = t->nccl->comm_finalize(t->comm);
-    while (state == MOX_NCCL_IN_PROGRESS && now_ms() - begin < GOODBYE) {
-        sleep_a_little();
-        if (t->nccl->comm_async(t->comm, &state) != MOX_NCCL_SUCCESS)
-            break;
-    }
-    if (state == MOX_NCCL_SUCCESS)
-        (void)t->nccl->comm_destroy(t->comm);
-    else
-        (void)t->nccl->comm_abort(t->comm);
-    t->comm = NULL;
-}
-
 static void release(mox_nccl_transport *t)
 {
     for (int i = 0; i < MOX_COMM_OPEN; i++) {
@@ -185,13 +170,74 @@ static void release(mox_nccl_transport *t)
     mox_free(t);
 }
 
+static int finalize(void *user)
+{
+    const mox_nccl_transport *t = user;
+    (void)t->device.use(t->device.ordinal, NULL);
+    return t->nccl->comm_finalize(t->comm);
+}
+
+/* code: of its finalization. */
+static void end_comm(mox_nccl_transport *t, int code)
+{
+    (void)(code == MOX_NCCL_SUCCESS ? t->nccl->comm_destroy(t->comm) : t->nccl->comm_abort(t->comm));
+    t->comm = NULL;
+}
+
+static void end_late(void *user, int code)
+{
+    mox_nccl_transport *t = user;
+    end_comm(t, code);
+    release(t);
+}
+
+/* Whether all operations are done, as far as events tell. */
+static bool is_idle(mox_nccl_transport *t)
+{
+    bool idle;
+    if (mox_nccl_settle(t, &idle, NULL) != MOXIE_OK)
+        return false;
+    for (int i = 0; i < MOX_COMM_OPEN && idle; i++) {
+        const mox_nccl_operation *o = &t->open[i];
+        int32_t done = 1;
+        if (o->used && !o->captured)
+            idle = t->device.event_done(o->event, &done, NULL) == MOXIE_OK && done;
+    }
+    return idle;
+}
+
+/* Waits for the others to have finished with this rank's memory: NCCL does in comm_finalize, until they call it, too.
+ * False: they have not come. NCCL still waits for them, and has the transport until then: a communicator that is being
+ * finalized cannot be aborted. One with operations that do not end is aborted before. */
+static bool say_goodbye(mox_nccl_transport *t)
+{
+    const int64_t begin = now_ms();
+    int code = MOX_NCCL_SYSTEM_ERROR;
+    bool idle = is_idle(t);
+    while (!idle && now_ms() - begin < GOODBYE) {
+        sleep_a_little();
+        idle = is_idle(t);
+    }
+    if (idle) {
+        const int32_t left = (int32_t)mox_max_i64(begin + GOODBYE - now_ms(), 0);
+        if (mox_nccl_call_apart(&(mox_nccl_call) { finalize, end_late, t }, left, &code) == MOXIE_ERR_TIMEOUT)
+            return false;
+    }
+    while (code == MOX_NCCL_IN_PROGRESS && now_ms() - begin < GOODBYE) {
+        sleep_a_little();
+        if (t->nccl->comm_async(t->comm, &code) != MOX_NCCL_SUCCESS)
+            break;
+    }
+    end_comm(t, code);
+    return true;
+}
+
 static void nccl_destroy(void *self)
 {
     mox_nccl_transport *t = self;
     (void)t->device.use(t->device.ordinal, NULL);
-    if (t->comm != NULL)
-        say_goodbye(t);
-    release(t);
+    if (t->comm == NULL || say_goodbye(t))
+        release(t);
 }
 
 /* ---- creation ----------------------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@ moxie_status mox_plan_replay_create(moxie_plan *plan, const moxie_options *optio
     plan->replay = mox_calloc(1, sizeof *plan->replay);
     MOX_FAIL_IF(plan->replay == NULL, MOXIE_ERR_MEMORY, error, "no memory for a plan");
     plan->replay->table = plan->device.table;
-    plan->replay->wanted = 1;
+    mox_plan_replay_forget(plan->replay);
     return MOXIE_OK;
 }
 
@@ -53,6 +53,14 @@ void mox_plan_replay_refuse(mox_plan_replay *replay)
 {
     drop_graph(replay);
     replay->refused = true;
+}
+
+void mox_plan_replay_forget(mox_plan_replay *replay)
+{
+    if (replay == NULL)
+        return;
+    drop_graph(replay);
+    *replay = (mox_plan_replay) { .table = replay->table, .wanted = 1 };
 }
 
 void mox_plan_replay_destroy(mox_plan_replay *replay)

@@ -33,5 +33,7 @@ void mox_plan_replay_destroy(mox_plan_replay *replay);
 void mox_plan_replay_expect(mox_plan_replay *replay, const mox_replay_key *key);
 /* The graph goes, and none is made of equal calls that follow. */
 void mox_plan_replay_refuse(mox_plan_replay *replay);
+/* As of a new plan. `replay` may be NULL. */
+void mox_plan_replay_forget(mox_plan_replay *replay);
 
 #endif

@@ -15,12 +15,25 @@ static moxie_status enqueue(const moxie_plan *plan, const moxie_run_args *args, 
     return mox_run_enqueue(plan, MOX_RUN_WHOLE, args, NULL, stream, NULL, error);
 }
 
+/* The bytes between the fields stay zero: what the caller's struct has there means nothing, and may differ from call to
+ * call. */
+static void copy_fields(const moxie_run_args *from, moxie_run_args *to)
+{
+    const mox_struct_type *type = MOX_STRUCT(moxie_run_args);
+    for (uint32_t i = 0; i < type->count; i++) {
+        const mox_struct_field *f = &type->fields[i];
+        memcpy((char *)to + f->begin, (const char *)from + f->begin, f->end - f->begin);
+    }
+}
+
 /* Whether the call may be launched as a graph, by its arguments alone. Those that are wrong are refused elsewhere. */
 static bool read_key(const moxie_plan *plan, const moxie_run_args *args, mox_cuda_stream stream, mox_replay_key *key)
 {
+    moxie_run_args read;
     memset(key, 0, sizeof *key);
-    if (!plan->layer->prepared || mox_struct_read(args, &key->args, MOX_STRUCT(moxie_run_args), NULL) != MOXIE_OK)
+    if (!plan->layer->prepared || mox_struct_read(args, &read, MOX_STRUCT(moxie_run_args), NULL) != MOXIE_OK)
         return false;
+    copy_fields(&read, &key->args);
     key->stream = stream;
     key->changes = plan->layer->changes;
     return key->args.tokens > 0 && key->args.adapters == NULL;

@@ -21,6 +21,7 @@
 #include "layer/run/time_cuda.h"
 
 #include "base/memory.h"
+#include "layer/plan/plan_replay.h"
 #include "layer/run/replay.h"
 #include "layer/run/run_mirror.h"
 
@@ -219,8 +220,10 @@ moxie_status mox_cuda_time_host(const moxie_cuda_timed_run *timed, int32_t repea
         status = mox_mirror_copy(&m, true, error);
     if (status == MOXIE_OK)
         status = time_host(&m, &run, NULL, repeats, kernels, error);
+    mox_plan_replay_forget(timed->plan->replay); /* else earlier graphs decide when there is one */
     if (status == MOXIE_OK)
         status = time_host(&m, &run, timed->plan, repeats, equal, error);
+    mox_plan_replay_forget(timed->plan->replay); /* of the mirror's memory */
     if (status == MOXIE_OK)
         status = mox_mirror_copy(&m, false, error);
     mox_mirror_close(&m);
