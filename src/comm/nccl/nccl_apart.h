@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_apart.h - calls of NCCL that wait for other ranks on the host, and that nothing can end. Each is made on a thread
- * of its own, and the caller waits for it as long as it wants to.
+ * nccl_apart.h - calls of NCCL that wait for other ranks on the host, and that nothing can end. Each is made on a
+ * thread of its own, and the caller waits for it as long as it wants to.
  */
 #ifndef MOX_COMM_NCCL_APART_H
 #define MOX_COMM_NCCL_APART_H
