@@ -19,7 +19,7 @@ import threading
 import weakref
 
 import torch
-from torch.library import Library, register_autograd, register_fake
+from torch import library as operators
 
 from ._moxie import Adapters, Workspace
 from ._objects import Layer, Model, Plan
@@ -152,7 +152,7 @@ def close_adapters(number: int) -> None:
 
 
 # The operator of torch.ops. custom_op() would do, but its way to a Python function takes 5 us longer.
-_fragment = Library("moxie", "FRAGMENT")
+_fragment = operators.Library("moxie", "FRAGMENT")
 _fragment.define("fused_moe(Tensor hidden, int layer, Tensor? ids=None, Tensor? weights=None, Tensor? logits=None, "
                  "int adapters=0, Tensor? adapter_ids=None) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 _operator = torch.ops.moxie.fused_moe.default
@@ -190,7 +190,7 @@ def _run(hidden, layer, ids=None, weights=None, logits=None, adapters=0, adapter
     return out
 
 
-@register_fake("moxie::fused_moe", lib=_fragment)
+@operators.register_fake("moxie::fused_moe", lib=_fragment)
 def _shape(hidden, layer, ids=None, weights=None, logits=None, adapters=0, adapter_ids=None):
     return torch.empty_like(hidden, memory_format=torch.contiguous_format)
 
@@ -201,7 +201,7 @@ def _no_backward(ctx, grad):
 
 for _device in ("CPU", "CUDA"):
     _fragment.impl("fused_moe", _run, _device)
-register_autograd("moxie::fused_moe", _no_backward, lib=_fragment)
+operators.register_autograd("moxie::fused_moe", _no_backward, lib=_fragment)
 
 
 def fused_moe(hidden: torch.Tensor, layer: int, ids: torch.Tensor | None = None, weights: torch.Tensor | None = None,

@@ -98,7 +98,7 @@ typedef struct pinning {
     _Atomic int32_t arrived, refused;
 } pinning;
 
-/* A strand waits for all others, so each runs on a thread of its own: strand i on thread i. */
+/* Strand i runs on thread i: no thread takes two, since each waits for all others. */
 static void pin_strand(void *argument, size_t strand)
 {
     pinning *all = argument;

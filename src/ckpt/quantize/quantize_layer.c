@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize_layer.c - which tensors a layer's routed experts become (quantize_layer.h): those that mox_enumerate_layer()
- * lists for the family and the new format, under the names that the source uses (of a GGUF file: that the family uses).
+ * quantize_layer.c - which tensors a layer's routed experts become (quantize_layer.h). mox_enumerate_layer() lists them
+ * for the family and the new format. Their names are the source's; where that is a GGUF file, the family's.
  */
 #include "ckpt/quantize/quantize_layer.h"
 
