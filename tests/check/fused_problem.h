@@ -45,6 +45,10 @@ static const fused_setting fused_settings[] = {
     { "second alone", "mxfp4", "none", "mxfp8", 64, 80, 33, MOXIE_ACT_SILU, false, true, false, false, MOXIE_BF16 },
     { "int8", "int8 per channel", "int8 token away", "int8 token away", 130, 70, 40, MOXIE_ACT_SILU, true, true, false,
       false, MOXIE_BF16 },
+    /* Past the caches: both products' rows are larger than those of one or two workers, not of more. */
+    { "large rows", "mxfp4", "none", "none", 1040, 32, 301, MOXIE_ACT_SILU, true, false, false, false, MOXIE_BF16 },
+    { "large int8", "int8 per channel", "int8 token away", "int8 token away", 1984, 32, 301, MOXIE_ACT_SILU, false,
+      false, false, false, MOXIE_BF16 },
 };
 enum { FUSED_SETTINGS = sizeof fused_settings / sizeof fused_settings[0] };
 

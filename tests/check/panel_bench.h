@@ -71,16 +71,15 @@ static inline void check_operand(mox_act_order kind, const uint8_t *data, int64_
     uint8_t *made = check_buffer(&buffers, bytes);
     float *values = check_buffer(&buffers, (size_t)cols * sizeof *values);
     float *back = check_buffer(&buffers, (size_t)cols * sizeof *back);
-    uint16_t *halves = check_buffer(&buffers, (size_t)cols * sizeof *halves);
-    for (int twice = 0; twice < (kind == MOX_ACT_ORDER_BF16 ? 2 : 1); twice++) {
+    void *narrow = check_buffer(&buffers, (size_t)cols * sizeof *values);
+    for (int twice = 0; twice < 2; twice++) { /* whole, and narrowed */
         memset(made, 0xff, bytes);
         for (int64_t r = 0; r < rows; r++) {
-            for (int64_t k = 0; k < cols; k++) {
+            for (int64_t k = 0; k < cols; k++)
                 values[k] = value_at(p, gemm_operand_row(p, first + r), k);
-                halves[k] = high_half(values[k]);
-            }
+            mox_act_order_narrow(kind, values, cols, narrow);
             if (twice)
-                mox_operand_put_bf16(made, rows, cols, r, halves);
+                mox_act_order_put_row(kind, made, rows, cols, r, narrow, r % 2 == 0);
             else
                 mox_act_order_put(kind, made, rows, cols, r, values);
             mox_act_order_get(kind, made, rows, cols, r, NULL, back);

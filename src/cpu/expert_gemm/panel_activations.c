@@ -5,6 +5,8 @@
  */
 #include "cpu/expert_gemm/panel_activations.h"
 
+#include "base/stream.h"
+
 static uint16_t bf16_of(float value)
 {
     uint32_t bits;
@@ -20,14 +22,12 @@ static float float_of(uint16_t half)
     return value;
 }
 
-/* Stores `count` values, then zeros up to the end of the run. One loop for each order, so that the compiler vectorizes
- * them. */
-static void put_run(mox_act_order order, void *at, const float *values, int64_t count, int64_t run)
+/* One loop for each order, so that the compiler vectorizes them. */
+void mox_act_order_narrow(mox_act_order order, const float *values, int64_t count, void *out)
 {
-    float *f32 = at;
-    uint16_t *bf16 = at;
-    int8_t *i8 = at;
-    const int64_t bytes = order == MOX_ACT_ORDER_F32 ? 4 : order == MOX_ACT_ORDER_BF16 ? 2 : 1;
+    float *f32 = out;
+    uint16_t *bf16 = out;
+    int8_t *i8 = out;
     if (order == MOX_ACT_ORDER_F32)
         memcpy(f32, values, (size_t)count * sizeof *f32);
     else if (order == MOX_ACT_ORDER_BF16)
@@ -36,6 +36,13 @@ static void put_run(mox_act_order order, void *at, const float *values, int64_t 
     else
         for (int64_t k = 0; k < count; k++)
             i8[k] = (int8_t)values[k];
+}
+
+/* Stores `count` values, then zeros up to the end of the run. */
+static void put_run(mox_act_order order, void *at, const float *values, int64_t count, int64_t run)
+{
+    const int64_t bytes = mox_act_order_bytes(order);
+    mox_act_order_narrow(order, values, count, at);
     if (count < run)
         memset((uint8_t *)at + count * bytes, 0, (size_t)((run - count) * bytes));
 }
@@ -48,16 +55,25 @@ void mox_act_order_put(mox_act_order order, void *data, int64_t rows, int64_t co
                 run);
 }
 
-void mox_operand_put_bf16(void *data, int64_t rows, int64_t cols, int64_t row, const uint16_t *values)
+void mox_act_order_put_row(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row, const void *from,
+                           bool stream)
 {
     const int64_t tile = row / 16 * 16, step = mox_min_i64(16, rows - tile) * 64;
-    uint8_t *to = mox_act_order_at(MOX_ACT_ORDER_BF16, data, rows, cols, row, 0);
-    int64_t col = 0;
-    for (; col + 32 <= cols; col += 32, to += step)
-        memcpy(to, values + col, 64);
-    if (col < cols) {
+    const int64_t bytes = cols * mox_act_order_bytes(order);
+    uint8_t *to = mox_act_order_at(order, data, rows, cols, row, 0);
+    int64_t at = 0;
+    if (order == MOX_ACT_ORDER_F32) {
+        memcpy(to, from, (size_t)bytes);
+        memset(to + bytes, 0, (size_t)((int64_t)mox_act_order_row_bytes(order, cols) - bytes));
+        return;
+    }
+    for (; stream && at + 64 <= bytes; at += 64, to += step)
+        mox_stream(to, (const uint8_t *)from + at, 64);
+    for (; at + 64 <= bytes; at += 64, to += step)
+        memcpy(to, (const uint8_t *)from + at, 64);
+    if (at < bytes) {
         memset(to, 0, 64);
-        memcpy(to, values + col, (size_t)(cols - col) * sizeof *values);
+        memcpy(to, (const uint8_t *)from + at, (size_t)(bytes - at));
     }
 }
 

@@ -18,6 +18,12 @@
 #include "base/sizes.h"
 #include "cpu/expert_gemm/panel_kernel.h"
 
+/* Bytes of a number. */
+static inline int64_t mox_act_order_bytes(mox_act_order order)
+{
+    return order == MOX_ACT_ORDER_F32 ? 4 : order == MOX_ACT_ORDER_BF16 ? 2 : 1;
+}
+
 /* Columns of a row that lie together: a step, or the whole row. */
 static inline int64_t mox_act_order_run(mox_act_order order, int64_t cols)
 {
@@ -41,10 +47,13 @@ static inline void *mox_act_order_at(mox_act_order order, void *data, int64_t ro
     return (uint8_t *)data + at + col % width * (64 / width);
 }
 
+/* Values, which are exact in the order's type, in that type: f32, bf16 or i8. */
+void mox_act_order_narrow(mox_act_order order, const float *values, int64_t count, void *out);
 /* Stores one row of `cols` values, which are exact in the order's type, and its padding. */
 void mox_act_order_put(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row, const float *values);
-/* The same for order BF16, from numbers of bf16. */
-void mox_operand_put_bf16(void *data, int64_t rows, int64_t cols, int64_t row, const uint16_t *values);
+/* The same from a row that is narrowed already. `stream`: past the caches, then mox_stream_end() must follow. */
+void mox_act_order_put_row(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row, const void *from,
+                           bool stream);
 /* Stores `count` values of a row, exact likewise, at columns place[0], place[1], ... */
 void mox_act_order_scatter(mox_act_order order, void *data, int64_t rows, int64_t cols, int64_t row,
                            const int32_t *place, int64_t count, const float *values);

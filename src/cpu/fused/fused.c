@@ -19,6 +19,7 @@
 
 #include "base/carver.h"
 #include "base/executor.h"
+#include "base/stream.h"
 #include "base/topology.h"
 #include "pack/order/column_order.h"
 
@@ -28,7 +29,8 @@ enum {
     MIN_BLOCKS = 4,
     MAX_REREAD_BLOCKS = 12,
     GATHER_TOKENS = 8,
-    COMBINE_TOKENS = 8
+    COMBINE_TOKENS = 8,
+    STREAM_BYTES = 1 << 20 /* for each worker: a part's rows that are more are stored past the caches */
 };
 
 /* Tasks [next, end) are to be started; next is atomic. */
@@ -96,7 +98,8 @@ static void lay_out(mox_carver *carver, scratch_sizes sizes, mox_fused_scratch_v
     out->kernel = mox_carve(carver, sizes.kernel, 1);
     out->row = mox_carve(carver, sizes.cols, sizeof *out->row);
     out->scaled = mox_carve(carver, sizes.cols, sizeof *out->scaled);
-    out->ordered = mox_carve(carver, sizes.cols, sizeof *out->ordered);
+    out->narrow = mox_carve(carver, sizes.cols, sizeof *out->row);
+    out->ordered = mox_carve(carver, sizes.cols, sizeof *out->row);
     out->scales = mox_carve(carver, sizes.cols, sizeof *out->scales);
     out->codes = mox_carve(carver, sizes.cols, sizeof *out->codes);
 }
@@ -254,12 +257,25 @@ static void wait_for(const int64_t *counter, int64_t value, mox_clock *clock)
         pause_a_little(turn);
 }
 
-static void gather_tokens(const mox_fused_args *args, int64_t task, const mox_fused_scratch_view *sc)
+/* Whether rows of `bytes` for each pair of the part are larger than the second-level caches of the workers. */
+static bool streams(const phase *p, const mox_fused_part *part, uint64_t bytes)
 {
+    const int64_t pairs = part->offsets[part->slots] - part->offsets[0];
+    return (uint64_t)pairs * bytes > (uint64_t)p->executor->workers * STREAM_BYTES;
+}
+
+static void gather_tokens(const phase *p, int64_t task, const mox_fused_scratch_view *sc)
+{
+    const mox_fused_args *args = p->args;
     const int64_t first = task * GATHER_TOKENS, last = mox_min_i64(first + GATHER_TOKENS, args->tokens);
-    for (int64_t t = first; t < last; t++)
-        for (int64_t i = 0; i < args->n_parts; i++)
-            mox_fused_gather(args, &args->parts[i], t, sc);
+    for (int64_t i = 0; i < args->n_parts; i++) {
+        const mox_fused_part *part = &args->parts[i];
+        const bool stream = streams(p, part, part->first->row_bytes);
+        for (int64_t t = first; t < last; t++)
+            mox_fused_gather(args, part, t, stream, sc);
+        if (stream)
+            mox_stream_end();
+    }
 }
 
 /* All activations of the item are there. Those of a cut record are requantized, and shrunk, when the other ranks' are,
@@ -290,8 +306,11 @@ static void multiply(const phase *p, int64_t task, const mox_fused_scratch_view 
     const int64_t first = (task - item->task) * item->run, last = mox_min_i64(first + item->run, blocks);
     mox_clock_enter(clock, p->second ? MOX_PHASE_W2 : MOX_PHASE_W13);
     if (p->second) {
+        const bool stream = streams(p, part, (uint64_t)mox_shape_rows2(part->shape) * sizeof *part->y);
         if (first < last)
-            mox_fused_second(part, item, first, last, sc);
+            mox_fused_second(part, item, first, last, stream, sc);
+        if (stream)
+            mox_stream_end();
         return;
     }
     if (first < last)
@@ -346,7 +365,7 @@ static void gather(phase *p, int64_t task, const mox_fused_scratch_view *sc, mox
     if (p->second)
         refill_pairs(&p->args->parts[0], task, sc);
     else
-        gather_tokens(p->args, task, sc);
+        gather_tokens(p, task, sc);
 }
 
 /* All gathers are started before any product, and all products before any combine: so a worker waits only for tasks

@@ -130,15 +130,16 @@ void mox_fused_activations_row(const mox_fused_part *part, bool second, int64_t 
 
 typedef struct mox_fused_scratch_view {
     float *row, *scaled, *scales; /* [longest] */
-    float *ordered;               /* [longest]: the same values in the order of a record's columns */
     uint8_t *codes;               /* [longest] */
+    void *narrow, *ordered;       /* [longest] a row in the kernel's type, and in the order of a record's columns */
     float *c, *tile;              /* [MOX_PANEL_BLOCK, 32] */
     void *kernel;
     int32_t worker;
 } mox_fused_scratch_view;
 
-/* Stores the rows of one token for each of its experts (fused_gather.c). */
-void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, int64_t token,
+/* Stores the rows of one token for each of its experts (fused_gather.c). Here and below `stream`: past the caches; then
+ * mox_stream_end() must follow. */
+void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, int64_t token, bool stream,
                       const mox_fused_scratch_view *scratch);
 /* Quantizes the rows of one expert for the second product. */
 void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item,
@@ -149,7 +150,7 @@ void mox_fused_refill(const mox_fused_part *part, int64_t p, const mox_fused_scr
 /* Computes blocks [first, last) of one expert's first, or second, product (fused_product.c). */
 void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
                      const mox_fused_scratch_view *scratch);
-void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
+void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last, bool stream,
                       const mox_fused_scratch_view *scratch);
 
 #endif

@@ -21,9 +21,12 @@ static void *rows_of_slot(const mox_fused_product *product, const mox_fused_acti
     return (uint8_t *)acts->data + (uint64_t)first * product->row_bytes;
 }
 
-/* Decodes sc->codes to sc->row. Times scales that are IN_VALUE they go to sc->scaled. */
-static void decode(const mox_fused_product *product, const mox_fused_scratch_view *sc)
+/* Decodes sc->codes to sc->row. Times scales that are IN_VALUE they go to sc->scaled. A kernel that reads codes needs
+ * neither, but a traced run does. */
+static void decode(const mox_fused_product *product, bool traced, const mox_fused_scratch_view *sc)
 {
+    if (product->order == MOX_ACT_ORDER_I8 && !traced)
+        return;
     const int64_t cols = product->cols, group = mox_act_group_cols(&product->act, cols);
     mox_act_quant_values(&product->act, sc->codes, cols, sc->row);
     for (int64_t k = 0; product->scaling == MOX_ACT_IN_VALUE && k < cols; k += group) {
@@ -34,11 +37,12 @@ static void decode(const mox_fused_product *product, const mox_fused_scratch_vie
 }
 
 /* Quantizes sc->row in place: it becomes the codes, as numbers. */
-static void quantize(const mox_fused_product *product, float static_scale, const mox_fused_scratch_view *sc)
+static void quantize(const mox_fused_product *product, float static_scale, bool traced,
+                     const mox_fused_scratch_view *sc)
 {
     const mox_act_quantizer quantizer = { .quant = &product->act, .static_scale = static_scale };
     mox_act_quant_row(&quantizer, sc->row, product->cols, sc->codes, sc->scales);
-    decode(product, sc);
+    decode(product, traced, sc);
 }
 
 /* Stores the converted row for a traced run. */
@@ -51,22 +55,59 @@ static void store_trace(const mox_fused_product *product, const mox_activations 
         trace->global[p] = static_scale;
 }
 
-/* The order of the columns of a slot's W13 or W2; NULL: natural. */
-static const int32_t *order_of(const mox_fused_part *part, int64_t slot, bool second)
+/* The converted row in the kernel's type. */
+static const void *narrow(const mox_fused_product *product, const mox_fused_scratch_view *sc)
 {
-    return mox_column_order_of(part->shape, part->records[slot], second).order;
+    if (product->order == MOX_ACT_ORDER_I8)
+        return sc->codes;
+    const float *values = product->scaling == MOX_ACT_IN_VALUE ? sc->scaled : sc->row;
+    if (product->order == MOX_ACT_ORDER_F32)
+        return values;
+    mox_act_order_narrow(product->order, values, product->cols, sc->narrow);
+    return sc->narrow;
 }
 
-/* Stores the converted row as pair p of a slot with pairs [first, first + rows), in the order of its columns. */
-static void store(const mox_fused_product *product, const mox_fused_activations *acts, const mox_activations *trace,
-                  int64_t first, int64_t rows, int64_t p, const int32_t *order, float static_scale,
-                  const mox_fused_scratch_view *sc)
+/* Row `from` of the kernel's type in the order of a record's columns, which is not the natural one; in sc->ordered. */
+static const void *in_order(const mox_fused_product *product, const int32_t *order, const void *from,
+                            const mox_fused_scratch_view *sc)
 {
-    const float *values = product->scaling == MOX_ACT_IN_VALUE ? sc->scaled : sc->row;
-    for (int64_t k = 0; order != NULL && k < product->cols; k++)
-        sc->ordered[k] = values[order[k]];
-    values = order != NULL ? sc->ordered : values;
-    mox_act_order_put(product->order, rows_of_slot(product, acts, first), rows, product->cols, p - first, values);
+    const int64_t cols = product->cols;
+    switch (product->order) {
+    case MOX_ACT_ORDER_F32:
+        for (int64_t k = 0; k < cols; k++)
+            ((float *)sc->ordered)[k] = ((const float *)from)[order[k]];
+        break;
+    case MOX_ACT_ORDER_BF16:
+        for (int64_t k = 0; k < cols; k++)
+            ((uint16_t *)sc->ordered)[k] = ((const uint16_t *)from)[order[k]];
+        break;
+    default:
+        for (int64_t k = 0; k < cols; k++)
+            ((uint8_t *)sc->ordered)[k] = ((const uint8_t *)from)[order[k]];
+    }
+    return sc->ordered;
+}
+
+/* Stores row `from`, in the kernel's type, as pair p of a slot with pairs [first, first + rows). */
+static void put_row(const mox_fused_part *part, bool second, int64_t slot, int64_t p, const void *from, bool stream,
+                    const mox_fused_scratch_view *sc)
+{
+    const mox_fused_product *product = second ? part->second : part->first;
+    const mox_fused_activations *acts = second ? &part->a2 : &part->a13;
+    const int64_t first = part->offsets[slot], rows = part->offsets[slot + 1] - first;
+    const int32_t *order = mox_column_order_of(part->shape, part->records[slot], second).order;
+    mox_act_order_put_row(product->order, rows_of_slot(product, acts, first), rows, product->cols, p - first,
+                          order != NULL ? in_order(product, order, from, sc) : from, stream);
+}
+
+/* Stores the converted row, `from` in the kernel's type, as pair p, and what belongs to it. */
+static void store(const mox_fused_part *part, bool second, int64_t slot, int64_t p, const void *from, bool stream,
+                  float static_scale, const mox_fused_scratch_view *sc)
+{
+    const mox_fused_product *product = second ? part->second : part->first;
+    const mox_fused_activations *acts = second ? &part->a2 : &part->a13;
+    const mox_activations *trace = second ? part->trace2 : part->trace13;
+    put_row(part, second, slot, p, from, stream, sc);
     if (product->scaling == MOX_ACT_GROUPED)
         memcpy(acts->scales + p * product->groups, sc->scales, (size_t)product->groups * sizeof(float));
     if (product->scaling == MOX_ACT_BY_ROW)
@@ -108,90 +149,81 @@ static void read_token(const mox_fused_args *args, const mox_fused_product *prod
 }
 
 /* The token's row, converted, in sc->row. `weight`: NULL or what multiplies it. */
-static void convert_token(const mox_fused_args *args, const mox_fused_product *product, int64_t token,
-                          const float *weight, float static_scale, const mox_fused_scratch_view *sc)
+static void convert_token(const mox_fused_args *args, const mox_fused_part *part, int64_t token, const float *weight,
+                          float static_scale, const mox_fused_scratch_view *sc)
 {
+    const mox_fused_product *product = part->first;
+    const bool traced = part->trace13 != NULL;
     if (args->coded) {
         const int64_t bytes = mox_act_row_bytes(&product->act, product->cols);
         mox_act_row_load(&product->act, (const uint8_t *)args->x + token * bytes, product->cols, sc->codes, sc->scales);
-        decode(product, sc);
+        decode(product, traced, sc);
         return;
     }
     read_token(args, product, token, weight, sc->row);
     if (!mox_quant_is_none(&product->act))
-        quantize(product, static_scale, sc);
+        quantize(product, static_scale, traced, sc);
 }
 
-static void gather_converted(const mox_fused_args *args, const mox_fused_part *part, int64_t token,
+static void gather_converted(const mox_fused_args *args, const mox_fused_part *part, int64_t token, bool stream,
                              const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = part->first;
-    bool ready = false;
+    const void *row = NULL;
     for (int64_t j = 0; j < part->per_token; j++) {
         const int64_t p = pair_of(part, token, j);
         if (p < 0)
             continue;
-        const int64_t slot = slot_of(part, p), first = part->offsets[slot];
+        const int64_t slot = slot_of(part, p);
         const float static_scale = part->static_scale13 != NULL ? part->static_scale13[slot] : 0.0f;
-        if (!ready || part->by_pair) {
+        if (row == NULL || part->by_pair) {
             const float *weight = part->row_weight != NULL ? &part->row_weight[token * part->per_token + j] : NULL;
-            convert_token(args, product, token, weight, static_scale, sc);
-            ready = true;
+            convert_token(args, part, token, weight, static_scale, sc);
+            row = narrow(product, sc);
         }
-        store(product, &part->a13, part->trace13, first, part->offsets[slot + 1] - first, p,
-              order_of(part, slot, false), static_scale, sc);
+        store(part, false, slot, p, row, stream, static_scale, sc);
     }
 }
 
-void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, int64_t token,
+void mox_fused_gather(const mox_fused_args *args, const mox_fused_part *part, int64_t token, bool stream,
                       const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = part->first;
     const bool as_is = mox_quant_is_none(&product->act) && part->row_weight == NULL && args->dtype == MOXIE_BF16 &&
                        product->order == MOX_ACT_ORDER_BF16;
     if (!as_is) {
-        gather_converted(args, part, token, sc);
+        gather_converted(args, part, token, stream, sc);
         return;
     }
-    const uint16_t *const x = (const uint16_t *)args->x + token * product->cols;
-    uint16_t *const ordered = (uint16_t *)(void *)sc->ordered;
     for (int64_t j = 0; j < part->per_token; j++) {
         const int64_t p = pair_of(part, token, j);
-        if (p < 0)
-            continue;
-        const int64_t slot = slot_of(part, p), first = part->offsets[slot];
-        const int32_t *order = order_of(part, slot, false);
-        for (int64_t k = 0; order != NULL && k < product->cols; k++)
-            ordered[k] = x[order[k]];
-        mox_operand_put_bf16(rows_of_slot(product, &part->a13, first), part->offsets[slot + 1] - first, product->cols,
-                             p - first, order != NULL ? ordered : x);
+        if (p >= 0)
+            put_row(part, false, slot_of(part, p), p, (const uint16_t *)args->x + token * product->cols, stream, sc);
     }
 }
 
-/* Row p of act, of a slot with pairs [first, first + rows), for the second product. */
-static void take_act(const mox_fused_part *part, int64_t slot, int64_t first, int64_t rows, int64_t p,
-                     const mox_fused_scratch_view *sc)
+/* Row p of act, of a slot, for the second product. */
+static void take_act(const mox_fused_part *part, int64_t slot, int64_t p, const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = part->second;
     const float static_scale = part->static_scale2 != NULL ? part->static_scale2[slot] : 0.0f;
     memcpy(sc->row, part->act + p * product->cols, (size_t)product->cols * sizeof *sc->row);
     if (!mox_quant_is_none(&product->act))
-        quantize(product, static_scale, sc);
+        quantize(product, static_scale, part->trace2 != NULL, sc);
     for (int64_t k = 0; mox_quant_is_none(&product->act) && k < product->cols; k++)
         sc->row[k] = mox_round_to(product->dtype, sc->row[k]);
-    store(product, &part->a2, part->trace2, first, rows, p, order_of(part, slot, true), static_scale, sc);
+    store(part, true, slot, p, narrow(product, sc), false, static_scale, sc);
 }
 
 void mox_fused_requantize(const mox_fused_part *part, const mox_fused_item *item, const mox_fused_scratch_view *sc)
 {
     for (int64_t p = item->first; p < item->first + item->rows; p++)
-        take_act(part, item->slot, item->first, item->rows, p, sc);
+        take_act(part, item->slot, p, sc);
 }
 
 void mox_fused_refill(const mox_fused_part *part, int64_t p, const mox_fused_scratch_view *sc)
 {
-    const int64_t slot = slot_of(part, p), first = part->offsets[slot];
-    take_act(part, slot, first, part->offsets[slot + 1] - first, p, sc);
+    take_act(part, slot_of(part, p), p, sc);
 }
 
 void mox_fused_activations_row(const mox_fused_part *part, bool second, int64_t p, float *values)

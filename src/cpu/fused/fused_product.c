@@ -9,8 +9,12 @@
  *
  * Rows are multiplied in runs of MOX_PANEL_BLOCK, so that a run's activations stay in the second-level cache for all
  * blocks of the task.
+ *
+ * The rows of y are often a power of two apart, so the lines of one block share a few sets of the caches. Where y is
+ * larger than the caches, it is stored past them.
  */
 #include "base/sizes.h"
+#include "base/stream.h"
 #include "cpu/expert_gemm/panel_activations.h"
 #include "cpu/fused/fused.h"
 
@@ -35,13 +39,12 @@ static bool is_plain(const mox_fused_product *product, const mox_fused_activatio
     return product->scaling != MOX_ACT_BY_ROW && acts->global == NULL && m->global == NULL;
 }
 
-/* Adds biases to `count` columns of the sums c [rows, 32], and stores them to `to`, whose rows are `stride` numbers
- * apart. `to` may be c. */
-static void add_bias(const float *bias, int64_t count, int64_t rows, const float *c, float *to, int64_t stride)
+/* Adds biases to `count` columns of the sums c [rows, 32]. */
+static void add_bias(const float *bias, int64_t count, int64_t rows, float *c)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t n = 0; n < count; n++)
-            to[r * stride + n] = c[r * WIDTH + n] + bias[n];
+            c[r * WIDTH + n] += bias[n];
 }
 
 /* Finishes the sums c [rows, 32] of `panels` panels in place. */
@@ -51,7 +54,7 @@ static void finish(const mox_fused_product *product, const mox_fused_activations
     const bool by_row = product->scaling == MOX_ACT_BY_ROW;
     if (is_plain(product, acts, m)) {
         if (m->bias != NULL)
-            add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c, c, WIDTH);
+            add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -231,7 +234,21 @@ void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int
 
 /* ---- the second product -------------------------------------------------------------------------- */
 
-void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last,
+/* Stores `count` columns of the sums c [rows, 32] to rows of y that are `stride` numbers apart. */
+static void store_y(bool stream, const float *c, int64_t rows, int64_t count, int64_t stride, float *y)
+{
+    const int64_t bytes = count * (int64_t)sizeof *c;
+    for (int64_t r = 0; r < rows; r++, c += WIDTH, y += stride) {
+        if (stream)
+            mox_stream(y, c, bytes);
+        else if (count == WIDTH) /* a constant size, because a call would cost as much as the copy */
+            memcpy(y, c, WIDTH * sizeof *c);
+        else
+            memcpy(y, c, (size_t)bytes);
+    }
+}
+
+void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, int64_t first, int64_t last, bool stream,
                       const mox_fused_scratch_view *sc)
 {
     const mox_fused_product *product = part->second;
@@ -247,16 +264,10 @@ void mox_fused_second(const mox_fused_part *part, const mox_fused_item *item, in
             const int64_t column = panel * MOX_PANEL_ROWS, count = mox_min_i64(WIDTH, m->rows - column);
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
-            float *y = part->y + (item->first + row) * m->rows + column;
-            if (m->bias != NULL && !adapted && is_plain(product, &part->a2, m)) {
-                add_bias(m->bias + column, count, rows, sc->c, y, m->rows);
-                continue;
-            }
             finish(product, &part->a2, m, panel, panels, item->first + row, rows, sc->c);
             if (adapted)
                 adapt(part, part->lora2, item, m, panel, panels, row, rows, sc->c);
-            for (int64_t r = 0; r < rows; r++)
-                memcpy(y + r * m->rows, sc->c + r * WIDTH, (size_t)count * sizeof(float));
+            store_y(stream, sc->c, rows, count, m->rows, part->y + (item->first + row) * m->rows + column);
         }
     }
 }
