@@ -141,6 +141,21 @@ MOXIE_API moxie_status moxie_cuda_measure_limits(const char *device, moxie_limit
  * One-thread-at-a-time per device. */
 MOXIE_API moxie_status moxie_cuda_measure_copy(const char *device, double *gb_s, moxie_error *error);
 
+/* How the records of an expert file came to a GPU. Seconds are the host's clock's. */
+typedef struct moxie_cuda_fill {
+    uint32_t struct_size;
+    int32_t workers;         /* that read the records */
+    uint64_t bytes;          /* of records */
+    uint64_t pinned_bytes;   /* of the ring of pinned memory that they went through */
+    double allocate_seconds; /* for device memory */
+    double pin_seconds;      /* for pinned memory; 0: the ring of an earlier layer was used */
+    double fill_seconds;     /* from the first read to the end of the last copy */
+} moxie_cuda_fill;
+#define MOXIE_CUDA_FILL_INIT MOXIE_INIT(moxie_cuda_fill)
+/* Of a layer of moxie_layer_open_file() on a GPU; of a layer of a store it is the shared expert's. Returns 0 and leaves
+ * `out` alone for other layers, or when out->struct_size is wrong. Immutable. */
+MOXIE_API int moxie_cuda_layer_fill(const moxie_layer *layer, moxie_cuda_fill *out);
+
 /* A run to be timed. Pointers of `args` are host memory, as for moxie_plan_run; its workspace is not used. */
 typedef struct moxie_cuda_timed_run {
     moxie_plan *plan;

@@ -174,12 +174,15 @@ MOXIE_API moxie_status moxie_expert_file_unpack(const moxie_expert_file *file, i
 MOXIE_API moxie_status moxie_expert_file_weights(moxie_expert_file *file, const moxie_executor *executor,
                                                  const moxie_weights **out, moxie_error *error);
 
-/* A layer whose slots are the file's records. On the host nothing is copied but the small arrays; a layer on a GPU gets
- * copies of the records. `config` NULL: the file's own; another one may differ from it in dtype, round_results, the
- * routing's numbers, and in the share of experts, which the file must have. MOXIE_ERR_UNSUPPORTED when the kernels of
- * `options` do not read the file's layout: the text says which file would do. The file must outlive the layer. A layer
- * on the host may be updated (moxie_layer_update_expert): it gets memory of its own for that record; the file and
- * other layers of it do not change.
+/* A layer whose slots are the file's records. On the host nothing is copied but the small arrays; a layer on a GPU
+ * gets copies of the records through a ring of pinned memory of at most 32 MiB. All layers of expert files on that GPU
+ * share it, and the last one frees it (layers that are opened at the same time have a ring each). The executor's
+ * workers make that GPU their current one. moxie_cuda_layer_fill() tells how long it took. `config` NULL: the file's
+ * own; another one may differ from it in dtype, round_results, the routing's numbers, and in the share of experts,
+ * which the file must have. MOXIE_ERR_UNSUPPORTED when the kernels of `options` do not read the file's layout: the
+ * text says which file would do. The file must outlive the layer. A layer on the host may be updated
+ * (moxie_layer_update_expert): it gets memory of its own for that record; the file and other layers of it do not
+ * change.
  * options->spare_slots must be 0. Of a file with a tensor parallel share options->comm is needed, and tp_size and
  * tp_rank are the file's; its experts are cut by rows in both modes. Thread-safe. */
 MOXIE_API moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,

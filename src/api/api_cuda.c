@@ -20,6 +20,7 @@
 #include "layer/run/capture_cuda.h"
 #include "layer/run/replay.h"
 #include "layer/run/time_cuda.h"
+#include "layer/weights/layer.h"
 
 moxie_status moxie_cuda_get_info(moxie_cuda_info *out, moxie_error *error)
 {
@@ -132,6 +133,22 @@ moxie_status moxie_cuda_measure_copy(const char *device, double *gb_s, moxie_err
     NEED(gb_s);
     MOX_TRY(use_device(device, &found, error));
     return mox_cuda_copy_rate(found.table, gb_s, error);
+}
+
+int moxie_cuda_layer_fill(const moxie_layer *layer, moxie_cuda_fill *out)
+{
+    if (layer == NULL || out == NULL || layer->fill_times.bytes == 0 ||
+        mox_struct_check(out, MOX_STRUCT(moxie_cuda_fill), NULL) != MOXIE_OK)
+        return 0;
+    const mox_fill_times *t = &layer->fill_times;
+    const moxie_cuda_fill fill = { .workers = t->workers,
+                                   .bytes = t->bytes,
+                                   .pinned_bytes = t->pinned_bytes,
+                                   .allocate_seconds = t->slab_seconds,
+                                   .pin_seconds = t->pin_seconds,
+                                   .fill_seconds = t->fill_seconds };
+    mox_struct_write(&fill, out, MOX_STRUCT(moxie_cuda_fill));
+    return 1;
 }
 
 moxie_status moxie_cuda_measure_limits(const char *device, moxie_limits *out, moxie_error *error)

@@ -6,7 +6,6 @@
  */
 #include "test_layer.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <moxie/moxie_store.h>
 #include <stdlib.h>
@@ -214,83 +213,6 @@ static void test_device(void **state)
         test_layer_free(&t);
     }
     assert_int_equal(ran, 24);
-}
-
-/* Opens it with every third call of the launch table failing, then with none: a failure is an error, and leaves nothing
- * (test_cuda_end() looks). */
-static moxie_layer *open_despite_failures(const moxie_expert_file *file, const moxie_options *options)
-{
-    moxie_layer *layer = NULL;
-    moxie_error error;
-    bool failed = true;
-    int n = 1;
-    for (; failed; n += 3) {
-        test_cuda_fail_at(n);
-        const moxie_status status = moxie_layer_open_file(file, NULL, options, &layer, &error);
-        failed = test_cuda_fail_at(0);
-        assert_int_equal(status == MOXIE_OK, !failed);
-    }
-    assert_true(n > 12); /* some failed while records were copied */
-    return layer;
-}
-
-static void compare_records(const moxie_layer *layer, const moxie_expert_file *file)
-{
-    const mox_expert_entry *shared = &file->index[layer->config.experts];
-    for (int32_t s = 0; s < layer->slots; s++)
-        assert_memory_equal(layer->records[s], file->data + file->index[layer->expert_of[s]].range.offset,
-                            layer->record_bytes);
-    assert_non_null(layer->shared_record);
-    assert_memory_equal(layer->shared_record, file->data + shared->range.offset, layer->shared_bytes);
-}
-
-/* A mapped file is read: when it has become shorter, that is an error. */
-static void open_cut_short(moxie_expert_file *file, const moxie_options *options)
-{
-    moxie_layer *layer = NULL;
-    moxie_error error;
-    const int empty = open("/dev/null", O_RDONLY);
-    assert_true(dup2(empty, file->fd) == file->fd);
-    close(empty);
-    assert_int_equal(moxie_layer_open_file(file, NULL, options, &layer, &error), MOXIE_ERR_FORMAT);
-    assert_non_null(strstr(error.text, "cut short"));
-}
-
-/* Records of more bytes than both halves of the ring, by several workers, whether the file is mapped or in memory. */
-static void test_device_fill(void **state)
-{
-    (void)state;
-    const test_layer_limits limits = { .weight = test_weight_quant_named("bf16"),
-                                       .act = &test_act_quants[0],
-                                       .no_parallel = true,
-                                       .experts = 5,
-                                       .top_k = 2,
-                                       .hidden = 900,
-                                       .intermediate = 700 };
-    test_layer t;
-    moxie_error error;
-    moxie_executor *executor = NULL;
-    moxie_options options = MOXIE_OPTIONS_INIT;
-    uint64_t seed = 4100;
-    for (make_fitting(&t, seed, &limits); t.config.shared.intermediate == 0; make_fitting(&t, ++seed, &limits))
-        test_layer_free(&t);
-    test_cuda_set_device("sm_90");
-    assert_ok(moxie_executor_create(3, &executor, &error), &error);
-    options.backend = MOXIE_BACKEND_CUDA;
-    options.executor = executor;
-    assert_ok(write_file(&t, "moxie-auto", &error), &error);
-    for (int32_t access = MOXIE_EXPERT_MAP; access <= MOXIE_EXPERT_READ; access++) {
-        moxie_expert_file *file = open_file(access);
-        moxie_layer *layer = open_despite_failures(file, &options);
-        assert_true((uint64_t)layer->slots * layer->record_bytes > 16u << 20);
-        compare_records(layer, file);
-        moxie_layer_destroy(layer);
-        if (access == MOXIE_EXPERT_MAP)
-            open_cut_short(file, &options);
-        moxie_expert_file_close(file);
-    }
-    moxie_executor_destroy(executor);
-    test_layer_free(&t);
 }
 
 /* ---- refused ------------------------------------------------------------------------------------------ */
@@ -522,7 +444,6 @@ int main(void)
         cmocka_unit_test(test_random_layers),
         cmocka_unit_test(test_every_format),
         cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
-        cmocka_unit_test_setup_teardown(test_device_fill, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(test_other_kernels),
         cmocka_unit_test(test_replace),
         cmocka_unit_test(test_scattered_order),

@@ -30,22 +30,13 @@ moxie_status mox_device_ring_begin(mox_device_ring *ring, void **records, moxie_
     return MOXIE_OK;
 }
 
-moxie_status mox_device_ring_copy(mox_device_ring *ring, uint64_t at, uint64_t bytes, void *to, moxie_error *error)
-{
-    const uint8_t *from = ring->memory + (uint64_t)(ring->half * ring->records_per_half) * ring->record_bytes;
-    return ring->device->table->copy(to, from + at, bytes, ring->stream, error);
-}
-
-moxie_status mox_device_ring_sent(mox_device_ring *ring, moxie_error *error)
-{
-    return ring->device->table->event_record(ring->event[ring->half], ring->stream, error);
-}
-
 moxie_status mox_device_ring_send(mox_device_ring *ring, void *const *to, int64_t count, moxie_error *error)
 {
+    const mox_cuda_table *table = ring->device->table;
+    const uint8_t *from = ring->memory + (uint64_t)(ring->half * ring->records_per_half) * ring->record_bytes;
     for (int64_t i = 0; i < count; i++)
-        MOX_TRY(mox_device_ring_copy(ring, (uint64_t)i * ring->record_bytes, ring->record_bytes, to[i], error));
-    return mox_device_ring_sent(ring, error);
+        MOX_TRY(table->copy(to[i], from + (uint64_t)i * ring->record_bytes, ring->record_bytes, ring->stream, error));
+    return table->event_record(ring->event[ring->half], ring->stream, error);
 }
 
 moxie_status mox_device_ring_close(mox_device_ring *ring, moxie_status status, moxie_error *error)

@@ -5,8 +5,6 @@
  *     half 0 | record | record | ... |     the CPU packs one half
  *     half 1 | record | record | ... |     while the other is copied to its slots
  *
- * Records of an expert file (layer_given.c) are cut where a half ends: there a "record" of the ring is a whole half.
- *
  * In the flow: pack -> [device_ring] -> slots in device memory.
  */
 #ifndef MOX_LAYER_DEVICE_RING_H
@@ -28,10 +26,7 @@ moxie_status mox_device_ring_open(mox_device_ring *ring, const mox_device *devic
                                   int64_t records_per_half, moxie_error *error);
 /* Switches to the other half, waits until its copies are done, and stores its buffers in records[records_per_half]. */
 moxie_status mox_device_ring_begin(mox_device_ring *ring, void **records, moxie_error *error);
-/* Enqueues a copy of the half's bytes from `at` on. mox_device_ring_sent() comes after the last. */
-moxie_status mox_device_ring_copy(mox_device_ring *ring, uint64_t at, uint64_t bytes, void *to, moxie_error *error);
-moxie_status mox_device_ring_sent(mox_device_ring *ring, moxie_error *error);
-/* Both for the half's first `count` buffers, to to[0..count). */
+/* Enqueues copies of the half's first `count` buffers to to[0..count). */
 moxie_status mox_device_ring_send(mox_device_ring *ring, void *const *to, int64_t count, moxie_error *error);
 /* Waits for all copies and frees the ring. Returns `status`, the result of the caller's work so far, if that is an
  * error; else the result of the wait. */

@@ -58,6 +58,15 @@ typedef struct mox_layer_arrays {
     int32_t n_owned;
 } mox_layer_arrays;
 
+/* How records that were packed before came to a GPU (device_fill.h). All zero: they did not. */
+typedef struct mox_fill_times {
+    uint64_t bytes, pinned_bytes; /* of records; of the ring of pinned memory */
+    double slab_seconds;          /* of allocating the slab */
+    double pin_seconds;           /* of making the ring; 0: it was there */
+    double fill_seconds;          /* from the first read to the end of the last copy */
+    int32_t workers;
+} mox_fill_times;
+
 struct moxie_layer {
     moxie_layer_config config; /* its arrays are in config_arrays */
     mox_arena config_arrays;
@@ -91,6 +100,8 @@ struct moxie_layer {
     uint64_t changes;  /* how often slots or numbers changed that runs pass to kernels by value */
     bool has_comm;     /* created for ranks that exchange rows: the shared expert is here, whatever the rank */
     mox_device device; /* where records and arrays are */
+    struct mox_ring_pool *rings; /* of the device, for a layer of an expert file (pinned_ring.h); NULL: not held */
+    mox_fill_times fill_times;
     mox_layer_arrays arrays;
 };
 

@@ -12,6 +12,7 @@
 #include "layer/weights/layer_arrays.h"
 #include "layer/weights/layer_records.h"
 #include "layer/weights/mover.h"
+#include "layer/weights/pinned_ring.h"
 
 static bool allocate_scale(mox_static_scale *scale, const moxie_quant *quant, const moxie_layer *layer)
 {
@@ -148,6 +149,7 @@ void mox_layer_destroy(moxie_layer *layer)
     mox_layer_destroy(layer->beside);
     mox_layer_free_records(layer);
     mox_layer_arrays_destroy(layer);
+    mox_ring_pool_drop(layer->rings);
     mox_free(layer->slot_of);
     mox_free(layer->expert_of);
     free_scale(&layer->static_scale[MOX_W13]);

@@ -3,7 +3,7 @@
  * layer_given.h - a layer whose records exist already, packed: those of an expert file.
  *
  *     on the host     slots point to the given records: nothing is copied, packed or summed
- *     on a GPU        the records go to the slab in device memory through pinned memory (device_ring.h)
+ *     on a GPU        the records go to the slab in device memory through pinned memory (device_fill.h)
  *
  * In the flow: store (expert file) -> [given] -> run.
  */

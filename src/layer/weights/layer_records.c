@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sizes.h"
 
@@ -62,6 +63,14 @@ static void place_records(moxie_layer *layer, const slab_size *size)
     layer->shared_record = size->shared != NULL ? (uint8_t *)layer->slab + size->shared_at : NULL;
 }
 
+static moxie_status allocate_on_device(moxie_layer *layer, uint64_t bytes, moxie_error *error)
+{
+    const uint64_t start = mox_clock_now();
+    MOX_TRY(mox_device_allocate(&layer->device, bytes, "a layer's records", &layer->slab, error));
+    layer->fill_times.slab_seconds = (double)(mox_clock_now() - start) * 1e-9;
+    return MOXIE_OK;
+}
+
 /* Gives the layer these layouts and a slab for them. The old slab is freed first, since a machine may not have room for
  * both. On failure the layouts stay as they were and there is no slab; the next call makes one. */
 static moxie_status change_layouts(moxie_layer *layer, const mox_layout *routed, const mox_layout *shared,
@@ -72,7 +81,7 @@ static moxie_status change_layouts(moxie_layer *layer, const mox_layout *routed,
         return mox_layer_no_memory(&layer->config, error);
     free_slab(layer);
     if (!mox_device_is_host(&layer->device))
-        MOX_TRY(mox_device_allocate(&layer->device, size.total, "a layer's records", &layer->slab, error));
+        MOX_TRY(allocate_on_device(layer, size.total, error));
     else
         layer->slab = mox_alloc_pages(size.total);
     if (layer->slab == NULL)

@@ -1729,6 +1729,22 @@ extern "C" {
     ) -> moxie_status;
 }
 #[repr(C)]
+pub struct moxie_cuda_fill {
+    pub struct_size: u32,
+    pub workers: i32,
+    pub bytes: u64,
+    pub pinned_bytes: u64,
+    pub allocate_seconds: f64,
+    pub pin_seconds: f64,
+    pub fill_seconds: f64,
+}
+extern "C" {
+    pub fn moxie_cuda_layer_fill(
+        layer: *const moxie_layer,
+        out: *mut moxie_cuda_fill,
+    ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
 pub struct moxie_cuda_timed_run {
     pub plan: *mut moxie_plan,
     pub args: *const moxie_run_args,
@@ -3169,6 +3185,7 @@ sized_structs! {
     moxie_cuda_info,
     moxie_cuda_device,
     moxie_cuda_launch,
+    moxie_cuda_fill,
     moxie_lint_rule,
     moxie_lint_options,
     moxie_lint_info,
