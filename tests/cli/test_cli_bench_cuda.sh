@@ -100,6 +100,12 @@ expect 4 "CUDA device 3 was asked for; this machine has 1" bench --device 3 --to
 "$moxie" prepare "$tmp/model" --layout moxie-cpu -o "$tmp/cpu" >/dev/null
 expect 0 '"load_gb_s": [0-9.]*[1-9]' "$moxie" bench "$tmp/sm80" --backend cuda --repeats 1 --tokens 1 --json --limits "$limits"
 ! grep -q "packed anew" "$tmp/err" || fail "records of moxie-sm80 were not used as they lie"
+for key in bytes fill_ms first_fill_ms fill_gb_s copy_gb_s share allocate_ms pin_ms pinned_bytes; do
+    grep -qE "\"$key\": [0-9.e-]*[1-9]" "$tmp/out" || fail "the fill of an expert file has no $key: $(cat "$tmp/out")"
+done
+expect 0 "^fill +[0-9.]+ .*B in [0-9.]+ ms by [0-9]+ threads?: [0-9.]+ GB/s, [0-9]+ % of copies from pinned memory" \
+    "$moxie" bench "$tmp/sm80" --backend cuda --repeats 1 --tokens 1 --limits "$limits"
+expect 0 '"fill": null' bench --tokens 1 --json --limits "$limits"
 expect 0 "do not read the expert file's layout: its experts are unpacked and packed anew" "$moxie" bench "$tmp/cpu" \
     --backend cuda --repeats 1 --tokens 1 --limits "$limits"
 

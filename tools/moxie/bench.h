@@ -3,6 +3,7 @@
  * bench.h - the parts of `moxie bench`:
  *
  *     bench_model.c      copies of the layer, prepared, with plans     -> model
+ *     bench_fill.c       how fast their records came to a GPU
  *     bench_adapters.c   random adapters for the copies
  *     bench_routing.c    the experts of every token, drawn per run -> ids, weights
  *     bench_routing_file.c, bench_routing_trace.c   or read from a file
@@ -127,6 +128,22 @@ moxie_status bench_model_adapt(bench_model *model, int32_t count, int32_t rank, 
 void bench_model_free(bench_model *model);
 /* "kernel+kernel": the chosen kernels that read expert weights. Returns `buffer`. */
 const char *bench_plan_name(const moxie_plan *plan, char *buffer, size_t size);
+
+/* ---- records of a file that go to a GPU (bench_fill.c) --------------------------------------------- */
+
+typedef struct bench_fill {
+    int fills, threads; /* fills 0: the layer is packed, or on the host */
+    uint64_t bytes, pinned_bytes;
+    double seconds, first_seconds, allocate_seconds; /* the median fill, the first one; of device memory, the median */
+    double pin_seconds;                              /* of all fills */
+    double copy_gb_s;                                /* of copies from pinned memory */
+} bench_fill;
+
+/* Leaves `out` alone unless the model's copies are of a file's records, on a GPU. */
+moxie_status bench_fill_measure(const bench_model *model, const moxie_options *options, bench_fill *out,
+                                moxie_error *error);
+void bench_fill_print(const bench_fill *fill);
+json_t *bench_fill_json(const bench_fill *fill); /* null without fills */
 
 /* ---- back ends (bench_on_cpu.c, bench_on_cuda.c) --------------------------------------------------- */
 
@@ -293,6 +310,7 @@ typedef struct bench {
     cli_limits_of device; /* the processor or GPU that runs */
     bench_routing routing;
     bench_model model;
+    bench_fill fill;
     cli_limits limits; /* the best of all measurements */
     bench_line lines[CLI_MAX_SIZES];
     int64_t tokens[CLI_MAX_SIZES];

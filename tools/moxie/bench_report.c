@@ -86,6 +86,7 @@ static void print_head(const bench *b)
            cli_bytes(bytes, checkpoint_bytes(b)));
     printf(", %d cop%s in turn, prepared in %.1f s (%.1f GB/s)\n", b->model.copies, b->model.copies == 1 ? "y" : "ies",
            b->model.prepare_seconds, load_rate(b));
+    bench_fill_print(&b->fill);
     if (b->args->adapters > 0)
         printf("%d LoRA %s of rank %d, one for each token in turn; the floor does not count them\n", b->args->adapters,
                b->args->adapters == 1 ? "adapter" : "adapters", b->args->adapter_rank);
@@ -222,6 +223,7 @@ void bench_print_json(const bench *b)
     cli_json_set(object, "limits", cli_limits_json(&b->limits.found));
     cli_json_set(object, "limits_raised", json_raised(b));
     cli_json_set(object, "warning", cli_json_string(bench_warning(b, warning, sizeof warning)));
+    cli_json_set(object, "fill", bench_fill_json(&b->fill));
     cli_json_set(object, "rows", rows);
     cli_json_set(object, "scaling", bench_scaling_json(&b->scaling));
     cli_json_set(object, "steps", cli_steps_json(b->model.copy[0].plan));

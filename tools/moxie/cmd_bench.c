@@ -335,6 +335,8 @@ static moxie_status prepare(bench *b, uint64_t workspace_bytes, moxie_error *err
             bench_model_prepare(&b->model, copies, b->weights, &o, b->backend->on_host, b->args->layer.json, error);
     made_weights_free(&b->made_up);
     if (status == MOXIE_OK)
+        status = bench_fill_measure(&b->model, &o, &b->fill, error);
+    if (status == MOXIE_OK)
         status = bench_model_adapt(&b->model, b->args->adapters, b->args->adapter_rank, o.max_tokens, error);
     if (status == MOXIE_OK)
         bench_plan_name(b->model.copy[0].plan, b->plan, sizeof b->plan);
