@@ -248,6 +248,36 @@ static void every_decoded_format(void **state)
     }
 }
 
+/* Tiles that are multiplied in halves of their columns, two chunks a stage: each chunk with scales of its own, both
+ * with one, tokens with scales, and a chunk left over. */
+static void tiles_in_halves(void **state)
+{
+    static const char *const kinds[][2] = { { "int4 words g128 zero", "none" },
+                                            { "awq", "none" },
+                                            { "fp8 block 128x128", "none" },
+                                            { "fp8 block 128x128", "fp8 1x128" } };
+    uint64_t seed = test_seed(51500);
+    const char *device = set_device(state);
+    for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
+        test_weight_quant weight = *test_weight_quant_named(kinds[i % 4][0]);
+        if (i % 4 == 0)
+            weight.quant.group_cols = 64;
+        const test_layer_limits limits = { .tokens = 100,
+                                           .experts = 1,
+                                           .top_k = 1,
+                                           .largest = 270,
+                                           .plain_routing = true,
+                                           .no_parallel = true,
+                                           .blocks = true,
+                                           .weight = &weight,
+                                           .act = test_act_quant_named(kinds[i % 4][1]) };
+        test_layer layer;
+        test_layer_make_large(&layer, &limits, &seed);
+        check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
+        test_layer_free(&layer);
+    }
+}
+
 /* Columns in act order: kernels of the set read them sorted, and gather the activations in that order; with a list made
  * inline and with one of its own, in groups and in rows that end inside a chunk. */
 static void act_order(void **state)
@@ -490,6 +520,7 @@ int main(void)
         ON_BOTH(wide_tiles_of_decoded_acts),
         ON_BOTH(wide_tiles_of_ints),
         ON_BOTH(every_decoded_format),
+        ON_BOTH(tiles_in_halves),
         ON_BOTH(act_order),
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
         ON_BOTH(block_types),

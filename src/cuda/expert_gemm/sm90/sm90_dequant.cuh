@@ -14,6 +14,9 @@
  *
  *     blocks        the same with 16 columns and 16 bits; each sum of a chunk, or of a group within it, is multiplied
  *                   by the scales of its block of weights and of its token
+ *     halves        of the tokens of a wide tile, where chunks are not cut into groups; two chunks a stage:
+ *                   chunk 0  decode and multiply half 0 | half 1 | add half 0
+ *                   chunk 1                             | decode and multiply half 0 | add half 1 of chunk 0 | ...
  *
  * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
  * to the bit (measured, docs/kernels-cuda.md).
@@ -29,7 +32,7 @@
 
 /* By a warpgroup: the MMAs of one half run while the next half is decoded. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
-    static constexpr bool FULL_STAGES = false, BY_CHUNK = false;
+    static constexpr bool FULL_STAGES = false, BY_CHUNK = false, IN_HALVES = false;
     uint32_t tokens;
 
     __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, const uint8_t *, int)
@@ -69,7 +72,7 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
 
 /* By each warp alone: with few columns this takes no longer, and warps need not wait for each other. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warp {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = false;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = false, IN_HALVES = false;
     uint32_t tokens; /* address of this lane's row of four 8 x 8 matrices, 32 columns */
 
     __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, const uint8_t *, int lane)
@@ -109,7 +112,7 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warp {
 
 /* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
 template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = true, IN_HALVES = false;
     uint32_t tokens;
 
     __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, const uint8_t *, int)
@@ -145,6 +148,7 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
  * tokens. */
 template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
     static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
+    static constexpr bool IN_HALVES = N > MOX_SM90_NARROW_COLUMNS_DEQUANT &&DECODER::GROUPS == 1 && !DECODER::MINIMUMS;
     uint32_t tokens;
     const uint8_t *scales; /* of the tokens of the stage's first chunk */
     int lane;
@@ -172,22 +176,52 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
             add_minimums(acc, part, words, args, offset);
     }
 
+    /* Both chunks of a stage, whose tokens lie `step` bytes apart, in halves of the columns. A half is added while the
+     * next one is multiplied. `meanwhile` runs beside the last products. */
+    template <class MEANWHILE>
+    __device__ __forceinline__ void stage(float (&acc)[N / 2], const mox_sm90_words<DECODER> (&words)[2],
+                                          const mox_sm90_args &args, int step, const MEANWHILE &meanwhile) const
+    {
+        float part_0[HALF_0 / 2], part_1[HALF_1 / 2];
+        uint32_t a[2][4][4];
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const typename DECODER::multipliers m = DECODER::prepare(words[c].scales, args);
+#pragma unroll
+            for (int t = 0; t < 4; t++) {
+                DECODER::decode(a[c][t], words[c].codes.part(t), m, t);
+                multiply(part_0, a[c][t], t, t > 0, 0, c * step);
+            }
+            if (c > 0)
+                add<4>(acc, part_1, DECODER::sum_scales(words[0].scales, 0, args), HALF_0, 0);
+#pragma unroll
+            for (int t = 0; t < 4; t++)
+                multiply(part_1, a[c][t], t, t > 0, HALF_0, c * step);
+            if (c > 0)
+                meanwhile();
+            add<4>(acc, part_0, DECODER::sum_scales(words[c].scales, 0, args), 0, c * step);
+        }
+        add(acc, part_1, DECODER::sum_scales(words[1].scales, 0, args), HALF_0, step);
+    }
+
     static __device__ __forceinline__ void end()
     {
     }
 
   private:
     static constexpr int EACH = 4 / DECODER::GROUPS; /* MMAs of a group */
+    static constexpr int HALF_0 = (N + 15) / 16 * 8, HALF_1 = N - HALF_0;
     /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
     static constexpr int COLUMNS = N == MOX_SM90_NARROW_COLUMNS_DEQUANT ? N / 2 : N;
 
-    /* MMA `t` of the chunk, for the columns from `first` on, added to `part` or from zero. */
-    __device__ __forceinline__ void multiply(float (&part)[COLUMNS / 2], const uint32_t (&a)[4], int t, bool added,
-                                             int first, int offset) const
+    /* MMA `t` of the chunk, for 2 SUMS columns from `first` on, added to `part` or from zero. A group of its own. */
+    template <int SUMS>
+    __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
+                                             int offset) const
     {
         const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
         mox_wgmma_fence();
-        mox_wgmma_registers_bf16<COLUMNS>(part, a, b, added);
+        mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
         mox_wgmma_commit();
     }
 
@@ -226,16 +260,18 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
         }
     }
 
-    __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[COLUMNS / 2], float2 weight, int first,
+    /* Adds `part` to the columns from `first` on, when all MMAs but the PENDING latest are done. */
+    template <int PENDING = 0, int SUMS>
+    __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[SUMS], float2 weight, int first,
                                         int offset) const
     {
-        float(&acc)[COLUMNS / 2] = reinterpret_cast<float(&)[COLUMNS / 2]>(all[first / 2]);
-        mox_wgmma_wait<0>();
+        float(&acc)[SUMS] = reinterpret_cast<float(&)[SUMS]>(all[first / 2]);
+        mox_wgmma_wait<PENDING>();
         if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
-            mox_sm90_scale_and_add<COLUMNS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
+            mox_sm90_scale_and_add<2 * SUMS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
         } else {
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 2; i++)
+            for (int i = 0; i < SUMS; i++)
                 acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
         }
     }
@@ -310,16 +346,22 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
             if (left > 0)
                 load_first();
         };
+        if constexpr (mma::IN_HALVES) {
+            static_assert(CHUNKS == 2 && MOX_SM90_IN_HALVES(ELEMENT), "mma_args.h gives a stage other chunks");
+            const mox_sm90_words<DECODER> both[2] = { words, from.words(1) };
+            by.stage(acc, both, args, step, enter_next_stage);
+        } else {
 #pragma unroll
-        for (int i = 0; i < CHUNKS; i++) {
-            if (!mma::FULL_STAGES && i > 0 && i >= here)
-                break;
-            const mox_sm90_words<DECODER> now = words;
-            if (i + 1 < CHUNKS)
-                words = from.words(i + 1);
-            else if (mma::FULL_STAGES)
-                enter_next_stage();
-            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, now, args, i * step);
+            for (int i = 0; i < CHUNKS; i++) {
+                if (!mma::FULL_STAGES && i > 0 && i >= here)
+                    break;
+                const mox_sm90_words<DECODER> now = words;
+                if (i + 1 < CHUNKS)
+                    words = from.words(i + 1);
+                else if (mma::FULL_STAGES)
+                    enter_next_stage();
+                mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, now, args, i * step);
+            }
         }
         if (!mma::FULL_STAGES)
             enter_next_stage();
