@@ -10,6 +10,7 @@ Parameters come in pairs, one for W13 (rows 2I, or I without a gate; columns H) 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -234,6 +235,15 @@ def pack(form: Form, shape: Shape, tensors: Callable[[str], torch.Tensor], optio
 _pool: Executor | None = None
 
 
+def _processors() -> set[int]:
+    """All that a thread of this process may use. Threads may end meanwhile."""
+    found = set(os.sched_getaffinity(0))
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            found |= os.sched_getaffinity(int(thread))
+    return found
+
+
 def threads() -> Executor:
     """One pool for all layers, as wide as torch's, on all processors that this process may use.
 
@@ -244,7 +254,7 @@ def threads() -> Executor:
     if _pool is None:
         mine = os.sched_getaffinity(0)
         try:
-            os.sched_setaffinity(0, set().union(*(os.sched_getaffinity(int(t)) for t in os.listdir("/proc/self/task"))))
+            os.sched_setaffinity(0, _processors())
             _pool = Executor(torch.get_num_threads())
         finally:
             os.sched_setaffinity(0, mine)

@@ -121,6 +121,11 @@ def _as(tensor, dtype):
     return (tensor if tensor.dtype is dtype else tensor.to(dtype)).contiguous()
 
 
+def _numbers_of(tensor):
+    """Contiguous int32. Numbers that it does not hold become its ends, which name no expert and no adapter either."""
+    return _as(tensor.clamp(-(1 << 31), (1 << 31) - 1) if tensor.dtype is torch.int64 else tensor, torch.int32)
+
+
 def open_layer(layer: Layer, **options) -> int:
     """A number for a prepared layer, by which the operator finds it. The layer lives until close_layer(number).
 
@@ -169,7 +174,7 @@ def _run(hidden, layer, ids=None, weights=None, logits=None, adapters=0, adapter
     out = torch.empty_like(hidden)
     more = {}
     if ids is not None:
-        ids, weights = _as(ids, torch.int32), _as(weights, torch.float32)
+        ids, weights = _numbers_of(ids), _as(weights, torch.float32)
         more = {"ids": ids.data_ptr(), "weights": weights.data_ptr()}
     elif logits is not None:
         logits = logits.contiguous()
@@ -179,7 +184,7 @@ def _run(hidden, layer, ids=None, weights=None, logits=None, adapters=0, adapter
     if adapter_ids is not None:
         if adapters not in _open_adapters:
             raise ValueError(f"fused_moe: adapters {adapters} are not open; open_adapters() gives such numbers")
-        adapter_ids = _as(adapter_ids, torch.int32)
+        adapter_ids = _numbers_of(adapter_ids)
         more |= {"adapters": _open_adapters[adapters], "adapter_ids": adapter_ids.data_ptr()}
     if memory is not None:
         more["workspace"] = memory.data_ptr()

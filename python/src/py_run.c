@@ -230,7 +230,8 @@ PyObject *mpy_plan_check(PyObject *self, PyObject *const *args, Py_ssize_t n, Py
     if (n < 1 || PyObject_IsInstance(args[0], mpy_weights_type) != 1)
         return PyErr_Format(PyExc_TypeError, "check: the first argument is the layer's moxie.Weights");
     const uint32_t allowed = routing_inputs | lora_inputs | BIT(HIDDEN) | BIT(OUT) | BIT(IDS) | BIT(WEIGHTS);
-    if (mpy_call_arguments(&c, args + 1, n - 1, keywords, order, 1, allowed) == 0 && mpy_call_take(&c, HIDDEN) == 0)
+    if (mpy_call_arguments(&c, args + 1, n - 1, keywords, order, 1, allowed) == 0 && choices_are_whole(&c) &&
+        mpy_call_take(&c, HIDDEN) == 0)
         list = check(&c, ((mpy_weights *)args[0])->weights);
     mpy_call_release(&c);
     return list;

@@ -90,7 +90,7 @@ def test_arrays(plan, kind):
     assert caught.value.status == "argument"
 
 
-def test_other_arguments(plan):
+def test_other_arguments(plan, model):
     x = states(4)
     ids, weights = plan.route(x)
     with pytest.raises(moxie.ArgumentError, match=r"ids: the plan takes i32 \[4, 4\], contiguous; this is i64"):
@@ -99,6 +99,8 @@ def test_other_arguments(plan):
         plan.run(x, ids=ids)
     with pytest.raises(moxie.ArgumentError, match="no ids: give both"):
         plan.run(x, weights=weights)
+    with pytest.raises(moxie.ArgumentError, match="no ids: give both"):
+        plan.check(model.load(0), x, weights=weights)
     with pytest.raises(moxie.ArgumentError, match=r"out: .*\[4, 256\].*\[3, 256\]"):
         plan.run(x, out=states(3))
     frozen = states(4)

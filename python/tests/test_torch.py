@@ -92,6 +92,9 @@ def test_skipped_ids(plan, moe):
     ids[1], ids[2] = -1, 8
     y = moe(x, ids, weights)
     assert torch.equal(y[0], plan.run(x)[0]) and not y[1:].any()
+    wide = torch.as_tensor(ids).long()  # none of them is an expert by its lower 32 bits
+    wide[1], wide[2, :2], wide[2, 2:] = 1 << 32, torch.iinfo(torch.int64).min, (5 << 32) + 3
+    assert torch.equal(moe(x, wide, weights), y)
 
 
 def test_adapters(layer):
@@ -115,6 +118,8 @@ def test_adapters(layer):
         moe(x, adapters=opened)
     with pytest.raises(ValueError, match="adapter_ids must be"):
         moe(x, adapters=opened, adapter_ids=numbers[:2])
+    with pytest.raises(moxie.ArgumentError, match="2147483647"):
+        moe(x, adapters=opened, adapter_ids=numbers + (1 << 32))
     mt.close_adapters(opened)
     with pytest.raises(ValueError, match="are not open"):
         moe(x, adapters=opened, adapter_ids=numbers)
@@ -178,6 +183,17 @@ def test_a_layer_without_router(checkpoint):
     alone = mt.MoELayer(moxie.Layer.from_weights(weights, weights.config.replace(router_width=0), threads=1))
     with pytest.raises(ValueError, match="no router"):
         alone(hidden(2))
+
+
+def test_threads_that_end(monkeypatch):
+    """The pool of engines looks at all threads of the process, of which some may have ended when it comes to them."""
+    from moxie import _engine
+
+    listdir, before = _engine.os.listdir, _engine.os.sched_getaffinity(0)
+    monkeypatch.setattr(_engine.os, "listdir", lambda path: [*listdir(path), "2147483647"])
+    monkeypatch.setattr(_engine, "_pool", None)
+    assert isinstance(_engine.threads(), moxie.Executor)
+    assert _engine.os.sched_getaffinity(0) == before
 
 
 def test_layers_are_given_up(layer):

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/sizes.h"
 #include "comm/comm_check.h"
 #include "comm/local/local.h"
 
@@ -545,10 +546,10 @@ uint64_t mox_comm_pause(uint64_t waited)
 /* Sleeps until the request may have come further, at most until a little after its deadline. `waited`: ns so far. */
 static void pause_for(const moxie_comm *comm, const open_request *r, uint64_t waited)
 {
-    const int64_t left = comm->deadline - (r->seen - r->since);
+    const int64_t left = mox_max_i64(comm->deadline - (r->seen - r->since), 0);
     const uint64_t pause = mox_comm_pause(waited);
     if (comm->transport.wait)
-        comm->transport.wait(comm->transport.self, r->number, left < 0 ? 1 : (int32_t)left + 1);
+        comm->transport.wait(comm->transport.self, r->number, (int32_t)mox_min_i64(left + 1, INT32_MAX));
     else if (pause == 0)
         sched_yield();
     else

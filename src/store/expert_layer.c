@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "activation/activation.h"
+#include "backend/cuda/device.h"
 #include "layer/plan/plan_create.h"
 #include "layer/weights/layer_given.h"
 #include "store/expert_file.h"
@@ -50,6 +51,20 @@ static const char *target_of(const moxie_expert_file *file, const moxie_options 
         return "moxie-sm90 (Hopper) or moxie-sm80";
     return backend == MOXIE_BACKEND_REF || strcmp(file->header.target, "moxie-cpu") == 0 ? "moxie-rowmajor"
                                                                                          : "moxie-cpu";
+}
+
+/* What no file would do for is refused before its records are. */
+static moxie_status check_options(const moxie_expert_file *file, const moxie_options *options, moxie_error *error)
+{
+    moxie_options read;
+    mox_device device;
+    MOX_TRY(mox_options_read(options, &read, error));
+    if (read.spare_slots != 0)
+        return mox_fail_file(MOXIE_ERR_UNSUPPORTED, error, file->path, -1,
+                             "options.spare_slots is %d: a layer of an expert file has no memory for experts that come "
+                             "from other ranks; prepare the layer from its checkpoint",
+                             (int)read.spare_slots);
+    return mox_device_find(&read, false, &device, error);
 }
 
 /* Says which file would do. */
@@ -109,6 +124,7 @@ static moxie_status open_layer(const moxie_expert_file *file, const moxie_layer_
     moxie_layer_config checked;
     MOX_TRY(mox_config_read(config != NULL ? config : &file->config, &checked, error));
     MOX_TRY(check_shapes(file, &checked, error));
+    MOX_TRY(check_options(file, options, error));
     if (checked.tp_size > 1 && mox_options_comm(options) == NULL)
         return mox_fail_file(MOXIE_ERR_ARGUMENT, error, file->path, -1,
                              "its records are the rows of tensor parallel rank %d of %d, and options.comm is NULL: "

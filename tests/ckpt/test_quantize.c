@@ -415,6 +415,21 @@ static void refusals(void **state)
     refused(f, "int4-ct", 0, MOXIE_ERR_IO, "exists already");
 }
 
+/* Slashes at the end of a name do not end hours of work. */
+static void slashes(void **state)
+{
+    fixture *f = *state;
+    const moxie_synth_options o = small("bf16", 1, 8);
+    moxie_quantize_options q = MOXIE_QUANTIZE_OPTIONS_INIT;
+    char slashed[700];
+    q.format = "gguf-q8_0";
+    snprintf(slashed, sizeof slashed, "%s//", f->path2);
+    write_threads(f, "qwen3-30b-a3b", f->path, &o, 2);
+    assert_ok(moxie_quantize(f->path, slashed, &q, NULL, &f->error), &f->error);
+    assert_int_equal(access(f->path2, R_OK), 0);
+    unlink(f->path2);
+}
+
 /* Overwrites `count` weights, from [row, col] on, of an expert of the bf16 source with 128 columns. */
 static void put_weights(fixture *f, const char *tensor, int64_t row, int64_t col, int64_t count, uint16_t value)
 {
@@ -529,6 +544,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(exact_conversions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(same_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(slashes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_a_number, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_source, set_up, tear_down),

@@ -115,11 +115,17 @@ expect 0 '"relative_error": 0.0' "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a
 
 # Quantized: the same as merging and quantizing one after the other.
 mkdir "$tmp/int4"
-expect 0 "quantized to int4-ct: root mean square error" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
+expect 0 "quantized to int4-ct: root mean square error" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4/"
 "$moxie" quantize "$tmp/qwen3-30b-a3b.baked" --format int4-ct -o "$tmp/int4.2" >/dev/null
 diff -r "$tmp/int4" "$tmp/int4.2" || fail "merged and quantized at once differs"
 [ ! -e "$tmp/int4.merged" ] && [ ! -e "$tmp/int4.partial" ] || fail "working directories are left"
 expect 3 "not empty" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/int4"
+# Refused before the quantized directory is begun.
+expect 2 "nothing would change" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format bf16 -o "$tmp/same"
+[ ! -e "$tmp/same" ] && [ ! -e "$tmp/same.merged" ] && [ ! -e "$tmp/same.partial" ] || fail "something is left of a format that is refused"
+mkdir -p "$tmp/folder/folder"
+expect 3 "not empty: folder" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" -o "$tmp/folder"
+expect 3 "not empty: folder" "$moxie" bake "$tmp/qwen3-30b-a3b" --adapter "a=$tmp/adapter" --format int4-ct -o "$tmp/folder"
 # Refused in the second layer: nothing of the first one is left for a run that merges something else.
 synth qwen3-30b-a3b bf16 "$tmp/large" --layers 2
 python3 - "$tmp/large" <<'END'

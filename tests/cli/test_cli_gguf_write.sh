@@ -42,7 +42,7 @@ expect 0 "output rms" "$moxie" run "$tmp/b.gguf" --tokens 5 -o "$tmp/own.safeten
 expect 0 "output rms" "$moxie" run "$tmp/b.gguf" --tokens 5 --activations ggml -o "$tmp/ggml.safetensors"
 cmp "$tmp/own.safetensors" "$tmp/ggml.safetensors" || fail "ggml does not quantize the activations of bf16"
 expect 0 "root mean square error, relative to the weights: 0.06" "$moxie" quantize "$tmp/src" --format q4_k -o "$tmp/a.gguf"
-expect 0 "root mean square error" "$moxie" quantize "$tmp/b.gguf" --format gguf-q4_k -o "$tmp/c.gguf" --threads 1
+expect 0 "root mean square error" "$moxie" quantize "$tmp/b.gguf" --format gguf-q4_k -o "$tmp/c.gguf/" --threads 1
 cmp "$tmp/a.gguf" "$tmp/c.gguf" || fail "a directory and the GGUF file of it give other bytes"
 expect 0 "^right: the worst error" "$moxie" diff "$tmp/a.gguf" --a cpu --b ref --tokens 5
 expect 2 "nothing would change" "$moxie" quantize "$tmp/a.gguf" --format gguf-q4_k -o "$tmp/x.gguf"

@@ -92,6 +92,11 @@ token,layer,expert
 END
 trace import "$tmp/plain.csv" --experts 4 --name tiny -o "$tmp/plain.trace" >/dev/null
 expect 0 "tiny: 4 tokens in 4 steps" trace show "$tmp/plain.trace"
+# Requests and phases are of steps.
+for column in request phase; do
+    printf 'token,%s,layer,expert\n0,%s,4,0\n' $column "$([ $column = phase ] && echo decode || echo 5)" >"$tmp/stepless.csv"
+    expect 3 "names the column $column, but no step" trace import "$tmp/stepless.csv" --experts 4 -o "$tmp/bad.trace"
+done
 expect 0 "^ +4 +2 +75.0% +0.81 +2.00 +0.333 +33.3% +1.0 +-" trace show "$tmp/plain.trace"
 expect 0 '"counts": \[' trace show "$tmp/plain.trace" --layer 4 --json
 expect 3 "no layer 3" trace show "$tmp/plain.trace" --layer 3
@@ -122,6 +127,7 @@ expect 2 "give --experts N" trace import "$tmp/a.npy" -o "$tmp/bad.trace"
 expect 0 "3 experts" trace import "$tmp/a.npy" --experts 3 --zero-experts 13 -o "$tmp/zero.trace"
 expect 0 '"zero_experts": 13' trace show "$tmp/zero.trace" --json
 expect 3 "names 2" trace import "$tmp/a.npy" --experts 16 --layers 0-1 -o "$tmp/bad.trace"
+expect 2 "from 0 to 1000000" trace import "$tmp/a.npy" --experts 16 --layers 4294967296 -o "$tmp/bad.trace"
 printf "\\223NUMPY\\001\\000\\070\\000{'fortran_order': False, 'shape': (0, 1, 1), 'descr': '\\n" >"$tmp/short.npy"
 expect 3 "no array of ids" trace import "$tmp/short.npy" --experts 16 -o "$tmp/bad.trace"
 expect 4 "counts have no tokens" trace import "$tmp/x.counts.json" -o "$tmp/bad.trace"

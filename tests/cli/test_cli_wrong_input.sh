@@ -240,6 +240,7 @@ ROWS
 
 # ---- run ----
 table <<'ROWS'
+2 ~ --input FILE ~ --seed is for random ones ~ leave one ~ run model --input run.safetensors --seed 1
 2 ~ --frobnicate ~ no option ~ --help ~ run model --frobnicate
 2 ~ --treads ~ no option ~ did you mean --threads ~ run model --treads 2
 2 ~ --ranks ~ "0" ~ from 1 to 1024 ~ run model --ranks 0
@@ -356,6 +357,8 @@ table <<'ROWS'
 2 ~ --tokens ~ 99999999 ~ from 1 to ~ bench model --tokens 99999999
 2 ~ --tokens ~ "" ~ whole number ~ bench model --tokens 1,,8
 2 ~ --seed ~ 99999999999999999999 ~ from 0 to ~ bench model --seed 99999999999999999999
+2 ~ --trace FILE is the routing ~ names another ~ leave one ~ bench model --routing zipf --trace beyond
+2 ~ --trace FILE is the routing ~ names another ~ leave one ~ bench model --trace beyond --routing uniform
 2 ~ --experts ~ 5000 ~ from 1 to 1024 ~ bench --preset gpt-oss-20b --experts 5000
 2 ~ top_k is 4 ~ only 2 ~ at least 4 ~ bench --preset gpt-oss-20b --experts 2
 2 ~ preset "gpt-os-20b" ~ there is no ~ did you mean gpt-oss-20b ~ bench --preset gpt-os-20b
@@ -410,6 +413,7 @@ table <<'ROWS'
 2 ~ --ep ~ "one" ~ 0 <= R < N ~ prepare int4 --layout trtllm-mxint4 -o new --ep one
 2 ~ --tp ~ 0/99999999999 ~ 0 <= R < N ~ prepare int4 --layout trtllm-mxint4 -o new --tp 0/99999999999
 2 ~ --layers ~ 5-2 ~ A <= B ~ prepare int4 --layout trtllm-mxint4 -o new --layers 5-2
+2 ~ --layers ~ 0-9223372036854775807 ~ from 0 to 1000000 ~ prepare int4 --layout trtllm-mxint4 -o new --layers 0-9223372036854775807
 2 ~ --layers ~ "all" ~ or one layer ~ prepare int4 --layout trtllm-mxint4 -o new --layers all
 2 ~ --ep-map "zigzag" ~ there is no ~ linear, round-robin ~ prepare int4 --layout trtllm-mxint4 -o new --ep-map zigzag
 2 ~ --layers 5-7 ~ layers are 0 to 0 ~ layers are 0 to 0 ~ prepare int4 --layout trtllm-mxint4 -o new --layers 5-7
@@ -417,6 +421,12 @@ table <<'ROWS'
 4 ~ 3 ranks ~ would get none ~ the nearest that would do ~ prepare int4 --layout trtllm-mxint4 -o new --tp 0/3
 2 ~ --layout ~ --undo prepares nothing ~ leave one ~ prepare --undo made --layout trtllm-mxint4 -o new
 2 ~ -o OUT ~ --verify makes none ~ leave one ~ prepare --verify made -o new
+2 ~ --layers ~ --undo is about all of DIR ~ leave one ~ prepare --undo made -o new --layers 7-9
+2 ~ --tp ~ --undo is about all of DIR ~ leave one ~ prepare --undo made -o new --tp 0/2
+2 ~ --pad ~ --undo is about all of DIR ~ leave one ~ prepare --undo made -o new --pad
+2 ~ --ep ~ --verify is about all of DIR ~ leave one ~ prepare --verify made --ep 0/2
+2 ~ --ep-map ~ --verify is about all of DIR ~ leave one ~ prepare --verify made --ep-map linear
+2 ~ --allow-unread ~ --verify is about all of DIR ~ leave one ~ prepare --verify made --allow-unread
 2 ~ --undo, --verify and --list ~ exclude each other ~ leave all but one ~ prepare --undo --verify made -o new
 2 ~ one directory at a time ~ other ~ leave one ~ prepare int4 other --layout trtllm-mxint4 -o new
 3 ~ nowhere: ~ no such directory ~ give a directory ~ prepare nowhere --layout trtllm-mxint4 -o new

@@ -416,10 +416,50 @@ static void a_wait_becomes_little_longer(void **state)
     assert_true(looks < 11000); /* a millisecond apart at last */
 }
 
+static int32_t shortest;
+
+static void note_wait(void *self, int64_t request, int32_t ms)
+{
+    (void)self, (void)request;
+    shortest = ms;
+}
+
+static moxie_status done_at_the_second_look(void *self, int64_t request, int32_t *done, moxie_error *error)
+{
+    static int looks;
+    (void)self, (void)request, (void)error;
+    *done = ++looks % 2 == 0;
+    return MOXIE_OK;
+}
+
+/* A deadline that is as good as none: the rank sleeps until then, and does not spin. */
+static void the_longest_deadline_is_a_wait(void **state)
+{
+    (void)state;
+    moxie_transport t = idle_transport();
+    t.wait = note_wait;
+    t.progress = done_at_the_second_look;
+    for (int32_t less = 0; less < 2; less++) {
+        moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+        moxie_comm *comm = NULL;
+        moxie_error error;
+        mox_comm_request request;
+        int64_t value = 0;
+        options.deadline_ms = INT32_MAX - less;
+        shortest = 0;
+        assert_ok(moxie_comm_create(&t, &options, &comm, &error), &error);
+        assert_ok(mox_comm_start_allreduce(comm, &value, 1, MOXIE_COMM_SUM_I64, &request, &error), &error);
+        assert_ok(mox_comm_wait(comm, request, &error), &error);
+        assert_int_equal(shortest, INT32_MAX);
+        moxie_comm_destroy(comm);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_becomes_little_longer),
+        cmocka_unit_test(the_longest_deadline_is_a_wait),
         cmocka_unit_test(an_incomplete_table_is_refused),
         cmocka_unit_test(wrong_sizes_of_a_transport_are_refused),
         cmocka_unit_test(a_failed_creation_destroys_a_good_transport),

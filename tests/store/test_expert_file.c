@@ -217,6 +217,31 @@ static void test_device(void **state)
 
 /* ---- refused ------------------------------------------------------------------------------------------ */
 
+/* What is wrong with the options is said, and no other file is recommended. */
+static void test_wrong_options(void **state)
+{
+    (void)state;
+    const test_layer_limits limits = { .weight = test_weight_quant_named("mxfp4"), .no_parallel = true, .mma = false };
+    test_layer t;
+    moxie_error error = { 0 };
+    moxie_layer *layer = NULL;
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    make_fitting(&t, 900, &limits);
+    assert_ok(write_file(&t, "moxie-cpu", &error), &error);
+    moxie_expert_file *file = open_file(MOXIE_EXPERT_MAP);
+    options.spare_slots = 1;
+    assert_int_equal(moxie_layer_open_file(file, NULL, &options, &layer, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "options.spare_slots is 1"));
+    assert_null(strstr(error.text, "moxie prepare"));
+    options.spare_slots = 0;
+    options.backend = MOXIE_BACKEND_CUDA;
+    options.device = "5";
+    assert_int_equal(moxie_layer_open_file(file, NULL, &options, &layer, &error), MOXIE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "CUDA device 5 was asked for"));
+    moxie_expert_file_close(file);
+    test_layer_free(&t);
+}
+
 static void test_other_kernels(void **state)
 {
     (void)state;
@@ -444,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_random_layers),
         cmocka_unit_test(test_every_format),
         cmocka_unit_test_setup_teardown(test_device, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(test_wrong_options, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(test_other_kernels),
         cmocka_unit_test(test_replace),
         cmocka_unit_test(test_scattered_order),

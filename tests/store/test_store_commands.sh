@@ -20,6 +20,10 @@ expect 0 '"read_bytes"' "$moxie" run "$ex" --budget-ram 500K --json
 
 # The same trace, slots and cap of inserts, without hardware.
 expect 0 "from file" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --lookahead
+for option in --phases "--repeats 3" "--limits $tmp/limits"; do
+    # shellcheck disable=SC2086 # an option and its value
+    expect 2 "does not go with ${option%% *}" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" $option
+done
 for policy in pinned frozen; do
     expect 2 "learns in the first runs.*--warm" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --policy $policy
     expect 0 "slots a layer by $policy" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --policy $policy --warm 6

@@ -198,7 +198,8 @@ void bake_remove(const char *dir)
 {
     names files = { 0 };
     char path[8192];
-    if (list(dir, &files, NULL) == MOXIE_OK)
+    moxie_error absent;
+    if (list(dir, &files, &absent) == MOXIE_OK)
         for (int i = 0; i < files.count; i++) {
             snprintf(path, sizeof path, "%s/%s", dir, files.at[i]);
             unlink(path);
@@ -209,12 +210,15 @@ void bake_remove(const char *dir)
 
 moxie_status bake_check_empty(const char *dir, moxie_error *error)
 {
-    names there = { 0 };
-    moxie_status status = list(dir, &there, error);
-    if (status == MOXIE_OK && there.count > 0)
-        status = cli_error(MOXIE_ERR_IO, error, dir, "the directory is not empty: %s is in it; name a new one",
-                           cli_printable(there.at[0]));
-    free_names(&there);
+    moxie_status status = MOXIE_OK;
+    DIR *listing = opendir(dir);
+    if (!listing)
+        return cli_error(MOXIE_ERR_IO, error, dir, "cannot be listed: %s", strerror(errno));
+    for (const struct dirent *entry; status == MOXIE_OK && (entry = readdir(listing));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            status = cli_error(MOXIE_ERR_IO, error, dir, "the directory is not empty: %s is in it; name a new one",
+                               cli_printable(entry->d_name));
+    closedir(listing);
     return status;
 }
 

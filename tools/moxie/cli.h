@@ -185,6 +185,8 @@ typedef struct cli_sizes {
 void cli_parse_sizes(struct argp_state *state, const char *option, const char *text, cli_sizes *out);
 /* 0 for an empty list. */
 int64_t cli_largest_size(const cli_sizes *sizes);
+/* The name of an output without slashes at its end: with them "OUT/" would become "OUT/.partial". */
+const char *cli_parse_output(char *text);
 /* "A-B" or "A": layers from 0 on. */
 void cli_parse_layers(struct argp_state *state, const char *text, int64_t *first, int64_t *last);
 moxie_backend cli_parse_backend(struct argp_state *state, const char *text);

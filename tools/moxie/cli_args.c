@@ -11,6 +11,8 @@
 
 #include <moxie/moxie_comm.h>
 
+enum { MAX_LAYER = 1000000 }; /* the largest number of a layer */
+
 double cli_parse_real(struct argp_state *state, const char *option, const char *text, bool zero)
 {
     char *end;
@@ -62,8 +64,16 @@ void cli_parse_layers(struct argp_state *state, const char *text, int64_t *first
     *first = *last = strtoll(text, &end, 10);
     if (end > text && *end == '-' && end[1] != '\0')
         *last = strtoll(end + 1, &end, 10);
-    if (end == text || *end != '\0' || *first < 0 || *last < *first)
-        argp_error(state, "--layers takes A-B with A <= B, or one layer, not \"%s\"", cli_printable(text));
+    if (end == text || *end != '\0' || *first < 0 || *last < *first || *last > MAX_LAYER)
+        argp_error(state, "--layers takes A-B with A <= B, or one layer, from 0 to %d, not \"%s\"", MAX_LAYER,
+                   cli_printable(text));
+}
+
+const char *cli_parse_output(char *text)
+{
+    for (size_t length = strlen(text); length > 1 && text[length - 1] == '/';)
+        text[--length] = '\0';
+    return text;
 }
 
 int64_t cli_parse_bytes(struct argp_state *state, const char *option, const char *text)
@@ -251,7 +261,7 @@ static error_t parse_layer(int key, char *arg, struct argp_state *state)
 {
     cli_layer_options *options = state->input;
     switch (key) {
-    case OPT_LAYER: options->layer = cli_parse_int(state, "--layer", arg, 0, 1000000); return 0;
+    case OPT_LAYER: options->layer = cli_parse_int(state, "--layer", arg, 0, MAX_LAYER); return 0;
     case OPT_ISA: options->isa = parse_isa(state, arg); return 0;
     case OPT_THREADS: parse_threads(state, arg, options); return 0;
     case OPT_NUMA: options->numa = parse_numa(state, arg); return 0;

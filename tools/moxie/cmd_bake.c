@@ -39,7 +39,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         cli_parse_name(state, &cli_formats, arg);
         args->format = arg;
         return 0;
-    case 'o': args->out = arg; return 0;
+    case 'o': args->out = cli_parse_output(arg); return 0;
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG: cli_parse_operand(state, "checkpoint", arg, &args->dir); return 0;
     case ARGP_KEY_END:

@@ -111,6 +111,13 @@ static void check_simulation(struct argp_state *state, const bench_arguments *ar
         argp_error(state, "--plot draws lines that were timed; it does not go with --simulate-ranks");
 }
 
+static void choose_routing(struct argp_state *state, bench_arguments *args)
+{
+    if (args->trace && args->routing)
+        argp_error(state, "--trace FILE is the routing, and --routing names another: leave one of the two out");
+    args->routing = args->trace ? args->trace : args->routing ? args->routing : "uniform";
+}
+
 static void check_adapters(struct argp_state *state, bench_arguments *args)
 {
     if (args->adapter_rank && !args->adapters)
@@ -131,6 +138,9 @@ static void check_store(struct argp_state *state, bench_arguments *args)
                     : args->adapters                ? "--adapters"
                     : args->tokens.count            ? "--tokens, since the trace has the steps"
                     : args->plot                    ? "--plot"
+                    : args->phases                  ? "--phases"
+                    : args->repeats                 ? "--repeats, since the trace is replayed once"
+                    : args->limits_file             ? "--limits"
                                                     : NULL);
     if (args->layer.budget_ram && !args->trace)
         argp_error(state, "--budget-ram replays a trace: give --trace FILE (`moxie trace record` makes one)");
@@ -200,8 +210,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         preset_check(state, &args->preset, &args->layer);
         check_simulation(state, args);
-        if (args->trace && args->ranks.count == 0)
-            args->routing = args->trace;
+        choose_routing(state, args);
         bench_ranks_check(state, args);
         check_adapters(state, args);
         check_store(state, args);
@@ -488,7 +497,6 @@ int cmd_bench(int argc, char **argv)
         options, parse, "DIR\n--preset NAME", "Time one layer against the floor that this machine sets.", children, 0, 0
     };
     bench_arguments args = { .layer = { .command = "bench", .layer = -1, .backend = CLI_BACKEND_NOT_GIVEN },
-                             .routing = "uniform",
                              .link_gb_s = -1,
                              .link_us = -1 };
     cli_parse(&parser, argc, argv, &args);

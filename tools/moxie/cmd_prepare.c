@@ -13,6 +13,7 @@ typedef enum prepare_mode { PREPARE, UNDO, VERIFY, LIST } prepare_mode;
 typedef struct arguments {
     prepare_options prepare;
     prepare_mode mode;
+    const char *for_preparing; /* an option that was given and only matters when something is prepared */
 } arguments;
 
 enum {
@@ -91,6 +92,9 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if (p->release && (args->mode == UNDO || args->mode == VERIFY))
         argp_error(state, "--for chooses a version to prepare, and %s finds it in DIR: leave one of the two out",
                    args->mode == UNDO ? "--undo" : "--verify");
+    if (args->for_preparing && (args->mode == UNDO || args->mode == VERIFY))
+        argp_error(state, "%s is for preparing, and %s is about all of DIR: leave one of the two out",
+                   args->for_preparing, args->mode == UNDO ? "--undo" : "--verify");
     if ((args->mode == VERIFY || args->mode == LIST) && p->out)
         argp_error(state, "-o OUT is a directory to make, and %s makes none: leave one of the two out",
                    args->mode == VERIFY ? "--verify" : "--list");
@@ -120,31 +124,59 @@ static void choose_mode(struct argp_state *state, arguments *args, prepare_mode 
 static const char *const ep_map_names[] = { "linear", "round-robin", NULL };
 static const cli_names ep_maps = { .kind = "kind of --ep-map", .fixed = ep_map_names };
 
+/* What only matters when something is prepared. */
+static error_t parse_share(int key, char *arg, struct argp_state *state)
+{
+    arguments *args = state->input;
+    prepare_options *p = &args->prepare;
+    switch (key) {
+    case OPT_LAYERS:
+        cli_parse_layers(state, arg, &p->first_layer, &p->last_layer);
+        args->for_preparing = "--layers";
+        return 0;
+    case OPT_TP:
+        parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size);
+        args->for_preparing = "--tp";
+        return 0;
+    case OPT_EP:
+        parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size);
+        args->for_preparing = "--ep";
+        return 0;
+    case OPT_EP_MAP:
+        p->how.ep_map = cli_parse_name(state, &ep_maps, arg);
+        args->for_preparing = "--ep-map";
+        return 0;
+    case OPT_PAD:
+        p->how.pad = 1;
+        args->for_preparing = "--pad";
+        return 0;
+    case OPT_ALLOW_UNREAD:
+        p->allow_unread = true;
+        args->for_preparing = "--allow-unread";
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     arguments *args = state->input;
     prepare_options *p = &args->prepare;
     switch (key) {
-    case 'o': p->out = arg; return 0;
+    case 'o': p->out = cli_parse_output(arg); return 0;
     case 'j': p->json = true; return 0;
     case OPT_LAYOUT:
         cli_parse_name(state, &cli_layouts, arg);
         p->layout = arg;
         return 0;
     case OPT_FOR: p->release = arg; return 0;
-    case OPT_LAYERS: cli_parse_layers(state, arg, &p->first_layer, &p->last_layer); return 0;
-    case OPT_TP: parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size); return 0;
-    case OPT_EP: parse_rank(state, "--ep", arg, &p->how.ep_rank, &p->how.ep_size); return 0;
-    case OPT_EP_MAP: p->how.ep_map = cli_parse_name(state, &ep_maps, arg); return 0;
-    case OPT_PAD: p->how.pad = 1; return 0;
-    case OPT_ALLOW_UNREAD: p->allow_unread = true; return 0;
     case OPT_THREADS: p->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_UNDO: choose_mode(state, args, UNDO); return 0;
     case OPT_VERIFY: choose_mode(state, args, VERIFY); return 0;
     case OPT_LIST: choose_mode(state, args, LIST); return 0;
     case ARGP_KEY_ARG: add_directory(state, args, arg); return 0;
     case ARGP_KEY_END: check_arguments(state, args); return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return parse_share(key, arg, state);
     }
 }
 
@@ -257,17 +289,7 @@ int cmd_prepare(int argc, char **argv)
     moxie_error unknown = { 0 };
     if (args.prepare.layout && prepare_choose(&args.prepare, &unknown) != MOXIE_OK)
         return cli_fail("prepare", args.prepare.json, MOXIE_ERR_ARGUMENT, &unknown);
-    /* Without this, "out/" would become "out/.partial". */
-    char *out = args.prepare.out ? strdup(args.prepare.out) : NULL;
-    if (args.prepare.out && !out) {
-        moxie_error error = { 0 };
-        return cli_fail("prepare", args.prepare.json, cli_error(MOXIE_ERR_MEMORY, &error, "", "no memory"), &error);
-    }
-    for (size_t length = out ? strlen(out) : 0; length > 1 && out[length - 1] == '/';)
-        out[--length] = '\0';
-    args.prepare.out = out;
     const int code = run(&args);
-    free(out);
     free(args.prepare.more);
     return code;
 }

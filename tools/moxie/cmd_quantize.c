@@ -158,7 +158,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_THREADS: args->threads = (int32_t)cli_parse_int(state, "--threads", arg, 1, 4096); return 0;
     case OPT_ALLOW_UNREAD: args->quantize.allow_unread = 1; return 0;
     case OPT_ALLOW_MIXED: args->quantize.allow_mixed = 1; return 0;
-    case 'o': args->out = arg; return 0;
+    case 'o': args->out = cli_parse_output(arg); return 0;
     case 'j': args->json = true; return 0;
     case ARGP_KEY_ARG: cli_parse_operand(state, "checkpoint", arg, &args->dir); return 0;
     case ARGP_KEY_END:

@@ -37,10 +37,12 @@ static const struct argp_option options[] = {
 
 static void check_input(struct argp_state *state, run_arguments *args)
 {
-    const bool tokens = args->layer.tokens >= 0;
-    if (args->input && (tokens || args->random))
+    const bool tokens = args->layer.tokens >= 0, seed = args->has_seed && !args->preset.name;
+    if (args->input && (tokens || args->random || seed))
         argp_error(state, "--input FILE brings hidden states, and %s is for random ones: leave one of the two out",
-                   tokens ? "--tokens" : "--states");
+                   tokens         ? "--tokens"
+                   : args->random ? "--states"
+                                  : "--seed");
     if (!tokens)
         args->layer.tokens = 16;
 }
@@ -64,7 +66,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[6] = &args->layer.disk;
         state->child_inputs[7] = &args->layer;
         return 0;
-    case OPT_SEED: args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX); return 0;
+    case OPT_SEED:
+        args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX);
+        args->has_seed = true;
+        return 0;
     case OPT_STATES:
         args->states = cli_parse_states(state, arg);
         args->random = true;

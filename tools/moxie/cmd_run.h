@@ -15,7 +15,8 @@ typedef struct run_arguments {
     const char *input, *output;
     uint64_t seed;
     cli_states states;
-    bool random; /* an option for random hidden states was given */
+    bool random;   /* an option for random hidden states was given */
+    bool has_seed; /* --seed was given */
     cli_ranks_options ranks;
     cli_adapters adapters;
 } run_arguments;

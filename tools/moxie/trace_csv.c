@@ -52,6 +52,11 @@ static moxie_status read_head(csv *c, char *text, moxie_error *error)
             MOXIE_ERR_FORMAT, error, c->path,
             "line 1 must name the columns token, layer and expert, and may name step, phase, request, choice "
             "and weight");
+    if (!c->has[STEP] && (c->has[PHASE] || c->has[REQUEST]))
+        return cli_error(MOXIE_ERR_FORMAT, error, c->path,
+                         "line 1 names the column %s, but no step: without steps all tokens are one request "
+                         "(--prefill, --step-tokens); add the column step, or leave this one out",
+                         columns[c->has[PHASE] ? PHASE : REQUEST]);
     return MOXIE_OK;
 }
 

@@ -239,11 +239,12 @@ static moxie_status do_layer(mox_gguf_job *j, int64_t i, moxie_error *error)
 
 /* ---- all of it --------------------------------------------------------------------------------------- */
 
-static moxie_status write_all(mox_gguf_job *j, const char *out, moxie_error *error)
+static moxie_status write_all(mox_gguf_job *j, moxie_error *error)
 {
     for (int64_t i = 0; i < j->model->n_places; i++)
         MOX_TRY(do_layer(j, i, error));
     MOX_TRY(mox_gguf_job_assemble(j, error));
+    const char *out = j->dir.out; /* without slashes at its end: a file's name has none */
     if (rename(mox_gguf_job_result_path(j), out) != 0)
         return mox_fail_file(MOXIE_ERR_IO, error, out, -1, "cannot put the finished file in place: %m");
     if (!mox_quantize_dir_clear(&j->dir) && rename(out, mox_gguf_job_result_path(j)) == 0)
@@ -314,7 +315,7 @@ moxie_status mox_quantize_gguf(const char *source, const char *out, const mox_gg
     MOX_TRY(make_job(source, recipe, options, executor, &j, error));
     moxie_status status = start(j, out, error);
     if (status == MOXIE_OK)
-        status = write_all(j, out, error);
+        status = write_all(j, error);
     if (status == MOXIE_OK)
         *summary = j->summary;
     free_job(j);

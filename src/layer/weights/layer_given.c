@@ -35,10 +35,6 @@ moxie_status mox_layer_open_given(const moxie_layer_config *config, const moxie_
     moxie_layer *layer = NULL;
     moxie_options read;
     MOX_TRY(mox_options_read(options, &read, error));
-    MOX_FAIL_IF(read.spare_slots != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "options.spare_slots is %d: a layer of an expert file has no memory for experts that come from other "
-                "ranks; prepare the layer from its checkpoint",
-                (int)read.spare_slots);
     MOX_TRY(mox_layer_create(config, options, given, &layer, error));
     const moxie_status status = fill(layer, given, read.executor, error);
     if (status != MOXIE_OK) {
