@@ -338,6 +338,14 @@ void cli_input_args(const cli_input *input, moxie_run_args *args);
  * have, and returns it. */
 const void *cli_copy_rows(const moxie_tensor *tensor, int64_t first, int64_t count, void *out);
 
+/* ---- files that are written (cli_outputs.c) ----------------------------------------------------- */
+
+/* Refuses to replace a file that the same command reads: `input` itself, or a model's file in the directory `input`.
+ * Either may be NULL. */
+moxie_status cli_output_spares(const char *path, const char *input, moxie_error *error);
+/* The same for `count` inputs; then moxie_file_check_output(). */
+moxie_status cli_output_check(const char *path, const char *const *inputs, int32_t count, moxie_error *error);
+
 /* ---- JSON files (cli_file.c) -------------------------------------------------------------------- */
 
 /* Parses a JSON text; `path` is for messages. MOXIE_ERR_FORMAT says where it is wrong. json_decref(*out). */

@@ -235,6 +235,8 @@ static moxie_status balance(const arguments *args, work *w, moxie_error *error)
     if (status == MOXIE_OK)
         status = measure(w, &w->now, w->after, error);
     if (status == MOXIE_OK && args->output)
+        status = cli_output_spares(args->output, args->loads, error); /* --map may be replaced by the next map */
+    if (status == MOXIE_OK && args->output)
         status = balance_map_write(args->output, &w->now, (balance_style)args->style, error);
     return status;
 }

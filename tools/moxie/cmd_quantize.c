@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 enum {
     OPT_FORMAT = 256,
@@ -246,20 +245,12 @@ static moxie_status save_imatrix(const arguments *args, const char *path, moxie_
     return status;
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat of_a, of_b;
-    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-}
-
 static moxie_status check_saved(const arguments *args, moxie_error *error)
 {
     if (!args->save_imatrix)
         return MOXIE_OK;
-    if (is_same_file(args->save_imatrix, args->hidden_states))
-        return cli_error(MOXIE_ERR_ARGUMENT, error, args->save_imatrix,
-                         "these are the hidden states: give --save-imatrix another file");
-    return moxie_file_check_output(args->save_imatrix, error);
+    const char *const inputs[] = { args->dir, args->hidden_states };
+    return cli_output_check(args->save_imatrix, inputs, sizeof inputs / sizeof inputs[0], error);
 }
 
 /* The importance matrix of --hidden-states, in memory, and in the file that --save-imatrix names. `*out` is its path,

@@ -205,7 +205,9 @@ static int make_report(const arguments *args, report *r)
     moxie_error error = { 0 };
     size_t bytes = 0;
     int code = CLI_OK;
-    moxie_status status = moxie_file_check_output(args->output, &error);
+    moxie_status status = cli_output_spares(args->output, args->layer.dir, &error);
+    if (status == MOXIE_OK)
+        status = cli_output_check(args->output, args->files, REPORT_PARTS, &error);
     if (status == MOXIE_OK)
         status = args->layer.dir ? measure(args, r, &code, &error) : read_files(args, r, &error);
     if (status == MOXIE_OK && code > CLI_CHECK_FAILED) { /* the child has printed why */

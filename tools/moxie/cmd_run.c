@@ -255,6 +255,18 @@ static moxie_status open_all(run_arguments *args, cli_layer *layer, made_weights
     return status;
 }
 
+/* The output is none of the files that the run reads. */
+static moxie_status check_output(const run_arguments *args, moxie_error *error)
+{
+    const char *const inputs[] = { args->layer.dir, args->input, args->adapters.ids_path };
+    moxie_status status = cli_output_check(args->output, inputs, sizeof inputs / sizeof inputs[0], error);
+    for (int32_t i = 0; status == MOXIE_OK && i < args->layer.n_shares; i++)
+        status = cli_output_spares(args->output, args->layer.shares[i], error);
+    for (int32_t i = 0; status == MOXIE_OK && i < args->adapters.count; i++)
+        status = cli_output_spares(args->output, args->adapters.item[i].dir, error);
+    return status;
+}
+
 static moxie_status execute(run_arguments *args, cli_ranks *ranks, cli_layer *layer, made_weights *weights,
                             cli_input *input, run_results *r, moxie_error *error)
 {
@@ -262,7 +274,7 @@ static moxie_status execute(run_arguments *args, cli_ranks *ranks, cli_layer *la
     moxie_status status = many ? cli_ranks_begin(&args->ranks, ranks, error) : MOXIE_OK;
     const bool leader = !many || ranks->leader;
     if (status == MOXIE_OK && args->output && leader)
-        status = moxie_file_check_output(args->output, error);
+        status = check_output(args, error);
     if (status == MOXIE_OK)
         status = open_all(args, layer, weights, input, error);
     if (status == MOXIE_OK && leader)

@@ -204,7 +204,7 @@ int trace_import(const trace_arguments *args)
 {
     trace_table t = { 0 };
     moxie_error error = { 0 };
-    moxie_status status = moxie_file_check_output(args->output, &error);
+    moxie_status status = cli_output_check(args->output, args->inputs, args->n_inputs, &error);
     if (status == MOXIE_OK)
         status = read_all(args, &t, &error);
     if (status == MOXIE_OK)
@@ -225,7 +225,7 @@ int trace_export(const trace_arguments *args)
                            "a file of `moxie run` holds more than choices and is not written here: give --format vllm, "
                            "sglang, csv or counts");
     if (status == MOXIE_OK)
-        status = moxie_file_check_output(args->output, &error);
+        status = cli_output_check(args->output, args->inputs, args->n_inputs, &error);
     if (status == MOXIE_OK)
         status = trace_table_read(args->inputs[0], args->request, &t, &error);
     if (status == MOXIE_OK)

@@ -315,7 +315,8 @@ int trace_record(const trace_arguments *args)
     moxie_tensor_file *file = NULL;
     moxie_error error = { 0 };
     moxie_model_options options = MOXIE_MODEL_OPTIONS_INIT;
-    moxie_status status = moxie_file_check_output(args->output, &error);
+    const char *const inputs[] = { args->inputs[0], args->states_file };
+    moxie_status status = cli_output_check(args->output, inputs, sizeof inputs / sizeof inputs[0], &error);
     if (status == MOXIE_OK)
         status = moxie_model_open(args->inputs[0], &options, &rec.model, &error);
     if (status == MOXIE_OK && args->states_file)
