@@ -100,7 +100,8 @@ static moxie_status check_all(mox_lint *lint, moxie_error *error)
         return mox_lint_check_adapter(lint, error);
     MOX_FAIL_IF(
         lint->options->model != NULL, MOXIE_ERR_ARGUMENT, error,
-        "options.model is the model of an adapter, but %s is none: it has a config.json, or no adapter_config.json",
+        "a model (options.model, --model) is for checking an adapter, but %s is none: it has a config.json, or no "
+        "adapter_config.json; leave the model out",
         lint->dir);
     MOX_TRY(mox_lint_files(lint, error));
     if (!lint->gguf)

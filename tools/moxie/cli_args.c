@@ -5,7 +5,6 @@
 #include "cli.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +14,12 @@ enum { MAX_LAYER = 1000000 }; /* the largest number of a layer */
 
 double cli_parse_real(struct argp_state *state, const char *option, const char *text, bool zero)
 {
+    static const double low = 1e-12, high = 1e12; /* their products and quotients are finite, as doubles and floats */
     char *end;
     const double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value) || value < 0 || (value == 0 && !zero))
-        argp_error(state, "%s needs a number %s, not \"%s\"", option, zero ? "of 0 or more" : "above 0",
-                   cli_printable(text));
+    if (end == text || *end || !((value >= low && value <= high) || (value == 0 && zero)))
+        argp_error(state, "%s needs a number %s, not \"%s\"; the least above 0 is %g, the largest %g", option,
+                   zero ? "of 0 or more" : "above 0", cli_printable(text), low, high);
     return value;
 }
 

@@ -293,8 +293,8 @@ void prepare_partial_leave(prepare_partial *p, int64_t finished)
     if (p->begun)
         remove_begun();
     else if (finished > 0)
-        fprintf(stderr, "moxie prepare: %lld finished layers stay in %s; run the same again to go on\n",
-                (long long)finished, p->path);
+        fprintf(stderr, "moxie prepare: %lld finished %s in %s; run the same again to go on\n",
+                CLI_COUNT_OF(finished, "layer stays", "layers stay"), p->path);
     close(p->fd);
     p->fd = -1;
 }

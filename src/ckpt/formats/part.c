@@ -83,7 +83,7 @@ static moxie_status fixed_word(const mox_part *part, int64_t n, int64_t k, moxie
                 (long long)n, (long long)k, part->suffix, (long long)along, (long long)word_multiple(part),
                 (long long)word_multiple(part));
     MOX_FAIL_IF(part->form == MOX_FORM_BLOCKS && k % 32 != 0, MOXIE_ERR_UNSUPPORTED, error,
-                "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of 32", (long long)n,
+                "a [%lld, %lld] matrix cannot be stored as %s: %lld is not a multiple of 32; use one", (long long)n,
                 (long long)k, part->suffix, (long long)k);
     return MOXIE_OK;
 }
