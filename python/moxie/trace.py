@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _moxie
+from .errors import _make
 
 PHASES = ("unknown", "prefill", "decode", "mixed")
 
@@ -35,6 +36,14 @@ def _as(array: Any, dtype: str) -> Any:
     return {"int32": array.int, "int64": array.long, "float32": array.float, "float64": array.double}[dtype]() if hasattr(array, "long") else array
 
 
+def _whole(array: Any, dtype: str, name: str) -> Any:
+    """The same for whole numbers: one that `dtype` cannot hold is an error, not another number."""
+    made = _as(array, dtype)
+    if made is not array and not bool((made == array).all()):
+        raise _make("argument", f"{name}: whole numbers that {dtype} holds are wanted, and this array of {array.dtype} has others", "", -1)
+    return made
+
+
 @dataclass
 class Trace:
     """All tokens of a trace, in the order of their steps."""
@@ -51,13 +60,13 @@ class Trace:
 
     def save(self, path: Any) -> None:
         """Writes the trace; the file gets its name when it is whole."""
-        ids = _as(self.ids, "int32")
+        ids = _whole(self.ids, "int32", "ids")
         tokens, layers = ids.shape[0], ids.shape[1]
         parts = self.steps or steps(tokens)
         unknown = {phase for _, phase in parts} - set(PHASES)
         if unknown:
             raise ValueError(f"steps: there is no phase {min(unknown, key=str)!r}; there are {', '.join(PHASES)}")
-        _moxie._trace_write(path, ids, _as(self.weights, "float32"), _as(self.requests, "int64"),
+        _moxie._trace_write(path, ids, _as(self.weights, "float32"), _whole(self.requests, "int64", "requests"),
                             [(count, PHASES.index(phase)) for count, phase in parts],
                             list(self.layers) or list(range(layers)), self.experts, self.zero_experts, self.model,
                             self.fingerprint)

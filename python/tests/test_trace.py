@@ -94,6 +94,12 @@ def test_refusals(tmp_path):
         assert not path.exists()
     with pytest.raises(ValueError, match="no phase 'prefil'"):
         moxie.trace.Trace(trace.ids, 20, steps=[(30, "prefil")]).save(path)
+    for name, other in (("ids", trace.ids + np.int64(2**32)), ("ids", trace.ids + 0.5), ("requests", np.full(30, 0.5))):
+        broken = made()
+        setattr(broken, name, other)
+        with pytest.raises(moxie.ArgumentError, match=f"{name}: whole numbers that int(32|64) holds"):
+            broken.save(path)
+        assert not path.exists()
     path.write_bytes(b"MOXTRACE")
     with pytest.raises(moxie.Error, match="cut off"):
         moxie.trace.load(path)
