@@ -133,4 +133,12 @@ cp -r "$model" "$tmp/named"
 sed -i 's/"model_type": *"[a-z]*"/"model_type": "gran\\u001b[31mite"/' "$tmp/named/config.json"
 quiet "$moxie" inspect "$tmp/named"
 quiet "$moxie" inspect "$tmp/named" --json
+# Wrong options leave standard output empty, with --json too; a failure has one object.
+for arguments in "run --json --frobnicate" "run --json" "run $model --json --tokens x"; do
+    code=0
+    # shellcheck disable=SC2086
+    "$moxie" $arguments >"$tmp/out" 2>"$tmp/err" || code=$?
+    [ "$code" = 2 ] && [ ! -s "$tmp/out" ] && [ -s "$tmp/err" ] || fail "moxie $arguments: code $code, $(cat "$tmp/out")"
+done
+expect 3 "\"status\": \"io\"" "$moxie" inspect "$tmp/nowhere" --json
 finish

@@ -44,7 +44,10 @@ static void print_usage(FILE *out)
     fprintf(out, "Usage: moxie COMMAND [OPTION...]\n\nQuantized fused mixture-of-experts layers.\n\nCommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n`moxie COMMAND --help` describes one. Every command takes --json.\n\n%s\n", cli_exit_codes);
+    fprintf(out,
+            "\n`moxie COMMAND --help` describes one. Every command takes --json: one object, with \"error\" after a "
+            "failure.\n\n%s\n",
+            cli_exit_codes);
 }
 
 /* The library, then a line for each back end: what it runs on, or why it cannot. */
