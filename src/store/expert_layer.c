@@ -126,10 +126,12 @@ static moxie_status open_layer(const moxie_expert_file *file, const moxie_layer_
     MOX_TRY(check_shapes(file, &checked, error));
     MOX_TRY(check_options(file, options, error));
     if (checked.tp_size > 1 && mox_options_comm(options) == NULL)
-        return mox_fail_file(MOXIE_ERR_ARGUMENT, error, file->path, -1,
-                             "its records are the rows of tensor parallel rank %d of %d, and options.comm is NULL: "
-                             "a run needs the other ranks' rows, so open it with their comm",
-                             (int)checked.tp_rank, (int)checked.tp_size);
+        return mox_fail_file(
+            MOXIE_ERR_ARGUMENT, error, file->path, -1,
+            "its records are the rows of tensor parallel rank %d of %d, and options.comm is NULL: "
+            "a run needs the other ranks' rows, so open it with their comm (moxie run: the directories of all "
+            "ranks, --ranks and --tp)",
+            (int)checked.tp_rank, (int)checked.tp_size);
     moxie_expert *scales = mox_calloc((uint64_t)file->header.experts + 1, sizeof *scales);
     MOX_FAIL_IF(scales == NULL, MOXIE_ERR_MEMORY, error, "no memory for the scales of a layer");
     const moxie_status status = open_with(file, &checked, options, fetched, scales, out, error);

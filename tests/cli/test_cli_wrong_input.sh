@@ -230,6 +230,8 @@ table <<'ROWS'
 2 ~ layer 7 ~ there are 2 ~ give one of them ~ explain model --layer 7
 2 ~ --layer ~ -7 ~ from 0 to ~ explain model --layer -7
 2 ~ --disk-gb-s needs a number above 0 ~ "1e-320" ~ least above 0 is 1e-12 ~ explain model --budget-ram 1M --disk-gb-s 1e-320 --memory-gb-s 1 --json
+2 ~ --copy-gb-s ~ --budget-gpu, which is not given ~ nothing is copied ~ explain model --budget-ram 1M --copy-gb-s 9
+2 ~ --memory-gb-s ~ --limits ~ leave one ~ explain model --budget-ram 1M --memory-gb-s 9 --limits x
 2 ~ --memory-gb-s needs a number above 0 ~ "1e300" ~ largest 1e.12 ~ explain model --budget-ram 1M --disk-gb-s 1 --memory-gb-s 1e300
 3 ~ nowhere: ~ no such directory ~ give a directory ~ explain nowhere
 3 ~ emptyfile: ~ this is a file ~ give a directory ~ explain emptyfile
@@ -457,6 +459,8 @@ table <<'ROWS'
 2 ~ --layers ~ "0-99999999999999999999" ~ from 0 to 1000000 ~ lint model --layers 0-99999999999999999999
 2 ~ --model ~ model is none ~ leave the model out ~ lint model --model model
 2 ~ --layers ~ "4294967299" ~ from 0 to 1000000 ~ trace import one.csv --experts 4 --layers 4294967299 -o new
+2 ~ --layers 1-7 ~ layers with experts are 0 to 1 ~ 0 to 1 ~ trace record model --tokens 1 --layers 1-7 -o new
+2 ~ --layers 7-9 ~ layers with experts are 0 to 1 ~ 0 to 1 ~ trace record model --tokens 1 --layers 7-9 -o new
 2 ~ --input-amax ~ "1e300" ~ largest 1e.12 ~ quantize model --format nvfp4-ct --input-amax 1e300,1 -o new
 4 ~ a .128, 16. matrix ~ 16 is not a multiple ~ of 32; use one ~ synth gpt-oss-20b -o new --hidden 16 --intermediate 64 --experts 4 --layers 1
 ROWS

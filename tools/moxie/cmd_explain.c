@@ -153,6 +153,10 @@ static void check_store(struct argp_state *state, arguments *args)
         lone = "--mirror, or another option of how files are read,";
     if (lone && !store)
         argp_error(state, "%s goes with --budget-ram, which is not given", lone);
+    if (args->store.copy_gb_s > 0 && args->layer.budget_gpu == 0)
+        argp_error(state, "--copy-gb-s goes with --budget-gpu, which is not given: nothing is copied then");
+    if (args->store.memory_gb_s > 0 && args->store.limits)
+        argp_error(state, "--memory-gb-s and --limits both say how fast memory is: leave one of the two out");
     if (store && !args->layer.dir)
         argp_error(state, "--budget-ram goes with a directory of expert files, which is not given");
 }

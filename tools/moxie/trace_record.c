@@ -249,12 +249,15 @@ static moxie_status choose_layers(recorder *rec, moxie_error *error)
     const trace_arguments *args = rec->args;
     trace_table *t = &rec->table;
     moxie_model_info info = MOXIE_MODEL_INFO_INIT;
+    int64_t first = 0, last = 0;
     moxie_status status = moxie_model_get_info(rec->model, &info, error);
     rec->numbers = cli_alloc((size_t)(info.n_layers + 1) * sizeof *rec->numbers);
     t->layer_numbers = cli_alloc((size_t)(info.n_layers + 1) * sizeof *t->layer_numbers);
     for (int64_t i = 0; status == MOXIE_OK && i < info.n_layers; i++) {
         moxie_model_layer_info layer = MOXIE_MODEL_LAYER_INFO_INIT;
         status = moxie_model_describe_layer(rec->model, i, &layer, error);
+        first = i == 0 ? layer.layer : first;
+        last = layer.layer;
         if (status != MOXIE_OK ||
             (args->first_layer >= 0 && (layer.layer < args->first_layer || layer.layer > args->last_layer)))
             continue;
@@ -265,9 +268,10 @@ static moxie_status choose_layers(recorder *rec, moxie_error *error)
         t->experts = (int32_t)layer.experts;
         t->top_k = (int32_t)layer.top_k;
     }
-    if (status == MOXIE_OK && t->layers == 0)
-        status = cli_error(MOXIE_ERR_MISMATCH, error, args->inputs[0],
-                           "it has no layer with experts among those of --layers");
+    if (status == MOXIE_OK && (t->layers == 0 || args->last_layer > last))
+        status = cli_error(MOXIE_ERR_ARGUMENT, error, args->inputs[0],
+                           "--layers %lld-%lld: its layers with experts are %lld to %lld", (long long)args->first_layer,
+                           (long long)args->last_layer, (long long)first, (long long)last);
     return status;
 }
 
