@@ -121,7 +121,8 @@ MOXIE_API moxie_status moxie_model_load_layer(const moxie_model *model, int64_t 
                                               moxie_error *error);
 /* One-thread-at-a-time. */
 MOXIE_API void moxie_model_layer_free(moxie_model_layer *layer);
-/* Both live as long as `layer`. Immutable. */
+/* NULL for a layer that is NULL, as one is that could not be loaded; so are the weights. Both live as long as `layer`.
+ * Immutable. */
 MOXIE_API const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer);
 /* Name `index` of the n_unread tensors that belong to the layer's MoE block and were not read, in the files' order;
  * NULL past the last. There are some only in a model opened with `allow_unread`. It lives as long as the model.

@@ -86,17 +86,17 @@ void moxie_model_layer_free(moxie_model_layer *layer)
 
 const moxie_layer_config *moxie_model_layer_config(const moxie_model_layer *layer)
 {
-    return mox_model_layer_config(layer);
+    return layer != NULL ? mox_model_layer_config(layer) : NULL;
 }
 
 const char *moxie_model_layer_unread(const moxie_model_layer *layer, int64_t index)
 {
-    return mox_model_layer_unread(layer, index);
+    return layer != NULL ? mox_model_layer_unread(layer, index) : NULL;
 }
 
 const moxie_weights *moxie_model_layer_weights(const moxie_model_layer *layer)
 {
-    return mox_model_layer_weights(layer);
+    return layer != NULL ? mox_model_layer_weights(layer) : NULL;
 }
 
 moxie_status moxie_model_visit_experts(const moxie_model *model, int64_t layer, moxie_tensor_fn visit, void *user,

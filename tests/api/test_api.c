@@ -174,6 +174,10 @@ static void refuses_null_in_checkpoints(void **state)
     moxie_model_close(NULL);
     moxie_model_layer_free(NULL);
     moxie_tensor_file_close(NULL);
+    assert_null(moxie_model_layer_config(NULL));
+    assert_null(moxie_model_layer_weights(NULL));
+    assert_null(moxie_model_layer_unread(NULL, 0));
+    moxie_model_layer_free(NULL);
 }
 
 /* ---- answers for what does not exist ----------------------------------------------------------------------- */
