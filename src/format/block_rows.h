@@ -3,7 +3,8 @@
  * block_rows.h - block types as constants, for kernels that are compiled once for each of them:
  *
  *     mox_fields_<id>                     the row of block_fields.def
- *     MOX_WEIGHTS_<id>, MOX_BYTES_<id>    weights and bytes of a block (blocks.def)
+ *     MOX_TYPE_<id>                       its number (blocks.def)
+ *     MOX_WEIGHTS_<id>, MOX_BYTES_<id>    weights and bytes of a block
  */
 #ifndef MOX_FORMAT_BLOCK_ROWS_H
 #define MOX_FORMAT_BLOCK_ROWS_H
@@ -11,7 +12,8 @@
 #include "format/block_at.h"
 
 enum {
-#define MOX_BLOCK(id, type, name, weights, bytes) MOX_WEIGHTS_##id = weights, MOX_BYTES_##id = bytes,
+#define MOX_BLOCK(id, type, name, weights, bytes)                                                                      \
+    MOX_TYPE_##id = type, MOX_WEIGHTS_##id = weights, MOX_BYTES_##id = bytes,
 #include "format/blocks.def"
 #undef MOX_BLOCK
 };

@@ -25,6 +25,7 @@ __m256i _mm512_cvtepi32_epi16(__m512i a);
 __m128i _mm512_cvtepi32_epi8(__m512i a);
 __m128i _mm256_cvtepi16_epi8(__m256i a);
 unsigned _mm512_reduce_max_epu32(__m512i a);
+int _mm512_reduce_or_epi32(__m512i a);
 __m512 _mm512_scalef_ps(__m512 a, __m512 b);
 
 /* ---- comparisons ----------------------------------------------------------------------------------------------- */

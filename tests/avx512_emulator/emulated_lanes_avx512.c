@@ -131,6 +131,15 @@ unsigned _mm512_reduce_max_epu32(__m512i a)
     return most;
 }
 
+int _mm512_reduce_or_epi32(__m512i a)
+{
+    const emulated_lanes x = { .i = a };
+    int all = 0;
+    for (int n = 0; n < 16; n++)
+        all |= x.s32[n];
+    return all;
+}
+
 /* a 2^floor(b), rounded once; a zero or infinite power as scalbnf() has it. */
 __m512 _mm512_scalef_ps(__m512 a, __m512 b)
 {

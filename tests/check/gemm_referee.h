@@ -20,6 +20,9 @@
  *                  fma(-D, M, t) where the type has minimums (I = sum of d level, D = sum of d). Activations that are
  *                  int8 codes are d, and t is not multiplied
  *     "INT32_RUNS" that, of such activations alone
+ *     "LEVEL_RUNS" of block types: as "FMA_STEPS" in steps of 32, with w = S level, infinite S as NaN. In
+ *                  each run of the step I is the t of "FMA_STEPS" with level for w. t = I S of the first run, then
+ *                  fma(I, S, t)
  *     all          sum = fma(C * sa, sw, sum) from 0; missing factors are left out; without any, sum = C
  *     "SCALE_IN_WEIGHT"
  *                  as "FMA_STEPS" in steps of 32, but sw is multiplied into the codes when that is exact in bf16. For
@@ -50,6 +53,7 @@ typedef enum referee_sum {
     REFEREE_I32,
     REFEREE_BYTE_RUNS,
     REFEREE_INT32_RUNS,
+    REFEREE_LEVEL_RUNS,
     REFEREE_SUMS
 } referee_sum;
 
@@ -63,7 +67,8 @@ static inline referee_sum referee_sum_of(const mox_expert_gemm_kernel *row)
                                                 [REFEREE_BYTES32] = MOX_SUM_BYTE_ACTIVATIONS,
                                                 [REFEREE_I32] = MOX_SUM_INT32_STEPS,
                                                 [REFEREE_BYTE_RUNS] = MOX_SUM_BYTE_RUNS,
-                                                [REFEREE_INT32_RUNS] = MOX_SUM_INT32_RUNS };
+                                                [REFEREE_INT32_RUNS] = MOX_SUM_INT32_RUNS,
+                                                [REFEREE_LEVEL_RUNS] = MOX_SUM_LEVEL_RUNS };
     for (int i = REFEREE_FMA32; i < REFEREE_SUMS; i++)
         if (row->sum == sums[i])
             return (referee_sum)i;
@@ -234,7 +239,7 @@ static inline void referee_weights(referee_sum kind, const gemm_problem *p, cons
                                    referee_row *row)
 {
     referee_codes(p, m, n, row);
-    if (kind == REFEREE_BYTE_RUNS || kind == REFEREE_INT32_RUNS)
+    if (kind == REFEREE_BYTE_RUNS || kind == REFEREE_INT32_RUNS || kind == REFEREE_LEVEL_RUNS)
         referee_blocks(m, n, row);
     if (kind == REFEREE_FOLD32)
         referee_fold(p->asked.weight, row);
@@ -336,6 +341,19 @@ static inline float referee_step_bytes32(referee_sum kind, const referee_row *ro
     return (float)sum * (most * (1.0f / 127.0f));
 }
 
+static inline float referee_step_levels(const referee_row *row, int64_t first, int64_t last)
+{
+    float t = 0.0f;
+    for (int64_t k = first; k < last; k += row->run_cols) {
+        float sum[2] = { 0.0f, 0.0f };
+        for (int64_t i = k; i < k + row->run_cols; i++)
+            sum[i % 2] = referee_fma(row->a[i], (float)row->level[i], sum[i % 2]);
+        const float levels = referee_flushed(sum[0] + sum[1]), s = referee_flushed(row->s[k / 16]);
+        t = k == first ? referee_flushed(levels * s) : referee_fma(levels, s, t);
+    }
+    return t;
+}
+
 static inline float referee_step(referee_sum kind, const referee_row *row, int64_t first, int64_t last)
 {
     switch (kind) {
@@ -343,6 +361,7 @@ static inline float referee_step(referee_sum kind, const referee_row *row, int64
     case REFEREE_BYTES32:
     case REFEREE_BYTE_RUNS:
     case REFEREE_INT32_RUNS: return referee_step_bytes32(kind, row, first, last);
+    case REFEREE_LEVEL_RUNS: return referee_step_levels(row, first, last);
     default: return referee_step_fma32(row, first, last);
     }
 }

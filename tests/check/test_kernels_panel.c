@@ -242,7 +242,7 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
     bench b = { .slot = 0 };
     gemm_problem_make(&b.problem, rng, weight, &test_act_quants[0], size);
     b.problem.asked.dtype = kind == WIDE ? MOXIE_F32 : MOXIE_BF16;
-    const bool nibbles = mox_dtype_bits(weight->quant.element) == 4;
+    const bool nibbles = !mox_quant_is_block(&weight->quant) && mox_dtype_bits(weight->quant.element) == 4;
     for (uint64_t every = 1; open_bench(&b) && every <= 9; every += 4) {
         put_activations(&b, rng, kind, every);
         calls += check_rows(&b, every == 5 ? 1 : 2, nibbles ? FEW : 4, nibbles && every == 9 ? MANY : 0);
@@ -254,6 +254,8 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
 static bool depends_on_activations(const test_weight_quant *weight)
 {
     const moxie_dtype element = weight->quant.element;
+    if (mox_quant_is_block(&weight->quant))
+        return mox_block_fields_of(element) != NULL && !mox_block_has_minimums(element);
     return mox_dtype_bits(element) == 4 || mox_format_of(element)->kind == MOX_KIND_INTEGER;
 }
 
@@ -264,10 +266,10 @@ static void every_kind_of_step(void **state)
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
     int64_t calls = 0;
-    for (int w = 0; w < test_weight_quant_count; w++)
+    for (int w = 0; gemm_weight_at(w) != NULL; w++)
         for (int kind = SMALL; kind < STEP_KINDS; kind++)
-            if (depends_on_activations(&test_weight_quants[w]))
-                calls += check_kind(&rng, &test_weight_quants[w], (step_kind)kind);
+            if (depends_on_activations(gemm_weight_at(w)))
+                calls += check_kind(&rng, gemm_weight_at(w), (step_kind)kind);
     print_message("%lld calls\n", (long long)calls);
     if (calls == 0)
         skip();

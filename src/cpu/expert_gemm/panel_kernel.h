@@ -43,6 +43,10 @@
  * that are int8 codes already are d[k], and t is not multiplied. An infinite S or M counts as NaN. INT32_RUNS is that,
  * without minimums.
  *
+ * LEVEL_RUNS is for block types without minimums. In each run of the step I is the sum of a[k] (level - offset) as t of
+ * FMA_STEPS is: an even chain and an odd one. t = S I of the first run, and the second adds t = fma(I, S, t). An
+ * infinite S counts as NaN.
+ *
  * In the flow: [activations] x [panel] -> c -> global scales, bias -> glu or y, by the caller (panel_run.c, fused.c).
  */
 #ifndef MOX_CPU_PANEL_KERNEL_H

@@ -211,6 +211,44 @@ uint64_t mox_expert_gemm_avx512_block_bytes_scratch_bytes(const mox_expert_gemm_
     return block_bytes_scratch(problem);
 }
 
+/* ---- avx512_block_levels --------------------------------------------------------------------------- */
+
+mox_panel_multiply_fn mox_expert_gemm_avx512_block_levels_bind(const mox_expert_gemm_problem *problem,
+                                                               mox_rejection *why)
+{
+    const moxie_dtype element = problem->weight->element;
+    if (!mox_panel_admit_blocks(problem, why) || !mox_panel_admit_floats(problem, why))
+        return NULL;
+    if (mox_block_has_minimums(element)) {
+        mox_reject(why, "use fast mode, whose kernels for blocks take them",
+                   "would subtract %s's minimums after the sum, which rounds more", mox_quant_dtype_name(element));
+        return NULL;
+    }
+    const mox_panel_variants *variants = &mox_avx512_block_levels_variants;
+    if (variants->count > 0 && mox_panel_variant_of(variants, problem->weight, mox_expert_gemm_cols(problem)) == NULL) {
+        mox_reject(why, "use kernel avx512_fma", "has no variant for %s", mox_quant_dtype_name(element));
+        return NULL;
+    }
+    return block_variant(variants, problem, why);
+}
+
+void mox_block_levels_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_levels_scratch *out)
+{
+    const uint64_t steps = (uint64_t)(cols / MOX_PANEL_STEP);
+    mox_fma_lay_out(carver, groups, &out->fma);
+    out->scales = mox_carve(carver, MOX_FMA_SLAB * 4 * MOX_PANEL_ROWS, sizeof *out->scales);
+    out->lines = mox_carve(carver, MOX_BLOCK_LEVELS_NARROW * steps, sizeof *out->lines);
+    out->kinds = mox_carve(carver, steps, sizeof *out->kinds);
+}
+
+uint64_t mox_expert_gemm_avx512_block_levels_scratch_bytes(const mox_expert_gemm_problem *problem)
+{
+    mox_carver carver = mox_carver_of(NULL);
+    mox_block_levels_scratch unused;
+    mox_block_levels_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
+    return carver.used;
+}
+
 /* ---- avx512_bf16 --------------------------------------------------------------------------------- */
 
 mox_panel_multiply_fn mox_expert_gemm_avx512_bf16_bind(const mox_expert_gemm_problem *problem, mox_rejection *why)

@@ -19,6 +19,7 @@ extern const mox_panel_variants mox_avx512_fma_vnni_variants;   /* likewise, wit
 extern const mox_panel_variants mox_avx512_fma_blocks_variants; /* likewise, of block types */
 extern const mox_panel_variants mox_avx512_bytes_variants;
 extern const mox_panel_variants mox_avx512_block_int8_variants, mox_avx512_block_bytes_variants;
+extern const mox_panel_variants mox_avx512_block_levels_variants;
 extern const mox_panel_variants mox_avx512_bf16_variants;
 extern const mox_panel_multiply_fn mox_avx512_vnni_multiply;
 
@@ -102,6 +103,27 @@ typedef struct mox_block_bytes_scratch {
     int64_t *floats; /* how many lines are multiplied as floats */
 } mox_block_bytes_scratch;
 void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_bytes_scratch *out);
+
+/* ---- avx512_block_levels (block_levels_avx512.h, block_levels_narrow_avx512.h) --------------------- */
+
+enum { MOX_BLOCK_LEVELS_NARROW = 3 }; /* max rows as limbs */
+
+/* A step of activations A unit: A as limbs of 8 bits, and offset * sum of A of each run. */
+typedef struct mox_levels_line {
+    int8_t limb[3][MOX_PANEL_STEP];
+    float unit;
+    int32_t offset[2];
+    int32_t unused[5];
+} mox_levels_line;
+_Static_assert(sizeof(mox_levels_line) == 128, "a line is two cache lines");
+
+typedef struct mox_block_levels_scratch {
+    mox_fma_scratch fma;
+    float *scales;
+    mox_levels_line *lines; /* [steps][rows], of few rows */
+    uint8_t *kinds;         /* [steps] */
+} mox_block_levels_scratch;
+void mox_block_levels_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_levels_scratch *out);
 
 /* ---- avx512_bf16 --------------------------------------------------------------------------------- */
 

@@ -48,23 +48,6 @@ struct mox_block_bytes_job {
 
 /* ---- decoding -------------------------------------------------------------------------------------------- */
 
-/* Infinities become NaN: infinity times a level of 0 is NaN, and a sum of levels does not show it. */
-MOX_KERNEL_INLINE __m512 mox_zmm_mark_infinities(__m512 x)
-{
-    return _mm512_add_ps(x, _mm512_sub_ps(x, x));
-}
-
-/* d and m of the 16 blocks at `blocks`, marked. */
-MOX_KERNEL_INLINE mox_zmm_run mox_zmm_marked_d(const mox_block_fields *f, const mox_block_panel *form,
-                                               const uint8_t *blocks)
-{
-    mox_zmm_run d = mox_zmm_block_d(f, form, blocks);
-    d.s = mox_zmm_mark_infinities(d.s);
-    if (f->m_at >= 0)
-        d.m = mox_zmm_mark_infinities(d.m);
-    return d;
-}
-
 /* Unsigned codes, or levels, of columns 4 g .. 4 g + 3. */
 MOX_KERNEL_INLINE __m512i mox_zmm_bytes(const mox_block_fields *f, const mox_zmm_codes *codes, int g)
 {

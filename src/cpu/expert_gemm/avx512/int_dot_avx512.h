@@ -161,15 +161,13 @@ MOX_KERNEL_INLINE void mox_int_dot_load_f32(const float *a, int cols, __m512 *ev
 }
 
 /* A step in units u: even[k] = a[k] u, odd[k] = b[k] u, where u is the least power of two for which no sum of
- * multiply-adds rounds (above). False where some activation is no multiple of u, is NaN or too large. */
-MOX_KERNEL_INLINE bool mox_int_dot_units(const mox_int_dot_format *format, __m512 even, __m512 odd, __m512i *a,
-                                         __m512i *b, __m512i *unit)
+ * multiply-adds rounds (above). False where some activation is no multiple of u, is NaN or too large. `sum`: the
+ * largest sum of magnitudes over a chain, in all lanes; `max`: of |W|. */
+MOX_KERNEL_INLINE bool mox_int_dot_units_of(__m512 sum, float max, __m512 even, __m512 odd, __m512i *a, __m512i *b,
+                                            __m512i *unit)
 {
-    const __m512i sign = _mm512_set1_epi32((int)0x80000000);
-    const __m512 sum = mox_int_dot_larger_sum(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
-                                              _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
     /* 2^23 <= max |W| * sum / u < 2^24. If `sum` itself was rounded, some activation is no multiple of u. */
-    const __m512 limit = _mm512_max_ps(_mm512_mul_ps(sum, _mm512_set1_ps(format->max)), _mm512_set1_ps(0x1p-37f));
+    const __m512 limit = _mm512_max_ps(_mm512_mul_ps(sum, _mm512_set1_ps(max)), _mm512_set1_ps(0x1p-37f));
     *unit = _mm512_sub_epi32(_mm512_and_si512(_mm512_castps_si512(limit), _mm512_set1_epi32(0x7f800000)),
                              _mm512_set1_epi32(23 << 23));
     const __m512 per_unit = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(254 << 23), *unit));
@@ -181,6 +179,16 @@ MOX_KERNEL_INLINE bool mox_int_dot_units(const mox_int_dot_format *format, __m51
                             _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(*b), odd_units, _CMP_EQ_OQ) &
                             _mm512_cmp_ps_mask(limit, _mm512_set1_ps(0x1p53f), _CMP_LE_OQ);
     return whole == 0xffff;
+}
+
+/* The same for chains of all even columns and of all odd ones. */
+MOX_KERNEL_INLINE bool mox_int_dot_units(const mox_int_dot_format *format, __m512 even, __m512 odd, __m512i *a,
+                                         __m512i *b, __m512i *unit)
+{
+    const __m512i sign = _mm512_set1_epi32((int)0x80000000);
+    const __m512 sum = mox_int_dot_larger_sum(_mm512_andnot_ps(_mm512_castsi512_ps(sign), even),
+                                              _mm512_andnot_ps(_mm512_castsi512_ps(sign), odd));
+    return mox_int_dot_units_of(sum, format->max, even, odd, a, b, unit);
 }
 
 /* Stores a step as limbs and returns its kind. Where all activations are multiples of 8 units, and small, two limbs
