@@ -63,10 +63,9 @@ typedef void (*moxie_task_fn)(void *context, int64_t task, int32_t worker);
  * returns when all calls have returned. No worker runs two tasks at a time. A host engine can pass its own executor;
  * `self` is the first argument of run() and the caller's.
  *
- * Plans, preparations and checks may share an executor. Those that run at the same time, on several threads of the
- * caller's, call run() at the same time. The pool of moxie_executor_create() then runs one loop after the other; an
- * executor of the caller's must allow for it, or its users take turns. A task may not start a loop on the executor that
- * runs it. */
+ * Plans, preparations and checks may share an executor. If several threads use them at the same time, they call run()
+ * at the same time. The pool of moxie_executor_create() then runs one loop after the other. The caller's own executor
+ * must allow this too, or its users take turns. A task may not start a loop on the executor that runs it. */
 typedef struct moxie_executor {
     void *self;
     int32_t workers;
@@ -232,9 +231,9 @@ MOXIE_API uint64_t moxie_layer_bytes(const moxie_layer *layer);
 /* Plan and run                                                                                */
 /* ------------------------------------------------------------------------------------------- */
 
-/* Chooses a kernel for every step, among those that read the layout of the layer's records. `layer` must outlive the
- * plan, and be prepared before its first run. Plans of one layer may run at the same time, each with its own workspace;
- * a plan runs one-thread-at-a-time. This call: thread-safe. */
+/* Chooses a kernel for every step, one that reads the layout of the layer's records. `layer` must outlive the plan, and
+ * be prepared before its first run. Plans of one layer may run at the same time, each with its own workspace; a plan
+ * runs one-thread-at-a-time. This call: thread-safe. */
 MOXIE_API moxie_status moxie_plan_create(const moxie_layer *layer, const moxie_options *options, moxie_plan **out,
                                          moxie_error *error);
 /* One-thread-at-a-time. */

@@ -127,7 +127,7 @@ MOXIE_API int moxie_scheme_batched_scale_shape(const moxie_scheme *scheme, int64
 
 /* Quantizes rows of activations, bit by bit as docs/quantizers.md defines it, alike on every back end.
  *   x             [rows, cols] f32 (exact values of the hidden dtype), rows contiguous
- *   static_scale  the static scale, or the nvfp4 global, where quant.is_static or quant.global asks for it
+ *   static_scale  with quant.is_static the static scale; with quant.global the nvfp4 global scale
  *   codes         [rows, cols], one code per byte
  *   scales        [ceil(rows/group_rows), ceil(cols/group_cols)] f32: the decoded scale of each group
  * Arrays must not overlap. MOXIE_ERR_UNSUPPORTED for a `quant` that no quantizer defines. Immutable. */

@@ -78,6 +78,22 @@ static int by_number(const void *a, const void *b)
     return (x->file->header.layer > y->file->header.layer) - (x->file->header.layer < y->file->header.layer);
 }
 
+/* Sorts the layers by their numbers in the model. */
+static moxie_status number_layers(moxie_store *store, moxie_error *error)
+{
+    qsort(store->layers, (size_t)store->n_layers, sizeof *store->layers, by_number);
+    for (int32_t l = 0; l < store->n_layers; l++) {
+        const moxie_expert_file *file = store->layers[l].file, *before = l > 0 ? store->layers[l - 1].file : NULL;
+        store->layers[l].number = l;
+        if (before != NULL && before->header.layer == file->header.layer)
+            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, file->path, -1,
+                                 "it has layer %lld, and so has %s: a store takes one file of each layer, so leave one "
+                                 "of the two out",
+                                 (long long)file->header.layer, before->path);
+    }
+    return MOXIE_OK;
+}
+
 moxie_status mox_store_open_files(moxie_store *store, const char *const *paths, int64_t n_paths, moxie_error *error)
 {
     MOX_FAIL_IF(n_paths < 1, MOXIE_ERR_ARGUMENT, error, "a store of no files: give folders or files");
@@ -86,15 +102,7 @@ moxie_status mox_store_open_files(moxie_store *store, const char *const *paths, 
         const bool folder = stat(paths[i], &info) == 0 && S_ISDIR(info.st_mode);
         MOX_TRY(folder ? add_folder(store, paths[i], error) : add_file(store, paths[i], error));
     }
-    qsort(store->layers, (size_t)store->n_layers, sizeof *store->layers, by_number);
-    for (int32_t l = 0; l < store->n_layers; l++) {
-        store->layers[l].number = l;
-        if (l > 0 && by_number(&store->layers[l - 1], &store->layers[l]) == 0)
-            return mox_fail_file(MOXIE_ERR_ARGUMENT, error, store->layers[l].file->path, -1,
-                                 "it has layer %lld, and so has another file of the store: give each layer once",
-                                 (long long)store->layers[l].file->header.layer);
-    }
-    return MOXIE_OK;
+    return number_layers(store, error);
 }
 
 /* ---- the reader -------------------------------------------------------------------------------------- */

@@ -424,6 +424,22 @@ static inline float referee_sum_row(referee_sum kind, const referee_row *row)
     return sum;
 }
 
+#if defined(__x86_64__)
+/* The same numbers, faster: fmaf() is an instruction here, not a call. */
+__attribute__((target("fma"), flatten)) static inline float referee_sum_row_by_fma(referee_sum kind,
+                                                                                   const referee_row *row)
+{
+    return referee_sum_row(kind, row);
+}
+
+static inline float referee_sum_row_fast(referee_sum kind, const referee_row *row)
+{
+    return __builtin_cpu_supports("fma") ? referee_sum_row_by_fma(kind, row) : referee_sum_row(kind, row);
+}
+#else
+#define referee_sum_row_fast referee_sum_row
+#endif
+
 static inline float referee_global(float value, int32_t kind, float global)
 {
     return kind == MOXIE_GLOBAL_DIVIDE ? value / global : value * global;
@@ -461,7 +477,7 @@ static inline float *referee_product(referee_sum kind, const gemm_problem *p, ch
                 for (int64_t pair = p->offsets[s]; pair < p->offsets[s + 1]; pair++) {
                     const int64_t r = gemm_operand_row(p, pair);
                     referee_acts(p, r, row);
-                    const float sum = referee_sum_row(kind, row);
+                    const float sum = referee_sum_row_fast(kind, row);
                     out[pair * p->n_out + column[i] + n] = referee_finish(p, matrix[i], n, r, sum);
                 }
             }

@@ -232,7 +232,8 @@ static int64_t check_rows(bench *b, int panels, int64_t few, int64_t many)
     return calls;
 }
 
-static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_kind kind)
+/* How many steps of a call are of the kind: all, one in 5, one in 9. `first`, `each`: one in so many of these. */
+static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_kind kind, int64_t first, int64_t each)
 {
     const gemm_size size = { .rows = 32, .cols = test_range(rng, 200, 900), .most = MOX_PANEL_BLOCK };
     int64_t calls = 0;
@@ -243,8 +244,8 @@ static int64_t check_kind(test_rng *rng, const test_weight_quant *weight, step_k
     gemm_problem_make(&b.problem, rng, weight, &test_act_quants[0], size);
     b.problem.asked.dtype = kind == WIDE ? MOXIE_F32 : MOXIE_BF16;
     const bool nibbles = !mox_quant_is_block(&weight->quant) && mox_dtype_bits(weight->quant.element) == 4;
-    for (uint64_t every = 1; open_bench(&b) && every <= 9; every += 4) {
-        put_activations(&b, rng, kind, every);
+    for (int64_t every = 1 + 4 * first; open_bench(&b) && every <= 9; every += 4 * each) {
+        put_activations(&b, rng, kind, (uint64_t)every);
         calls += check_rows(&b, every == 5 ? 1 : 2, nibbles ? FEW : 4, nibbles && every == 9 ? MANY : 0);
     }
     gemm_problem_free(&b.problem);
@@ -265,11 +266,12 @@ static void every_kind_of_step(void **state)
     const uint64_t seed = test_seed(29);
     print_message("seed %llu\n", (unsigned long long)seed);
     test_rng rng = { seed };
+    const int64_t each = test_quick_one_in(3, "shares of a kind of step: each format has all, with other kinds");
     int64_t calls = 0;
     for (int w = 0; gemm_weight_at(w) != NULL; w++)
         for (int kind = SMALL; kind < STEP_KINDS; kind++)
             if (depends_on_activations(gemm_weight_at(w)))
-                calls += check_kind(&rng, gemm_weight_at(w), (step_kind)kind);
+                calls += check_kind(&rng, gemm_weight_at(w), (step_kind)kind, (w + kind) % each, each);
     print_message("%lld calls\n", (long long)calls);
     if (calls == 0)
         skip();

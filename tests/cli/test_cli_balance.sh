@@ -66,7 +66,8 @@ for number in -1 99999999999 9223372036854775807; do
 done
 # router_logits have a column for each of both.
 expect 0 '"experts": 12,' "$moxie" balance "$tmp/run.safetensors" --ranks 4 --zero-experts 4 --json
-expect 3 "give --experts N" "$moxie" balance "$tmp/run.safetensors" --ranks 4 --zero-experts 16
+expect 3 "unknown: router_logits have 16 columns, and 16 experts are zero experts; give --experts N" "$moxie" \
+    balance "$tmp/run.safetensors" --ranks 4 --zero-experts 16
 
 # Bounded moves from another map, until nothing is left; the generation counts maps that differ.
 echo '[[1,1,1,1,9,9,1,1,1,1,1,50]]' >"$tmp/hot.json"
@@ -104,7 +105,7 @@ bad '1 2
 3 x' 3 "byte 6: line 2: \"x\" is no load"
 bad '1 2
 3' 3 "line 2 has 1 numbers, the lines before 2"
-bad '{"topk_ids": [1, 2]}' 3 "give --experts N"
+bad '{"topk_ids": [1, 2]}' 3 'unknown: no number "experts" is beside them; give --experts N'
 bad '{"topk_ids": [1, 2.5], "experts": 3}' 3 "number 1 of topk_ids is no whole number"
 bad "$(cat "$tmp/map.json")" 3 "a map of today goes to --map"
 cp "$tmp/loads.json" "$tmp/loads.pt"

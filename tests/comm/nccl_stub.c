@@ -10,6 +10,9 @@
  * A group that is enqueued while a stream is captured (test_stream.h) becomes a part of the graph. Each launch submits
  * it again and waits for its messages, at most WAIT seconds.
  *
+ * After nccl_stub_connect_ranks(true) a communicator's first group waits on the host until each of its peers has begun
+ * one or has aborted, at most WAIT seconds, as NCCL does when it connects ranks.
+ *
  * A group on a lazy stream (test_lazy.h) is the stream's work: it begins when it is the stream's first and all groups
  * of its communicator before it have ended, as NCCL does, and ends when its messages have been matched.
  */
@@ -69,7 +72,7 @@ typedef struct communicator {
     kept *kept;
     const later_group *current; /* of those on lazy streams, that which has begun */
     uint64_t enqueued, ended;   /* of those */
-    bool lazy;
+    bool lazy, begun;
     bool finalizing, failed;
 } communicator;
 
@@ -87,6 +90,7 @@ static world *worlds;
 static uint64_t ids;
 static int64_t groups, messages, bytes, aborts;
 static later_group *later_groups;
+static bool connects;                     /* nccl_stub_connect_ranks() */
 static const test_stream *default_stream; /* NULL: work on it is done at once */
 static _Thread_local message building[MESSAGES];
 static _Thread_local int built;
@@ -108,10 +112,16 @@ int ncclSend(const void *from, size_t count, int type, int peer, communicator *c
 int ncclRecv(void *to, size_t count, int type, int peer, communicator *c, void *stream);
 void nccl_stub_counts(int64_t counts[4]);
 void nccl_stub_set_default(const test_stream *stream);
+void nccl_stub_connect_ranks(bool on);
 
 void nccl_stub_set_default(const test_stream *stream)
 {
     default_stream = stream;
+}
+
+void nccl_stub_connect_ranks(bool on)
+{
+    connects = on;
 }
 
 int ncclGetVersion(int *version)
@@ -417,11 +427,41 @@ static int enqueue(communicator *c, const test_stream *stream)
     return stream->later(stream, begin_or_end, &g, sizeof g) == MOXIE_OK ? SUCCESS : INVALID_USAGE;
 }
 
+static bool are_connected(communicator *c)
+{
+    bool all = true;
+    for (int i = 0; i < built; i++) {
+        const communicator *peer = c->world->of[building[i].peer];
+        all = all && peer != NULL && peer->begun;
+    }
+    return all;
+}
+
+/* False: not all have come. */
+static bool connect_ranks(communicator *c)
+{
+    const time_t begin = time(NULL);
+    bool connected = c->begun, lost = false;
+    pthread_mutex_lock(&lock);
+    c->begun = true;
+    pthread_mutex_unlock(&lock);
+    while (!connected && !lost && time(NULL) - begin < WAIT) {
+        pthread_mutex_lock(&lock);
+        connected = are_connected(c);
+        lost = c->world->aborted;
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec) { .tv_nsec = 20000 }, NULL);
+    }
+    return connected;
+}
+
 int ncclGroupEnd(void)
 {
     communicator *c = builder;
     if (c == NULL)
         return SUCCESS;
+    if (connects && !connect_ranks(c))
+        return SYSTEM_ERROR;
     const test_stream *stream = built_on != NULL ? built_on : default_stream;
     if (stream != NULL && stream->later != NULL)
         return enqueue(c, stream);

@@ -6,11 +6,13 @@
 #include "comm_conformance.h"
 #include "comm_threads.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "comm/nccl/nccl_connect.h"
 #include "test_cuda_table.h"
 
 typedef struct rounds {
@@ -298,6 +300,94 @@ static void a_rank_that_leaves_waits_a_second(void **state)
     assert_int_equal(test_cuda_alive(), 0);
 }
 
+/* ---- a rank that stops before its first barrier ---------------------------------------------------------- */
+
+static void connect_at_first_messages(bool on)
+{
+    void *library = dlopen(getenv("MOXIE_NCCL_LIBRARY"), RTLD_NOW);
+    void *symbol = library != NULL ? dlsym(library, "nccl_stub_connect_ranks") : NULL;
+    void (*set)(bool on);
+    assert_non_null(symbol);
+    memcpy(&set, &symbol, sizeof set);
+    set(on);
+}
+
+static moxie_status use_nothing(int32_t ordinal, moxie_error *error)
+{
+    (void)ordinal, (void)error;
+    return MOXIE_OK;
+}
+
+typedef struct stopping {
+    mox_nccl_id id;
+    atomic_int told; /* rank 0 has its error */
+} stopping;
+
+/* Rank 1 makes its communicator, and nothing more. */
+static void stop(comm_thread *self)
+{
+    stopping *s = self->user;
+    const mox_comm_device device = { .use = use_nothing };
+    const mox_nccl_library *nccl = NULL;
+    mox_nccl_comm made = NULL;
+    int code = 0;
+    moxie_error error = { 0 };
+    COMM_EXPECT(self, mox_nccl_open(&nccl, &error) == MOXIE_OK, "%s", error.text);
+    COMM_EXPECT(self,
+                mox_nccl_connect(nccl, &s->id, 2, 1, &device, 20000, &made, &code, &error) == MOXIE_OK && made != NULL,
+                "%s", error.text);
+    while (atomic_load(&s->told) == 0)
+        nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
+    if (made != NULL)
+        (void)nccl->comm_abort(made);
+}
+
+static void create_beside(comm_thread *self)
+{
+    stopping *s = self->user;
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error = { 0 };
+    struct timespec begin;
+    nccl.ranks = 2;
+    nccl.id = s->id.bytes;
+    options.deadline_ms = 500;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    const moxie_status status = moxie_comm_nccl_create(&nccl, &options, &comm, &error);
+    COMM_EXPECT(self, status == MOXIE_ERR_TIMEOUT, "%s", moxie_status_name(status));
+    COMM_EXPECT(self, strstr(error.text, "not all of 2 ranks came to its barrier within 500 ms") != NULL, "%s",
+                error.text);
+    COMM_EXPECT(self, elapsed_ms(&begin) < 10000, "after %lld ms", (long long)elapsed_ms(&begin));
+    COMM_EXPECT(self, comm == NULL, "a comm was made");
+    atomic_store(&s->told, 1);
+}
+
+static void stop_or_create(comm_thread *self)
+{
+    moxie_comm_destroy(self->comm);
+    if (self->rank == 1)
+        stop(self);
+    else
+        create_beside(self);
+}
+
+/* NCCL waits for rank 1's connection on the host. Creation ends at its deadline all the same, and what it made is freed
+ * when NCCL returns. */
+static void a_rank_that_stops_before_the_barrier_is_not_waited_for(void **state)
+{
+    (void)state;
+    stopping s = { .told = 0 };
+    moxie_error error;
+    assert_ok(moxie_comm_nccl_id(s.id.bytes, &error), &error);
+    connect_at_first_messages(true);
+    comm_run_threads(2, 0, stop_or_create, &s);
+    for (int ms = 0; test_cuda_alive() > 0 && ms < 10000; ms++)
+        nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
+    connect_at_first_messages(false);
+    assert_int_equal(test_cuda_alive(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +401,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_absent_rank_is_named, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(different_calls_are_found, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_rank_that_leaves_waits_a_second, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_rank_that_stops_before_the_barrier_is_not_waited_for, test_cuda_begin,
+                                        test_cuda_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

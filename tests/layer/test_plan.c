@@ -177,6 +177,36 @@ static void workspace_is_bounded(void **state)
 
 /* ---- runs ------------------------------------------------------------------------------------------------ */
 
+/* Scratch of a worker for W13, in a plan for so many tokens. */
+static uint64_t scratch_for(const moxie_layer_config *c, int64_t max_tokens)
+{
+    moxie_options options = MOXIE_OPTIONS_INIT;
+    options.backend = MOXIE_BACKEND_CPU;
+    options.max_tokens = max_tokens;
+    moxie_plan *plan = explain(c, &options);
+    const mox_expert_plan *experts = &plan->experts[MOX_ROUTED];
+    const uint64_t bytes = experts->fused ? experts->fused_product[MOX_W13].scratch_bytes : 0;
+    moxie_plan_destroy(plan);
+    return bytes;
+}
+
+/* With AVX512-VNNI 4-bit weights need 96 bytes for a row of 32 activations, for as many rows as an expert may have: two
+ * tokens may choose one expert twice. */
+static void scratch_is_for_the_rows_there_may_be(void **state)
+{
+    (void)state;
+    const int64_t hidden = 7168, steps = hidden / 32;
+    moxie_layer_config c = test_config_of(
+        hidden, 64, (moxie_quant) { .element = MOXIE_F4_E2M1, .scale = MOXIE_F8_E8M0, .group_cols = 32 });
+    const uint64_t four = scratch_for(&c, 2), eight = scratch_for(&c, 4), all = scratch_for(&c, 64);
+    assert_true(four <= eight && eight <= all);
+    assert_int_equal(all, scratch_for(&c, 640));
+    if (mox_cpu()->allowed != MOX_ISA_AVX512 || !mox_cpu()->avx512_vnni)
+        return;
+    assert_in_range(eight - four, 4 * steps * 96, 4 * steps * 100);
+    assert_in_range(all - four, 124 * steps * 96, 124 * steps * 100);
+}
+
 static void set_up(test_layer *t, uint64_t seed)
 {
     const test_layer_limits limits = {
@@ -382,6 +412,7 @@ int main(void)
         cmocka_unit_test(says_when_codes_depend_on_the_batch),
         cmocka_unit_test(routing_tables_can_wait),
         cmocka_unit_test(workspace_is_bounded),
+        cmocka_unit_test(scratch_is_for_the_rows_there_may_be),
         cmocka_unit_test(rules_of_a_run),
         cmocka_unit_test(zero_tokens_need_nothing),
         cmocka_unit_test(explanations_and_empty_layers_do_not_run),

@@ -266,6 +266,36 @@ static void test_side_by_side(void **state)
     moxie_store_close(store);
 }
 
+/* ---- two files of a layer -------------------------------------------------------------------------------- */
+
+/* A store of two files of layer 4 is refused, and the message names both and the layer. */
+static void test_layer_twice(void **state)
+{
+    (void)state;
+    test_layer t;
+    char first[96], second[96];
+    const char *paths[] = { folder, second };
+    moxie_store_options o = MOXIE_STORE_OPTIONS_INIT;
+    moxie_store *store = NULL;
+    moxie_error error = { 0 };
+    test_store_make(&t, 8300, &usual);
+    for (int64_t number = 3; number <= 5; number++)
+        test_store_write(folder, number, &t, "moxie-cpu");
+    o.ram_bytes = UINT64_C(1) << 30;
+    snprintf(first, sizeof first, "%s/layer-4.moxie", folder);
+    snprintf(second, sizeof second, "%s/again.moxie", folder);
+    assert_int_equal(link(first, second), 0);
+    for (int n_paths = 1; n_paths <= 2; n_paths++) { /* both in the folder; one of them given once more by its name */
+        assert_int_equal(moxie_store_open(paths, n_paths, &o, &store, &error), MOXIE_ERR_ARGUMENT);
+        assert_null(store);
+        assert_non_null(strstr(error.text, "layer 4"));
+        assert_true(strstr(error.file, "again.moxie") != NULL || strstr(error.text, "again.moxie") != NULL);
+        assert_true(n_paths == 2 || strstr(error.file, "layer-4.moxie") != NULL ||
+                    strstr(error.text, "layer-4.moxie") != NULL);
+    }
+    test_layer_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +303,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_formats, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(test_rows, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(test_side_by_side, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(test_layer_twice, begin_folder, end_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

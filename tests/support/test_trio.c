@@ -9,16 +9,22 @@
 
 char test_trio_gpu[64], test_trio_cpu[64]; /* folders */
 
-void test_trio_begin(void)
+int test_trio_begin(void **state, const char *preset)
 {
     test_store_folder(test_trio_gpu);
     test_store_folder(test_trio_cpu);
+    if (test_store_on_gpu() != NULL)
+        return 0;
+    test_cuda_begin(state);
+    test_cuda_set_device(preset);
+    return 0;
 }
 
-void test_trio_end(void)
+int test_trio_end(void **state)
 {
     test_store_remove(test_trio_gpu);
     test_store_remove(test_trio_cpu);
+    return test_store_on_gpu() != NULL ? 0 : test_cuda_end(state);
 }
 
 moxie_options test_trio_options(int32_t backend)
@@ -127,4 +133,10 @@ void test_trio_close(test_trio *x)
     x->plan = NULL;
     x->layer = NULL;
     x->store = NULL;
+}
+
+void *test_trio_output(test_trio *x, int64_t tokens)
+{
+    x->t.args.tokens = tokens;
+    return test_layer_output(&x->t, x->plan);
 }

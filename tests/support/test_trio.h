@@ -10,8 +10,9 @@
 
 /* Folders of the files for either processor. */
 extern char test_trio_gpu[64], test_trio_cpu[64];
-void test_trio_begin(void);
-void test_trio_end(void);
+/* Makes the folders and, without a GPU, the launch table of a card `preset`: "sm_80" or "sm_90". */
+int test_trio_begin(void **state, const char *preset);
+int test_trio_end(void **state);
 
 typedef struct test_trio {
     test_layer t; /* t.plan: all on the GPU */
@@ -38,5 +39,7 @@ moxie_store_options test_trio_store(const test_trio *x, int64_t slots, int64_t r
 /* The store, its layer and plan, and a workspace for it. */
 void test_trio_open(test_trio *x, const moxie_store_options *options);
 void test_trio_close(test_trio *x);
+/* A run of the store's plan; the caller frees the output. */
+void *test_trio_output(test_trio *x, int64_t tokens);
 
 #endif

@@ -19,16 +19,15 @@
 
 /* ---- ids ------------------------------------------------------------------------------------------- */
 
-static moxie_status no_experts(const char *path, moxie_error *error)
-{
-    return cli_error(MOXIE_ERR_FORMAT, error, path,
-                     "its topk_ids do not tell how many experts there are: give --experts N");
-}
-
-static moxie_status begin_ids(const char *path, int64_t experts, balance_counts *out, moxie_error *error)
+/* `found`: what the file says of the number of experts, for a message. */
+static moxie_status begin_ids(const char *path, int64_t experts, const char *found, balance_counts *out,
+                              moxie_error *error)
 {
     if (experts < 1 || experts > MOXIE_MAX_EXPERTS)
-        return no_experts(path, error);
+        return cli_error(MOXIE_ERR_FORMAT, error, path,
+                         "its topk_ids are to be counted for each expert, and the number of experts is unknown: %s; "
+                         "give --experts N, from 1 to %d",
+                         found, MOXIE_MAX_EXPERTS);
     *out = (balance_counts) { 1, (int32_t)experts, calloc((size_t)experts, sizeof *out->at) };
     return out->at ? MOXIE_OK : cli_error(MOXIE_ERR_MEMORY, error, path, "no memory for %d experts", out->experts);
 }
@@ -65,24 +64,36 @@ static moxie_status count_tensor(const char *path, const moxie_tensor *ids, int6
     return status;
 }
 
-/* With router_logits [T, experts + zero experts] in the file, experts may be 0. */
+/* By router_logits [T, experts + zero experts] of the file; 0 if that fails. What they say goes to `found`. */
+static int64_t experts_of_logits(const moxie_tensor_file *file, int64_t zero_experts, char *found, size_t size)
+{
+    moxie_tensor logits;
+    moxie_error absent;
+    if (moxie_tensor_file_find(file, "router_logits", &logits, &absent) != MOXIE_OK || logits.rank != 2) {
+        snprintf(found, size, "the file has no router_logits [T, experts]");
+        return 0;
+    }
+    snprintf(found, size, "router_logits have %lld columns, and %lld experts are zero experts",
+             (long long)logits.shape[1], (long long)zero_experts);
+    return logits.shape[1] <= MOXIE_MAX_EXPERTS ? logits.shape[1] - zero_experts : 0;
+}
+
+/* `experts` may be 0. */
 static moxie_status read_tensors(const char *path, int64_t experts, int64_t zero_experts, balance_counts *out,
                                  moxie_error *error)
 {
     moxie_tensor_file *file = NULL;
-    moxie_tensor ids, logits;
-    moxie_error absent;
+    moxie_tensor ids;
+    char found[120] = "";
     moxie_status status = moxie_tensor_file_open(path, 0, &file, error);
     if (status == MOXIE_OK)
         status = moxie_tensor_file_find(file, "topk_ids", &ids, error);
     if (status == MOXIE_ERR_MISMATCH)
         cli_error(status, error, path, "there is no tensor \"topk_ids\"; a file of `moxie run -o` has one");
-    if (status == MOXIE_OK && experts == 0 &&
-        moxie_tensor_file_find(file, "router_logits", &logits, &absent) == MOXIE_OK && logits.rank == 2 &&
-        logits.shape[1] <= MOXIE_MAX_EXPERTS)
-        experts = logits.shape[1] - zero_experts;
+    if (status == MOXIE_OK && experts == 0)
+        experts = experts_of_logits(file, zero_experts, found, sizeof found);
     if (status == MOXIE_OK)
-        status = begin_ids(path, experts, out, error);
+        status = begin_ids(path, experts, found, out, error);
     if (status == MOXIE_OK)
         status = count_tensor(path, &ids, zero_experts, out, error);
     moxie_tensor_file_close(file);
@@ -104,7 +115,7 @@ static moxie_status count_json_ids(const json_t *root, const char *path, int64_t
         return cli_error(MOXIE_ERR_FORMAT, error, path, "it has %lld zero experts; there are 0 to %d",
                          (long long)zero_experts, MOXIE_MAX_EXPERTS);
     const json_t *values = json_object_get(root, "topk_ids");
-    moxie_status status = begin_ids(path, experts, out, error);
+    moxie_status status = begin_ids(path, experts, "no number \"experts\" is beside them", out, error);
     /* Flat, and longer than a table may be. */
     for (size_t i = 0; status == MOXIE_OK && i < json_array_size(values); i++) {
         if (!json_is_integer(json_array_get(values, i)))

@@ -159,7 +159,7 @@ static moxie_status complete(const trace_arguments *args, trace_table *t, moxie_
     t->zero_experts = (int32_t)args->zero_experts;
     if (t->experts < 1)
         return cli_error(MOXIE_ERR_ARGUMENT, error, path,
-                         "ids do not tell how many experts there are: give --experts N");
+                         "a trace has the number of experts, and the inputs do not give one above 0: give --experts N");
     if (args->first_layer >= 0 && args->last_layer - args->first_layer + 1 != t->layers)
         return cli_error(MOXIE_ERR_MISMATCH, error, path, "it has %d layers, and --layers names %lld", t->layers,
                          (long long)(args->last_layer - args->first_layer + 1));

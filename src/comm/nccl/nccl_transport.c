@@ -261,18 +261,71 @@ static moxie_status allocate(mox_nccl_transport *t, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* Makes the communicator, and passes a barrier: so all connections are there before the first run. */
-static moxie_status meet(mox_nccl_transport *t, const mox_nccl_id *id, const moxie_transport *table, moxie_error *error)
-{
-    const int64_t begin = now_ms();
+typedef struct first_barrier {
+    mox_nccl_transport *t;
+    moxie_status (*enqueue)(void *self, int64_t *request, moxie_error *error);
     int64_t request;
+    moxie_error error;
+} first_barrier;
+
+static int enqueue_first(void *user)
+{
+    first_barrier *b = user;
+    const moxie_status status = b->t->device.use(b->t->device.ordinal, &b->error);
+    return status != MOXIE_OK ? (int)status : (int)b->enqueue(b->t, &b->request, &b->error);
+}
+
+static void end_first(void *user, int code)
+{
+    first_barrier *b = user;
+    (void)code;
+    nccl_cancel(b->t);
+    nccl_destroy(b->t);
+    mox_free(b);
+}
+
+/* NCCL connects the ranks when it enqueues their first messages, and waits for the others on the host meanwhile. At the
+ * deadline *t becomes NULL: the thread that waits has it, and frees it when NCCL returns. */
+static moxie_status enqueue_first_barrier(mox_nccl_transport **t, const moxie_transport *table, int64_t ms,
+                                          int64_t *request, moxie_error *error)
+{
+    int result = MOXIE_OK;
+    const int32_t ranks = (*t)->ranks, deadline_ms = (*t)->deadline_ms;
+    first_barrier *b = mox_calloc(1, sizeof *b);
+    MOX_FAIL_IF(b == NULL, MOXIE_ERR_MEMORY, error, "moxie_comm_nccl_create: no memory for a barrier");
+    *b = (first_barrier) { .t = *t, .enqueue = table->barrier };
+    const moxie_status status =
+        mox_nccl_call_apart(&(mox_nccl_call) { enqueue_first, end_first, b }, (int32_t)mox_max_i64(ms, 0), &result);
+    if (status == MOXIE_ERR_TIMEOUT) {
+        *t = NULL;
+        return mox_fail(status, error,
+                        "moxie_comm_nccl_create: not all of %d ranks came to its barrier within %d ms (deadline_ms); "
+                        "NCCL does not say which did not; has one stopped?",
+                        ranks, deadline_ms);
+    }
+    *request = b->request;
+    if (result != MOXIE_OK && error != NULL)
+        *error = b->error;
+    mox_free(b);
+    MOX_FAIL_IF(status != MOXIE_OK, status, error, "moxie_comm_nccl_create: no thread to call NCCL on");
+    return (moxie_status)result;
+}
+
+/* Makes the communicator, and passes a barrier: so all connections are there before the first run. *taken becomes NULL
+ * where a thread that waits for other ranks has the transport. */
+static moxie_status meet(mox_nccl_transport **taken, const mox_nccl_id *id, const moxie_transport *table,
+                         moxie_error *error)
+{
+    mox_nccl_transport *t = *taken;
+    const int64_t begin = now_ms();
+    int64_t request = 0;
     int32_t done = 0;
     int code;
     MOX_TRY(mox_nccl_connect(t->nccl, id, t->ranks, t->rank, &t->device, t->deadline_ms, &t->comm, &code, error));
     if (t->comm == NULL)
         return failed(t, code, "ncclCommInitRankConfig", error);
     MOX_TRY(mox_nccl_settle_all(t, "moxie_comm_nccl_create", error));
-    MOX_TRY(table->barrier(t, &request, error));
+    MOX_TRY(enqueue_first_barrier(taken, table, begin + t->deadline_ms - now_ms(), &request, error));
     while (!done) {
         MOX_TRY(table->progress(t, request, &done, error));
         const int32_t late = done || now_ms() - begin <= t->deadline_ms ? -1 : table->late(t, request);
@@ -308,12 +361,13 @@ moxie_status mox_nccl_create(const mox_nccl_id *id, int32_t ranks, int32_t rank,
     mox_nccl_operations(&table);
     moxie_status status = allocate(t, error);
     if (status == MOXIE_OK)
-        status = meet(t, id, &table, error);
-    if (status != MOXIE_OK) {
+        status = meet(&t, id, &table, error);
+    if (status != MOXIE_OK && t != NULL) {
         nccl_cancel(t);
         nccl_destroy(t);
-        return status;
     }
+    if (status != MOXIE_OK)
+        return status;
     *out = table;
     return MOXIE_OK;
 }

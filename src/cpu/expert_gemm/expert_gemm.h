@@ -75,6 +75,7 @@ typedef struct mox_expert_gemm_problem {
     /* Tensor parallel ranks have a part of the rows each, and gather what lies between the products: device kernels of
      * W13 that go on behind the product reject. */
     bool gathered;
+    int64_t max_rows; /* that an expert may have in a pass: kernels may size their scratch by it; 0: any number */
 } mox_expert_gemm_problem;
 
 /* K of the product. */

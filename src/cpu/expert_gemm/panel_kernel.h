@@ -52,6 +52,7 @@
 #ifndef MOX_CPU_PANEL_KERNEL_H
 #define MOX_CPU_PANEL_KERNEL_H
 
+#include "base/sizes.h"
 #include "cpu/expert_gemm/expert_gemm.h"
 #include "pack/panel/panel.h"
 
@@ -70,6 +71,12 @@
 #define MOX_FLUSH_SUBNORMALS 0x8040u
 
 #define MOX_PANEL_BLOCK 128 /* max rows of activations in a call */
+
+/* Max rows of a call for this problem. */
+static inline int64_t mox_panel_max_rows(const mox_expert_gemm_problem *problem)
+{
+    return problem->max_rows > 0 ? mox_min_i64(problem->max_rows, MOX_PANEL_BLOCK) : MOX_PANEL_BLOCK;
+}
 
 /* Bytes of one row of activations with `cols` columns: f32 and bf16 in whole steps of 32 columns, i8 of 64. */
 uint64_t mox_act_order_row_bytes(mox_act_order order, int64_t cols);

@@ -149,7 +149,8 @@ static void run_panels(const mox_panel_kernel *kernel, const mox_expert_gemm_arg
                                               .projection = args->projection,
                                               .weight = first ? &args->shape->w13 : &args->shape->w2,
                                               .act = args->act,
-                                              .dtype = args->dtype };
+                                              .dtype = args->dtype,
+                                              .max_rows = args->max_pairs };
     mox_panel_record shape;
     mox_rejection unused;
     mox_panel_open(args->shape, NULL, &shape);

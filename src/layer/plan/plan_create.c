@@ -105,6 +105,17 @@ static void set_pass(moxie_plan *plan)
     shared->max_pairs = shared->max_rows = mox_max_i64(plan->pass_tokens, mox_plan_shared_tokens(plan));
 }
 
+/* A token may choose one expert several times, so an expert may have all pairs of a pass. */
+static void set_fused_scratch(moxie_plan *plan, mox_expert_kind kind)
+{
+    mox_expert_plan *experts = &plan->experts[kind];
+    for (int p = MOX_W13; p <= MOX_W2 && experts->fused; p++) {
+        const mox_expert_gemm_problem problem = mox_plan_problem(plan, kind, (mox_projection)p);
+        const mox_expert_gemm_kernel *kernel = (const mox_expert_gemm_kernel *)experts->kernels.product[p];
+        experts->fused_product[p].scratch_bytes = kernel->scratch_bytes(&problem);
+    }
+}
+
 /* The order of both products' activations in memory, and their F32 copies in a trace. Fused experts trace a row a pair.
  */
 static void set_forms(moxie_plan *plan, mox_expert_kind kind)
@@ -151,8 +162,10 @@ static moxie_status set_memory(moxie_plan *plan, moxie_error *error)
     for (int k = 0; k < kinds; k++)
         set_fused(plan, (mox_expert_kind)k);
     set_pass(plan);
-    for (int k = 0; k < kinds; k++)
+    for (int k = 0; k < kinds; k++) {
+        set_fused_scratch(plan, (mox_expert_kind)k);
         set_forms(plan, (mox_expert_kind)k);
+    }
     return mox_workspace_assign(plan, error);
 }
 

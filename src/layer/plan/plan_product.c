@@ -13,7 +13,8 @@ mox_expert_gemm_problem mox_plan_problem(const moxie_plan *plan, mox_expert_kind
                                        .weight = first ? &experts->shape.w13 : &experts->shape.w2,
                                        .act = &experts->act[projection],
                                        .dtype = plan->config.dtype,
-                                       .next = first ? &experts->act[MOX_W2] : NULL };
+                                       .next = first ? &experts->act[MOX_W2] : NULL,
+                                       .max_rows = experts->max_pairs };
 }
 
 mox_expert_gemm_args mox_plan_product(const moxie_plan *plan, mox_expert_kind kind, mox_projection projection,

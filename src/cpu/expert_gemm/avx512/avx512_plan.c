@@ -72,12 +72,12 @@ static uint64_t int_dot_scratch_bytes(mox_int_dot_variant f, const mox_expert_ge
     return carver.used;
 }
 
-void mox_words_lay_out(mox_carver *carver, int64_t steps, int64_t groups, mox_words_scratch *out)
+void mox_words_lay_out(mox_carver *carver, int64_t steps, int64_t groups, int64_t rows, mox_words_scratch *out)
 {
     mox_fma_lay_out(carver, groups, &out->fma);
     out->format = mox_carve(carver, 1, MOX_INT_DOT_FORMAT_BYTES);
-    out->rows = mox_carve(carver, (uint64_t)(steps * MOX_PANEL_BLOCK), MOX_WORDS_ROW_BYTES);
-    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(MOX_PANEL_BLOCK));
+    out->rows = mox_carve(carver, (uint64_t)(steps * rows), MOX_WORDS_ROW_BYTES);
+    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(rows));
     out->slab = mox_carve(carver, MOX_WORDS_SLAB_BYTES, 1);
     out->float_steps = mox_carve(carver, 1, sizeof *out->float_steps);
 }
@@ -89,7 +89,7 @@ static uint64_t limbs_or_words_bytes(const mox_expert_gemm_problem *problem)
     const uint64_t limbs = int_dot_scratch_bytes((mox_int_dot_variant) { .Q = 4 }, problem);
     mox_carver carver = mox_carver_of(NULL);
     mox_words_scratch unused;
-    mox_words_lay_out(&carver, steps, groups_of(problem), &unused);
+    mox_words_lay_out(&carver, steps, groups_of(problem), mox_panel_max_rows(problem), &unused);
     return carver.used > limbs ? carver.used : limbs;
 }
 

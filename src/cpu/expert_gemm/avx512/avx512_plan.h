@@ -81,7 +81,7 @@ typedef struct mox_words_scratch {
     uint8_t *order, *slab;
     int64_t *float_steps;
 } mox_words_scratch;
-void mox_words_lay_out(mox_carver *carver, int64_t steps, int64_t groups, mox_words_scratch *out);
+void mox_words_lay_out(mox_carver *carver, int64_t steps, int64_t groups, int64_t rows, mox_words_scratch *out);
 
 /* ---- avx512_bytes on 8-bit integers (panel_quad_bytes_avx512.h) ------------------------------------ */
 

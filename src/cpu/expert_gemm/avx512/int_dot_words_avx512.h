@@ -383,7 +383,7 @@ MOX_KERNEL_INLINE void mox_words_multiply(moxie_dtype decode_class, bool zeros, 
 {
     mox_carver carver = mox_carver_of(scratch);
     mox_words_scratch sc;
-    mox_words_lay_out(&carver, matrix->steps, matrix->groups, &sc);
+    mox_words_lay_out(&carver, matrix->steps, matrix->groups, a->rows, &sc);
     mox_words_job j = { .fma = { .values = a->data,
                                  .stride = matrix->steps * MOX_PANEL_STEP,
                                  .c = c,
