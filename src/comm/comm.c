@@ -193,6 +193,13 @@ void mox_comm_break(moxie_comm *comm, const moxie_error *reason)
         comm->open[i].used = false;
 }
 
+/* The rank that the request waits for, or -1: unknown, or a number that is no rank's. */
+static int32_t late_rank(const moxie_comm *comm, const open_request *r)
+{
+    const int32_t late = comm->transport.late(comm->transport.self, r->number);
+    return late >= 0 && late < comm->transport.ranks ? late : -1;
+}
+
 static void lose(moxie_comm *comm, int32_t rank)
 {
     if (rank < 0 || comm->lost[rank] || rank == comm->transport.rank)
@@ -218,7 +225,7 @@ static moxie_status too_late(moxie_comm *comm, const open_request *r, int64_t wa
 {
     moxie_error reason;
     char rank[32] = "another rank";
-    const int32_t late = comm->transport.late(comm->transport.self, r->number);
+    const int32_t late = late_rank(comm, r);
     lose(comm, late);
     if (late >= 0)
         snprintf(rank, sizeof rank, "rank %d of %d", late, comm->transport.ranks);
@@ -328,7 +335,7 @@ static bool go_on(moxie_comm *comm, open_request *r, moxie_status status)
     moxie_error why;
     if (!comm->degraded || (status != MOXIE_OK && status != MOXIE_ERR_TIMEOUT) || r->kind == MOX_COMM_REDUCE_SCATTER)
         return false;
-    const int32_t late = t->late(t->self, r->number);
+    const int32_t late = late_rank(comm, r);
     const bool known = t->mask != NULL && late >= 0 && late != t->rank && !comm->lost[late];
     const moxie_status masked = known ? t->mask(t->self, late, &why) : MOXIE_ERR_UNSUPPORTED;
     if (masked == MOXIE_OK)
@@ -524,7 +531,7 @@ moxie_status mox_comm_test(moxie_comm *comm, mox_comm_request request, int32_t *
         return mox_comm_test(comm, request, done, error);
     if (status != MOXIE_OK) {
         if (status == MOXIE_ERR_TIMEOUT)
-            lose(comm, t->late(t->self, r->number));
+            lose(comm, late_rank(comm, r));
         reason.code = status;
         return transport_failed(comm, mox_comm_kind_name(r->kind), r->operation, waited, &reason, error);
     }

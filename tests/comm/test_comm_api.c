@@ -455,9 +455,39 @@ static void the_longest_deadline_is_a_wait(void **state)
     }
 }
 
+static moxie_status fail_late(void *self, int64_t request, int32_t *done, moxie_error *error)
+{
+    (void)self, (void)request, (void)done;
+    return mox_fail(MOXIE_ERR_TIMEOUT, error, "somebody is late");
+}
+
+static int32_t blame_nobody(void *self, int64_t request)
+{
+    (void)self, (void)request;
+    return 1 << 30;
+}
+
+/* A transport of the caller's that blames a number which is no rank's. */
+static void a_late_rank_that_is_none(void **state)
+{
+    (void)state;
+    moxie_transport t = idle_transport();
+    moxie_comm_options options = MOXIE_COMM_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error;
+    int64_t value = 0;
+    t.progress = fail_late;
+    t.late = blame_nobody;
+    assert_ok(moxie_comm_create(&t, &options, &comm, &error), &error);
+    assert_int_equal(moxie_comm_allreduce(comm, &value, 1, MOXIE_COMM_SUM_I64, &error), MOXIE_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "somebody is late"));
+    moxie_comm_destroy(comm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_rank_that_is_none),
         cmocka_unit_test(a_wait_becomes_little_longer),
         cmocka_unit_test(the_longest_deadline_is_a_wait),
         cmocka_unit_test(an_incomplete_table_is_refused),

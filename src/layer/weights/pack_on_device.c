@@ -112,12 +112,16 @@ static moxie_status pack_one(const device_pack *d, int64_t i, moxie_error *error
     return mox_pack_done(job, i, 1, error);
 }
 
+/* For all of them, also when one fails: their memory may be freed next. */
 static moxie_status wait_for_lanes(const device_pack *d, moxie_error *error)
 {
+    moxie_status status = MOXIE_OK;
     for (int i = 0; i < LANES; i++)
-        if (d->lanes[i].stream != NULL)
-            MOX_TRY(d->table->stream_wait(d->lanes[i].stream, error));
-    return MOXIE_OK;
+        if (d->lanes[i].stream != NULL) {
+            const moxie_status one = d->table->stream_wait(d->lanes[i].stream, status == MOXIE_OK ? error : NULL);
+            status = status == MOXIE_OK ? one : status;
+        }
+    return status;
 }
 
 /* Headers go last: until then no record is valid. */
