@@ -7,10 +7,10 @@
  *     a name twice, a name that the index places elsewhere, a name that the index omits: findings
  */
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/listing.h"
 #include "ckpt/gguf/gguf_header.h"
 #include "ckpt/no_model.h"
 #include "ckpt/safetensors/file.h"
@@ -65,10 +65,8 @@ static moxie_status list_directory(mox_lint *lint, bool all, moxie_error *error)
     int64_t room = 0;
     moxie_status status = MOXIE_OK;
     while (all) {
-        errno = 0;
-        const struct dirent *entry = readdir(stream);
-        if (!entry && errno)
-            status = mox_fail_file(MOXIE_ERR_IO, error, lint->dir, -1, "cannot list the directory: %m");
+        const struct dirent *entry;
+        status = mox_next_entry(stream, lint->dir, &entry, error);
         if (!entry || (is_shard(entry->d_name) && !add_shard(lint, entry->d_name, &room)))
             break;
     }

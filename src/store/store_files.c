@@ -5,12 +5,12 @@
 #include "store/store_files.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/listing.h"
 #include "base/sizes.h"
 #include "layer/weights/layer_create.h"
 #include "store/store_device.h"
@@ -43,8 +43,11 @@ static bool is_expert_file(const char *name)
 
 static moxie_status add_entries(moxie_store *store, const char *folder, DIR *stream, moxie_error *error)
 {
-    const struct dirent *entry;
-    while ((entry = readdir(stream)) != NULL) {
+    for (;;) {
+        const struct dirent *entry;
+        MOX_TRY(mox_next_entry(stream, folder, &entry, error));
+        if (entry == NULL)
+            return MOXIE_OK;
         mox_arena arena = { 0 };
         if (!is_expert_file(entry->d_name))
             continue;
@@ -54,7 +57,6 @@ static moxie_status add_entries(moxie_store *store, const char *folder, DIR *str
         mox_arena_free(&arena);
         MOX_TRY(status);
     }
-    return MOXIE_OK;
 }
 
 static moxie_status add_folder(moxie_store *store, const char *folder, moxie_error *error)

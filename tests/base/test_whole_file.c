@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 
 #include <moxie/moxie_ckpt.h>
 
+#include "base/listing.h"
 #include "base/memory.h"
 #include "base/temporaries.h"
 #include "base/whole_file.h"
@@ -454,6 +456,28 @@ static void only_regular_files_of_a_size_are_read(void **state)
     not_read(f, f->path, 1 << 20, MOXIE_ERR_FORMAT, "1099511627776 bytes, and moxie reads at most 1048576");
 }
 
+/* The end of a list is no error, and an error is not its end. */
+static void a_list_that_cannot_be_read_is_not_at_its_end(void **state)
+{
+    (void)state;
+    const struct dirent *entry = NULL;
+    moxie_error error = { 0 };
+    int64_t count = 0;
+    DIR *whole = opendir("/"), *broken = opendir("/");
+    do {
+        assert_ok(mox_next_entry(whole, "/", &entry, &error), &error);
+        count++;
+    } while (entry != NULL);
+    assert_true(count > 3);
+    const int empty = open("/dev/null", O_RDONLY);
+    assert_int_equal(dup2(empty, dirfd(broken)), dirfd(broken)); /* no directory any more */
+    assert_int_equal(mox_next_entry(broken, "/", &entry, &error), MOXIE_ERR_IO);
+    assert_non_null(strstr(error.text, "cannot list the directory"));
+    close(empty);
+    closedir(whole);
+    closedir(broken);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +493,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_signal_removes_what_is_unfinished, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_forked_child_removes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_process_holds_a_directory, set_up, tear_down),
+        cmocka_unit_test(a_list_that_cannot_be_read_is_not_at_its_end),
         cmocka_unit_test_setup_teardown(only_regular_files_of_a_size_are_read, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

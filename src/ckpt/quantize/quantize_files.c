@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/listing.h"
 #include "base/memory.h"
 #include "base/whole_file.h"
 #include "ckpt/quantize/quantize_rest.h"
@@ -76,7 +77,8 @@ moxie_status mox_quantize_rest_files(const char *from, const char *to, moxie_err
     DIR *listing = opendir(from);
     if (!listing)
         return mox_fail_file(MOXIE_ERR_IO, error, from, -1, "cannot be listed: %m");
-    for (const struct dirent *entry; status == MOXIE_OK && (entry = readdir(listing));) {
+    for (const struct dirent *entry;
+         status == MOXIE_OK && (status = mox_next_entry(listing, from, &entry, error)) == MOXIE_OK && entry != NULL;) {
         if (entry->d_name[0] == '.' || is_left_out(entry->d_name))
             continue;
         const int a = snprintf(source, sizeof source, "%s/%s", from, entry->d_name);

@@ -11,10 +11,10 @@
 #include "ckpt/safetensors/tensors.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/listing.h"
 #include "base/sizes.h"
 #include "ckpt/safetensors/file.h"
 #include "ckpt/safetensors/file_dtype.h"
@@ -404,10 +404,8 @@ static moxie_status list_directory(const char *dir, name_list *list, moxie_error
         return mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot open the directory: %m");
     moxie_status status = MOXIE_OK;
     while (status == MOXIE_OK) {
-        errno = 0;
-        const struct dirent *entry = readdir(stream);
-        if (!entry && errno)
-            status = mox_fail_file(MOXIE_ERR_IO, error, dir, -1, "cannot list the directory: %m");
+        const struct dirent *entry;
+        status = mox_next_entry(stream, dir, &entry, error);
         if (!entry)
             break;
         if (has_suffix(entry->d_name))
