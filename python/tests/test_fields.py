@@ -147,6 +147,7 @@ ABSENT = {
     "moxie_executor": "Executor is libmoxie's pool",
     "moxie_named_tensor": "Model takes a mapping", "moxie_sealed_tensor": "writes files: of the tool",
     "moxie_topology": "moxie info, the tool",
+    "moxie_cuda_fill": "moxie bench, the tool",
     "moxie_cuda_launch": "of libmoxie's own benchmarks", "moxie_cuda_timed_run": "of libmoxie's own benchmarks",
     "moxie_eplb_moves": "Mover moves experts; moxie_eplb_step is not bound",
     "moxie_trace_step": "a Trace has the arrays of all steps",
