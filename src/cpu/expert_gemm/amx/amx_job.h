@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_job.h - one call of kernel amx_bf16: its two panels, its rows and its scratch. expert_gemm_amx.c describes the
- * whole kernel.
+ * amx_job.h - one call of kernel amx_bf16 or amx_int8: its two panels, its rows and its scratch. expert_gemm_amx.c and
+ * expert_gemm_int8_amx.c describe the kernels.
  *
  *     mox_amx_variant   what the code is instantiated for: constants of one weight format
  *     mox_amx_stream    one of the two panels: codes, scales, decoded lines
@@ -9,6 +9,7 @@
  *
  *     a line     64 bytes: of 16 rows of weights the bf16 pair of columns 2i and 2i + 1. A B tile is the 16 lines of a
  *                step of 32 columns.
+ *                For amx_int8: the four columns 4i to 4i + 3, and a step is 64 columns.
  *     scratch    | C tiles | panel 0: scales, codes of scales, lines | panel 1 | limbs | prescaled rows |
  *
  * A weight's scale is applied in one of two ways. Per segment: a segment of the sum ends where the scale changes, and
@@ -49,6 +50,7 @@ typedef struct mox_amx_variant {
     moxie_dtype decode_class;
     bool zeros; /* the weights have zero points */
     mox_amx_scaling scaling;
+    bool ints; /* kernel amx_int8: C tiles are int32; strategy square alone */
 } mox_amx_variant;
 
 /* One of the two panels. */
@@ -59,7 +61,8 @@ typedef struct mox_amx_stream {
     const uint8_t *zero;              /* [groups][16], or NULL */
     const uint8_t *scale_codes;       /* [groups][16] of scales that are applied in the weight */
     const float *scale;               /* [groups][16] of scales that are applied per segment */
-    uint8_t *lines;                   /* [steps] of STEP_LINES_BYTES, or a ring; weights of bf16: the record's own */
+    uint8_t *lines;                   /* [steps] of STEP_LINES_BYTES, or a ring; or the record's own (direct) */
+    const uint8_t *last;              /* the last step's lines, where they do not lie behind the others; or NULL */
     uint8_t min_code, max_code;       /* of scale_codes, signs left out */
     bool wide_scales;                 /* some scale_codes need the slow way to decode (amx_shared_amx.c) */
     float end_factor[MOX_PANEL_ROWS]; /* of the finished sum: powers of two that the weights were divided by */

@@ -123,7 +123,8 @@ mox_panel_multiply_fn mox_expert_gemm_amx_int8_bind(const mox_expert_gemm_proble
 
 void mox_amx_int8_lay_out(mox_carver *carver, int64_t groups, mox_amx_int8_scratch *out)
 {
-    out->buffer = mox_carve(carver, 4 * MOX_AMX_TILE_FLOATS, sizeof *out->buffer);
+    out->buffer = mox_carve(carver, MOX_PANEL_BLOCK / 32 * 4 * MOX_AMX_TILE_FLOATS, sizeof *out->buffer);
+    out->pending = mox_carve(carver, 4 * MOX_AMX_TILE_FLOATS, sizeof *out->pending);
     for (int p = 0; p < 2; p++) {
         out->scale[p] = mox_carve(carver, (uint64_t)groups * MOX_PANEL_ROWS, sizeof *out->scale[p]);
         out->last[p] = mox_carve(carver, MOX_AMX_I8_STEP_BYTES, 1);

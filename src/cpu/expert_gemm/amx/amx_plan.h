@@ -111,8 +111,9 @@ enum { MOX_AMX_I8_STEP = 64, MOX_AMX_I8_STEP_BYTES = 1024 }; /* columns of a ste
 /* NULL: not in this build. */
 extern const mox_panel_multiply_fn mox_amx_int8_multiply;
 
+/* amx_job.h describes the arrays. */
 typedef struct mox_amx_int8_scratch {
-    int32_t *buffer;  /* [4][16][16] */
+    float *buffer, *pending;
     float *scale[2];  /* [groups][16] */
     uint8_t *last[2]; /* [MOX_AMX_I8_STEP_BYTES] */
 } mox_amx_int8_scratch;

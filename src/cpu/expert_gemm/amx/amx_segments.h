@@ -45,10 +45,11 @@ MOX_KERNEL_INLINE mox_amx_end mox_amx_end_of(const mox_amx_job *j, const mox_amx
 }
 
 /* sum = fma(C * sa, sw, sum). `acts` (there are scales of activations) is a constant of the instance, because every
- * operation counts where segments are short. */
-MOX_KERNEL_INLINE __m512 mox_amx_add_segment(bool acts, const float *c, const float *act, __m512 scale, __m512 sum)
+ * operation counts where segments are short. `ints`: C is int32. */
+MOX_KERNEL_INLINE __m512 mox_amx_add_segment(bool acts, bool ints, const float *c, const float *act, __m512 scale,
+                                             __m512 sum)
 {
-    __m512 part = _mm512_load_ps(c);
+    __m512 part = ints ? _mm512_cvtepi32_ps(_mm512_load_si512(c)) : _mm512_load_ps(c);
     if (acts)
         part = _mm512_mul_ps(part, _mm512_set1_ps(*act));
     return _mm512_fmadd_ps(part, scale, sum);
@@ -61,7 +62,7 @@ MOX_KERNEL_INLINE void mox_amx_add_segment_rows(bool acts, const mox_amx_job *j,
     MOX_KERNEL_UNROLL
     for (int r = 0; r < rows; r++) {
         const float *act = acts ? end.acts + mox_min_i64(row + r, j->rows - 1) * j->a_scale_stride : NULL;
-        sum[r] = mox_amx_add_segment(acts, c + r * 16, act, end.scale, sum[r]);
+        sum[r] = mox_amx_add_segment(acts, false, c + r * 16, act, end.scale, sum[r]);
     }
 }
 

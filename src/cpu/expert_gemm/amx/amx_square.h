@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_square.h - kernel amx_bf16 where segments are long: two tiles of rows by two panels, four C tiles at once.
+ * amx_square.h - kernel amx_int8, and amx_bf16 where segments are long: two tiles of rows by two panels, four C tiles at
+ * once.
  *
  *              B 0 (5)   B 1 (5)
  *     A 0 (4) |  C 0    |  C 1   |      (n): number of the tile register
@@ -63,20 +64,20 @@ MOX_KERNEL_INLINE void mox_amx_square_step(mox_amx_variant v, int R, bool decode
         case 0:
             _tile_stream_loadd(4, t.a0, 64);
             _tile_loadd(5, t.b[0], 64);
-            _tile_dpbf16ps(0, 4, 5);
+            MOX_TILE_MULTIPLY(v.ints, 0, 4, 5);
             break;
         case 1:
             _tile_loadd(5, t.b[1], 64);
-            _tile_dpbf16ps(1, 4, 5);
+            MOX_TILE_MULTIPLY(v.ints, 1, 4, 5);
             _tile_zero(4);
             break;
         case 2:
             _tile_stream_loadd(7, t.a1, 64);
-            _tile_dpbf16ps(3, 7, 5);
+            MOX_TILE_MULTIPLY(v.ints, 3, 7, 5);
             break;
         default:
             _tile_loadd(5, t.b[0], 64);
-            _tile_dpbf16ps(2, 7, 5);
+            MOX_TILE_MULTIPLY(v.ints, 2, 7, 5);
             _tile_zero(7);
         }
         if (product != 1 || R == 1)
@@ -129,27 +130,28 @@ typedef struct mox_amx_turn {
 } mox_amx_turn;
 
 /* Adds the rows of a C tile of panel p to the sums in c. `first`: c holds no sums yet. */
-MOX_KERNEL_INLINE void mox_amx_square_add(bool acts, bool first, const mox_amx_job *j, int p, int64_t row, int64_t rows,
-                                          const float *tile, mox_amx_end end)
+MOX_KERNEL_INLINE void mox_amx_square_add(mox_amx_variant v, bool acts, bool first, const mox_amx_job *j, int p,
+                                          int64_t row, int64_t rows, const float *tile, mox_amx_end end)
 {
     float *c = j->c + row * 32 + p * 16;
     const float *act = acts ? end.acts + row * j->a_scale_stride : NULL;
     const __m512 nothing = mox_amx_initial_sum(j);
     for (int64_t r = 0; r < rows; r++, c += 32, tile += 16) {
-        _mm512_store_ps(c, mox_amx_add_segment(acts, tile, act, end.scale, first ? nothing : _mm512_load_ps(c)));
+        _mm512_store_ps(c,
+                        mox_amx_add_segment(acts, v.ints, tile, act, end.scale, first ? nothing : _mm512_load_ps(c)));
         act = acts ? act + j->a_scale_stride : NULL;
     }
 }
 
 /* The same for one segment, its scales looked up. */
-MOX_KERNEL_INLINE void mox_amx_square_end(const mox_amx_job *j, int p, int64_t row, int64_t rows, const float *tile,
-                                          int64_t segment)
+MOX_KERNEL_INLINE void mox_amx_square_end(mox_amx_variant v, const mox_amx_job *j, int p, int64_t row, int64_t rows,
+                                          const float *tile, int64_t segment)
 {
     const mox_amx_end end = mox_amx_end_of(j, &j->panel[p], segment);
     if (end.acts != NULL)
-        mox_amx_square_add(true, segment == 0, j, p, row, rows, tile, end);
+        mox_amx_square_add(v, true, segment == 0, j, p, row, rows, tile, end);
     else
-        mox_amx_square_add(false, segment == 0, j, p, row, rows, tile, end);
+        mox_amx_square_add(v, false, segment == 0, j, p, row, rows, tile, end);
 }
 
 /* The stored C tiles of a segment that are still to be added to c. One is added after each step of the following
@@ -159,20 +161,20 @@ typedef struct mox_amx_pending {
     int tile; /* the next one to add; 4: none is left */
 } mox_amx_pending;
 
-MOX_KERNEL_INLINE void mox_amx_square_flush(const mox_amx_job *j, mox_amx_pending *pending)
+MOX_KERNEL_INLINE void mox_amx_square_flush(mox_amx_variant v, const mox_amx_job *j, mox_amx_pending *pending)
 {
     const int tile = pending->tile++, p = tile % 2;
     const bool second = tile >= 2;
     if (p < j->panels)
-        mox_amx_square_end(j, p, second ? pending->row + pending->high : pending->row,
+        mox_amx_square_end(v, j, p, second ? pending->row + pending->high : pending->row,
                            second ? pending->low : pending->high, j->pending + tile * MOX_AMX_TILE_FLOATS,
                            pending->segment);
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_flush_all(const mox_amx_job *j, mox_amx_pending *pending)
+MOX_KERNEL_INLINE void mox_amx_square_flush_all(mox_amx_variant v, const mox_amx_job *j, mox_amx_pending *pending)
 {
     while (pending->tile < 4)
-        mox_amx_square_flush(j, pending);
+        mox_amx_square_flush(v, j, pending);
 }
 
 /* Slots are used in turn. */
@@ -194,7 +196,9 @@ MOX_KERNEL_INLINE int64_t mox_amx_square_steps(mox_amx_variant v, int R, bool de
     int64_t ahead = mox_amx_slot(part, slot + lead);
     for (; s < last; s++, t.a0 += pass->high * 64, t.a1 += pass->low * 64) {
         for (int p = 0; p < 2; p++) {
-            t.b[p] = part->panel[p].lines + slot * MOX_AMX_STEP_LINES_BYTES;
+            t.b[p] = v.ints && s + 1 == j->steps && j->panel[p].last != NULL
+                         ? j->panel[p].last
+                         : part->panel[p].lines + slot * MOX_AMX_STEP_LINES_BYTES;
             t.to[p] = part->panel[p].lines + ahead * MOX_AMX_STEP_LINES_BYTES;
         }
         if (s < decoding)
@@ -202,7 +206,7 @@ MOX_KERNEL_INLINE int64_t mox_amx_square_steps(mox_amx_variant v, int R, bool de
         else
             mox_amx_square_step(v, R, false, part, t, 0);
         if (pending->tile < 4)
-            mox_amx_square_flush(j, pending);
+            mox_amx_square_flush(v, j, pending);
         slot = mox_amx_slot(part, slot + 1);
         ahead = mox_amx_slot(part, ahead + 1);
     }
@@ -233,10 +237,10 @@ MOX_KERNEL_INLINE void mox_amx_square_load(const mox_amx_pass *pass)
     MOX_FENCE();
 }
 
-MOX_KERNEL_INLINE void mox_amx_square_store_segment(const mox_amx_job *j, const mox_amx_pass *pass, int64_t segment,
-                                                    mox_amx_pending *pending)
+MOX_KERNEL_INLINE void mox_amx_square_store_segment(mox_amx_variant v, const mox_amx_job *j, const mox_amx_pass *pass,
+                                                    int64_t segment, mox_amx_pending *pending)
 {
-    mox_amx_square_flush_all(j, pending);
+    mox_amx_square_flush_all(v, j, pending);
     mox_amx_square_store(pass, j->pending);
     *pending = (mox_amx_pending) { pass->row, pass->high, pass->low, segment, 0 };
 }
@@ -255,7 +259,7 @@ MOX_KERNEL_INLINE bool mox_amx_square_turn(mox_amx_variant v, bool decode, const
             slot = mox_amx_square_steps(v, 1, decode, j, part, pass, turn, pending, slot, s, to);
         if (to < end)
             return false;
-        mox_amx_square_store_segment(j, pass, segment, pending);
+        mox_amx_square_store_segment(v, j, pass, segment, pending);
         s = to;
     }
     return true;
@@ -308,7 +312,7 @@ MOX_KERNEL_INLINE void mox_amx_square_blocks(mox_amx_variant v, bool decode, con
         }
         turn.slot = mox_amx_slot(&part, turn.slot + j->block);
     }
-    mox_amx_square_flush_all(j, &pending);
+    mox_amx_square_flush_all(v, j, &pending);
 }
 
 /* `decode`: lines are decoded, or prefetched, between the products. The last of an odd number of panels is multiplied

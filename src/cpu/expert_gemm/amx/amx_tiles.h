@@ -28,6 +28,15 @@
 #define MOX_TILE_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" ::"m"(config))
 #endif
 
+/* C += A B of tiles, whose numbers are constants: of pairs of bf16, or of fours of int8. `ints` is a constant. */
+#define MOX_TILE_MULTIPLY(ints, c, a, b)                                                                               \
+    do {                                                                                                               \
+        if (ints)                                                                                                      \
+            _tile_dpbssd(c, a, b);                                                                                     \
+        else                                                                                                           \
+            _tile_dpbf16ps(c, a, b);                                                                                   \
+    } while (0)
+
 /* Stores a C tile (its number is a constant), and zeroes it for the next sum. */
 #define MOX_TILE_STORE(tile, to)                                                                                       \
     do {                                                                                                               \
