@@ -130,7 +130,8 @@ function(moxie_isa_options)
     # Generic tuning spills pointers into vector registers. Moving them back uses a port that decoding needs, which cost a
     # tenth of the AMX kernels' time.
     set(tune "-mtune=sapphirerapids")
-    set(avx512 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
+    # Compilers use half of a register where they vectorize loops for AVX-512, unless told.
+    set(avx512 "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
     foreach(source ${ARGN})
         set(needs "") # of /proc/cpuinfo
         set(options "")

@@ -49,46 +49,64 @@ static inline __attribute__((always_inline)) float mox_act_amax_of(const float *
     return mox_act_finite(mox_f32_decode((uint32_t)largest));
 }
 
-/* `encode` and `divide` are constants after inlining. */
-static inline __attribute__((always_inline)) void mox_act_encode(uint32_t (*encode)(float), bool divide, float limit,
-                                                                 float by, const float *x, int64_t count,
-                                                                 uint8_t *codes)
-{
-    for (int64_t i = 0; i < count; i++)
-        codes[i] = (uint8_t)encode(mox_act_clamp(divide ? x[i] / by : x[i] * by, limit));
-}
+/* What numbers are multiplied or divided by: one, or one for each number. All but `by` and `limit` are constants after
+ * inlining. */
+typedef struct mox_act_encoding {
+    bool divide, each;
+    bool clamp; /* false for integers, whose encoding saturates */
+    float limit;
+    const float *by; /* [1], or [count] */
+} mox_act_encoding;
 
-/* A limit of INFINITY clamps nothing: for integers, whose encoding saturates. */
-static inline __attribute__((always_inline)) void mox_act_encode_any(uint32_t (*encode)(float), float limit,
-                                                                     mox_act_step step, const float *x, int64_t count,
-                                                                     uint8_t *codes)
+static inline __attribute__((always_inline)) void mox_act_encode(uint32_t (*encode)(float), mox_act_encoding e,
+                                                                 const float *restrict x, int64_t count,
+                                                                 uint8_t *restrict codes)
 {
-    if (step.divide)
-        mox_act_encode(encode, true, limit, step.by, x, count, codes);
-    else
-        mox_act_encode(encode, false, limit, step.by, x, count, codes);
-}
-
-static inline __attribute__((always_inline)) void mox_act_codes_of(moxie_dtype element, int32_t rounding, float limit,
-                                                                   mox_act_step step, const float *x, int64_t count,
-                                                                   uint8_t *codes)
-{
-    switch (element) {
-    case MOXIE_F8_E4M3: mox_act_encode_any(mox_f8_e4m3_encode, limit, step, x, count, codes); break;
-    case MOXIE_F8_E5M2: mox_act_encode_any(mox_f8_e5m2_encode, limit, step, x, count, codes); break;
-    case MOXIE_F6_E3M2: mox_act_encode_any(mox_f6_e3m2_encode, limit, step, x, count, codes); break;
-    case MOXIE_F6_E2M3: mox_act_encode_any(mox_f6_e2m3_encode, limit, step, x, count, codes); break;
-    case MOXIE_F4_E2M1: mox_act_encode_any(mox_f4_e2m1_encode, limit, step, x, count, codes); break;
-    default:
-        if (rounding == MOXIE_ROUND_EVEN)
-            mox_act_encode_any(mox_i8_encode, INFINITY, step, x, count, codes);
-        for (int64_t i = 0; rounding != MOXIE_ROUND_EVEN && i < count; i++)
-            codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), rounding);
+    const float *restrict by = e.by;
+    const float one = by[0];
+    for (int64_t i = 0; i < count; i++) {
+        const float b = e.each ? by[i] : one;
+        const float scaled = e.divide ? x[i] / b : x[i] * b;
+        codes[i] = (uint8_t)encode(e.clamp ? mox_act_clamp(scaled, e.limit) : scaled);
     }
 }
 
-/* Groups per chunk (mox_act_chunk_of). */
-enum { MOX_ACT_CHUNK = 64 };
+static inline __attribute__((always_inline)) void mox_act_encode_any(uint32_t (*encode)(float), mox_act_encoding e,
+                                                                     const float *x, int64_t count, uint8_t *codes)
+{
+    const bool divide = e.divide;
+    e.divide = true;
+    if (divide)
+        mox_act_encode(encode, e, x, count, codes);
+    e.divide = false;
+    if (!divide)
+        mox_act_encode(encode, e, x, count, codes);
+}
+
+/* `each` is a constant after inlining. */
+static inline __attribute__((always_inline)) void mox_act_codes_of(moxie_dtype element, int32_t rounding, bool divide,
+                                                                   bool each, const float *by, float limit,
+                                                                   const float *x, int64_t count, uint8_t *codes)
+{
+    const mox_act_encoding floats = { divide, each, true, limit, by }, ints = { divide, each, false, limit, by };
+    switch (element) {
+    case MOXIE_F8_E4M3: mox_act_encode_any(mox_f8_e4m3_encode, floats, x, count, codes); break;
+    case MOXIE_F8_E5M2: mox_act_encode_any(mox_f8_e5m2_encode, floats, x, count, codes); break;
+    case MOXIE_F6_E3M2: mox_act_encode_any(mox_f6_e3m2_encode, floats, x, count, codes); break;
+    case MOXIE_F6_E2M3: mox_act_encode_any(mox_f6_e2m3_encode, floats, x, count, codes); break;
+    case MOXIE_F4_E2M1: mox_act_encode_any(mox_f4_e2m1_encode, floats, x, count, codes); break;
+    default:
+        if (rounding == MOXIE_ROUND_EVEN)
+            mox_act_encode_any(mox_i8_encode, ints, x, count, codes);
+        for (int64_t i = 0; rounding != MOXIE_ROUND_EVEN && i < count; i++) {
+            const mox_act_step step = { .by = by[each ? i : 0], .divide = divide };
+            codes[i] = mox_act_int8_code(mox_act_scaled(&step, x[i]), rounding);
+        }
+    }
+}
+
+/* Groups per chunk (mox_act_chunk_of), and columns of groups that are too short for a loop of their own. */
+enum { MOX_ACT_CHUNK = 64, MOX_ACT_SHORT = 32 };
 
 /* amax [count] -> scales [count], by [count]. Returns true when numbers are divided by `by`, false when multiplied. */
 static inline __attribute__((always_inline)) bool mox_act_steps(mox_act_rule rule, const mox_act_input *of,
@@ -114,16 +132,21 @@ static inline __attribute__((always_inline)) void mox_act_chunk_of(const mox_act
                                                                    uint8_t *codes, float *scales)
 {
     const int64_t group = groups->group, count = (cols + group - 1) / group;
-    float amax[MOX_ACT_CHUNK] = { 0 }, by[MOX_ACT_CHUNK];
+    const float limit = groups->input.largest;
+    float amax[MOX_ACT_CHUNK] = { 0 }, by[MOX_ACT_CHUNK], each[MOX_ACT_CHUNK * MOX_ACT_SHORT];
     for (int64_t g = 0; g < count && !groups->whole; g++)
         amax[g] = mox_act_amax_of(x + g * group, (g + 1) * group <= cols ? group : cols - g * group);
-    mox_act_step step = { .divide = mox_act_steps(rule, &groups->input, amax, count, scales, by) };
-    for (int64_t g = 0; g < count; g++) {
-        const int64_t at = g * group;
-        step.by = by[g];
-        mox_act_codes_of(element, groups->rounding, groups->input.largest, step, x + at,
-                         at + group <= cols ? group : cols - at, codes + at);
+    const bool divide = mox_act_steps(rule, &groups->input, amax, count, scales, by);
+    if (group <= MOX_ACT_SHORT) {
+        for (int64_t g = 0; g < count; g++)
+            for (int64_t i = 0; i < group; i++)
+                each[g * group + i] = by[g];
+        mox_act_codes_of(element, groups->rounding, divide, true, each, limit, x, cols, codes);
+        return;
     }
+    for (int64_t at = 0, g = 0; g < count; g++, at += group)
+        mox_act_codes_of(element, groups->rounding, divide, false, &by[g], limit, x + at,
+                         at + group <= cols ? group : cols - at, codes + at);
 }
 
 static inline void mox_act_row_of(const mox_act_groups *groups, const float *x, uint8_t *codes, float *scales)

@@ -177,11 +177,12 @@ static void tiles_are_rows(void **state)
     every_tile(35, check_tile);
 }
 
-/* Biases and rounding inside the tile against the same done outside of it. */
+/* Scales of rows, biases and rounding inside the tile against the same done outside of it. */
 static void check_at_once(const mox_glu_kernel *kernel, test_rng *rng, int32_t kind)
 {
     enum { MOST = 5, APART = 19 };
     float arrays[3][GLU_EXPERTS], side[MOST * 32], sums[MOST * 32], bias[32], apart[MOST * 16], want[MOST * 16];
+    float scale[MOST];
     uint16_t halves[MOST * APART], wanted[MOST * 16];
     const moxie_activation activation = random_activation(rng, kind, arrays);
     const int64_t rows = test_range(rng, 1, MOST);
@@ -189,10 +190,12 @@ static void check_at_once(const mox_glu_kernel *kernel, test_rng *rng, int32_t k
     const bool ties = test_below(rng, 2) == 0;
     for (int i = 0; i < 32; i++)
         bias[i] = ties ? 0.0f : test_normal(rng);
+    for (int r = 0; r < MOST; r++)
+        scale[r] = ties ? 1.0f : test_normal(rng);
     for (int i = 0; i < MOST * 32; i++) {
         const float tie = (float)(257 + 2 * (int)test_below(rng, 127)) / 256.0f;
         side[i] = test_below(rng, 8) == 0 ? special(rng) : ties ? tie : 3.0f * test_normal(rng);
-        sums[i] = side[i] + bias[i % 32];
+        sums[i] = side[i] * scale[i / 32] + bias[i % 32];
     }
     mox_glu_tile tile = { .kind = kind,
                           .parameters = mox_glu_resolve(&activation, 3),
@@ -205,7 +208,7 @@ static void check_at_once(const mox_glu_kernel *kernel, test_rng *rng, int32_t k
     kernel->tile(&tile);
     mox_narrow(MOXIE_BF16, want, wanted, rows * 16);
     memset(halves, 0xff, sizeof halves);
-    tile.gate = side, tile.up = side + 16, tile.gate_bias = bias, tile.up_bias = bias + 16;
+    tile.gate = side, tile.up = side + 16, tile.row_scale = scale, tile.gate_bias = bias, tile.up_bias = bias + 16;
     tile.out = apart, tile.narrow = halves, tile.narrow_stride = APART;
     kernel->tile(&tile);
     for (int64_t r = 0; r < rows; r++) {

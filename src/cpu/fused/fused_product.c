@@ -33,16 +33,25 @@ static mox_panel_rows rows_of(const mox_fused_product *product, const mox_fused_
                               .group_cols = product->group_cols };
 }
 
-/* True when the kernel's sums lack nothing but their biases. */
-static bool is_plain(const mox_fused_product *product, const mox_fused_activations *acts, const mox_panel_matrix *m)
+/* True when the kernel's sums lack nothing but the scales of their rows, and biases. */
+static bool is_plain(const mox_fused_activations *acts, const mox_panel_matrix *m)
 {
-    return product->scaling != MOX_ACT_BY_ROW && acts->global == NULL && m->global == NULL;
+    return acts->global == NULL && m->global == NULL;
 }
 
-/* Adds biases to `count` columns of the sums c [rows, 32]. */
-static void add_bias(const float *bias, int64_t count, int64_t rows, float *c)
+/* The scales of the rows from pair `first` on that the sums lack; NULL: none. */
+static const float *row_scale_of(const mox_fused_product *product, const mox_fused_activations *acts, int64_t first)
 {
-    for (int64_t r = 0; r < rows; r++)
+    return product->scaling == MOX_ACT_BY_ROW ? acts->row_scale + first : NULL;
+}
+
+/* Scales rows of `count` columns of the sums c [rows, 32], and adds biases; each may be NULL. */
+static void scale_rows(const float *row_scale, const float *bias, int64_t count, int64_t rows, float *c)
+{
+    for (int64_t r = 0; row_scale != NULL && r < rows; r++)
+        for (int64_t n = 0; n < count; n++)
+            c[r * WIDTH + n] *= row_scale[r];
+    for (int64_t r = 0; bias != NULL && r < rows; r++)
         for (int64_t n = 0; n < count; n++)
             c[r * WIDTH + n] += bias[n];
 }
@@ -51,14 +60,14 @@ static void add_bias(const float *bias, int64_t count, int64_t rows, float *c)
 static void finish(const mox_fused_product *product, const mox_fused_activations *acts, const mox_panel_matrix *m,
                    int64_t panel, int panels, int64_t first, int64_t rows, float *c)
 {
-    const bool by_row = product->scaling == MOX_ACT_BY_ROW;
-    if (is_plain(product, acts, m)) {
-        if (m->bias != NULL)
-            add_bias(m->bias + panel * MOX_PANEL_ROWS, (int64_t)panels * MOX_PANEL_ROWS, rows, c);
+    const float *row_scale = row_scale_of(product, acts, first);
+    if (is_plain(acts, m)) {
+        scale_rows(row_scale, m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL,
+                   (int64_t)panels * MOX_PANEL_ROWS, rows, c);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
-        const mox_panel_end end = { .scale = by_row ? &acts->row_scale[first + r] : NULL,
+        const mox_panel_end end = { .scale = row_scale != NULL ? &row_scale[r] : NULL,
                                     .act_global = acts->global != NULL ? &acts->global[first + r] : NULL,
                                     .act_global_kind = product->act.global,
                                     .weight_global_kind = product->weight.global };
@@ -178,13 +187,16 @@ static void activate_tile(const mox_fused_part *part, const mox_fused_item *item
         tile.rows = mox_min_i64(16, rows - r);
         tile.narrow = mox_act_order_at(next->order, data, item->rows, next->cols, row + r, column);
         part->glu->tile(&tile);
+        tile.row_scale = tile.row_scale != NULL ? tile.row_scale + 16 : NULL;
     }
 }
 
-/* The activations of one block. `bias`: of its first panel, when the sums still lack their biases. */
+/* The activations of one block. `raw`: the sums still lack the scales of their rows, and biases. */
 static void activate(const mox_fused_part *part, const mox_fused_item *item, const mox_panel_matrix *m, int64_t panel,
-                     int panels, const float *bias, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
+                     int panels, bool raw, int64_t row, int64_t rows, const mox_fused_scratch_view *sc)
 {
+    const float *bias = raw && m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL;
+    const float *row_scale = raw ? row_scale_of(part->first, &part->a13, item->first + row) : NULL;
     const int64_t expert = part->expert_of != NULL ? part->expert_of[item->slot] : -1;
     for (int j = 0; j < (m->gated ? 1 : panels); j++) {
         int64_t column, count;
@@ -195,6 +207,7 @@ static void activate(const mox_fused_part *part, const mox_fused_item *item, con
                                     .gate = sc->c + j * MOX_PANEL_ROWS,
                                     .up = sc->c + MOX_PANEL_ROWS,
                                     .stride = WIDTH,
+                                    .row_scale = row_scale,
                                     .gate_bias = bias != NULL ? bias + j * MOX_PANEL_ROWS : NULL,
                                     .up_bias = bias != NULL ? bias + MOX_PANEL_ROWS : NULL };
         activate_tile(part, item, tile, row, column, count, sc);
@@ -211,21 +224,20 @@ void mox_fused_first(const mox_fused_part *part, const mox_fused_item *item, int
     for (int64_t row = 0; row < item->rows; row += MOX_PANEL_BLOCK) {
         const int64_t rows = mox_min_i64(MOX_PANEL_BLOCK, item->rows - row);
         const bool adapted = is_adapted(part, item, row, rows);
-        /* Unless the sums are traced or changed, glu adds the biases as it reads them. */
-        const bool bias_in_glu = part->h == NULL && !adapted && is_plain(product, &part->a13, m);
+        /* Unless the sums are traced or changed, glu finishes them as it reads them. */
+        const bool raw = part->h == NULL && !adapted && is_plain(&part->a13, m);
         mox_panel_rows a = rows_of(product, &part->a13, item, row, rows);
         for (int64_t panel = 2 * first; panel < mox_min_i64(2 * last, m->count); panel += 2) {
             const int panels = panel + 1 < m->count ? 2 : 1;
             product->multiply(m, &product->weight, panel, panels, &a, sc->c, sc->kernel);
             a.again = true;
-            if (!bias_in_glu)
+            if (!raw)
                 finish(product, &part->a13, m, panel, panels, item->first + row, rows, sc->c);
             if (adapted)
                 adapt(part, part->lora13, item, m, panel, panels, row, rows, sc->c);
             if (part->h != NULL)
                 trace_h(part, m, panel, panels, item->first + row, rows, sc->c);
-            const float *bias = bias_in_glu && m->bias != NULL ? m->bias + panel * MOX_PANEL_ROWS : NULL;
-            activate(part, item, m, panel, panels, bias, row, rows, sc);
+            activate(part, item, m, panel, panels, raw, row, rows, sc);
         }
         if (2 * last >= m->count)
             pad(part, item, row, rows);

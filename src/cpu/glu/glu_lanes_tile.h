@@ -3,7 +3,7 @@
  * glu_lanes_tile.h - one tile of family glu (glu_tile.h). glu_scalar.c, glu_avx2.c and glu_avx512.c each compile it for
  * one instruction set:
  *
- *     gate, up -> + bias -> act -> out in fp32, narrow rounded once to bf16
+ *     gate, up -> * scale of the row, + bias -> act -> out in fp32, narrow rounded once to bf16
  *
  * Packs of MOX_GLU_PACK registers go through the tile in row-major order.
  */
@@ -24,10 +24,13 @@ MOX_GLU_INLINE mox_lane_halves mox_lane_bf16(mox_lanes x)
     return __builtin_convertvector((nan & 0x7fc0u) | (~nan & rounded >> 16), mox_lane_halves);
 }
 
-/* A register of numbers at `from + at + column`, plus the biases of their columns. */
-MOX_GLU_INLINE mox_lanes mox_lane_read(const float *from, const float *bias, int64_t at, int64_t column)
+/* A register of numbers of one row, times the row's scale, plus the biases of their columns. */
+MOX_GLU_INLINE mox_lanes mox_lane_read(const mox_glu_tile *t, const float *from, const float *bias, int64_t row,
+                                       int64_t column)
 {
-    const mox_lanes x = *(const mox_lanes_unaligned *)(from + at + column);
+    mox_lanes x = *(const mox_lanes_unaligned *)(from + row * t->stride + column);
+    if (t->row_scale != NULL)
+        x = x * t->row_scale[row];
     return bias != NULL ? x + *(const mox_lanes_unaligned *)(bias + column) : x;
 }
 
@@ -51,9 +54,9 @@ MOX_GLU_INLINE void mox_glu_lanes_of(int32_t kind, const mox_glu_tile *tile)
             const int64_t place = at + i * MOX_GLU_LANES;
             column[i] = place % MOX_GLU_TILE;
             row[i] = place / MOX_GLU_TILE < t.rows ? place / MOX_GLU_TILE : t.rows - 1;
-            g.v[i] = mox_lane_read(t.gate, t.gate_bias, row[i] * t.stride, column[i]);
+            g.v[i] = mox_lane_read(&t, t.gate, t.gate_bias, row[i], column[i]);
             if (gated)
-                u.v[i] = mox_lane_read(t.up, t.up_bias, row[i] * t.stride, column[i]);
+                u.v[i] = mox_lane_read(&t, t.up, t.up_bias, row[i], column[i]);
         }
         g = mox_formula_of_kind(kind, &t.parameters, g, u);
         for (int i = 0; i < MOX_GLU_PACK; i++)

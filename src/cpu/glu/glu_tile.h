@@ -46,15 +46,17 @@ MOX_SHARED mox_glu_parameters mox_glu_resolve(const moxie_activation *a, int64_t
 
 #define MOX_GLU_TILE 16
 
-/* out[r][i] = act(gate[r][i] + gate_bias[i], up[r][i] + up_bias[i]), i < 16; `narrow` gets the same in bf16, rounded to
- * nearest even. Strides count numbers from one row to the next. Any alignment; results may not overlap inputs. An
- * ungated kind does not read `up`. A bias may be NULL (none), and so may a result (not wanted). */
+/* out[r][i] = act(gate[r][i] * row_scale[r] + gate_bias[i], up[r][i] * row_scale[r] + up_bias[i]), i < 16; `narrow`
+ * gets the same in bf16, rounded to nearest even. Strides count numbers from one row to the next. Any alignment;
+ * results may not overlap inputs. An ungated kind does not read `up`. Scales and a bias may be NULL (none), and so may
+ * a result (not wanted). */
 typedef struct mox_glu_tile {
     int32_t kind; /* moxie_act_kind that admit() accepted */
     mox_glu_parameters parameters;
     int64_t rows;
     const float *gate, *up;
     int64_t stride;
+    const float *row_scale; /* [rows] */
     const float *gate_bias, *up_bias;
     float *out;
     int64_t out_stride;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * amx_square.h - kernel amx_int8, and amx_bf16 where segments are long: two tiles of rows by two panels, four C tiles at
- * once.
+ * amx_square.h - kernel amx_int8, and amx_bf16 where segments are long: two tiles of rows by two panels, four C
+ * tiles at once.
  *
  *              B 0 (5)   B 1 (5)
  *     A 0 (4) |  C 0    |  C 1   |      (n): number of the tile register
