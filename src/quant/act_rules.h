@@ -104,10 +104,9 @@ MOX_SHARED mox_act_step mox_act_fp8(mox_act_rule rule, const mox_act_input *in)
     }
     if (rule == MOX_ACT_FP8_TOKEN)
         return mox_act_divide_by(mox_act_max(in->amax / in->largest, 1.0f / (in->largest * 512.0f)));
-    scale = mox_act_max(in->amax, 1e-10f) / in->largest;
     if (in->scale_rule == MOXIE_RULE_UE8M0)
-        scale = mox_power_of_two_up(mox_act_max(scale, 1e-10f));
-    return mox_act_divide_by(scale);
+        return mox_act_divide_by(ldexpf(1.0f, mox_act_scale_exponent(in->scale_rule, in->largest, in->amax)));
+    return mox_act_divide_by(mox_act_max(in->amax, 1e-10f) / in->largest);
 }
 
 MOX_SHARED mox_act_step mox_act_int8(mox_act_rule rule, const mox_act_input *in)

@@ -11,7 +11,8 @@
  *     VLLM_FLOOR  floor(log2 amax)                          n - 1
  *
  * Then e is clamped to the range of E8M0, [-127, 127]; amax = 0 gives -127. The quotient amax / L is never formed: it
- * would be rounded, and near a power of two that rounding would decide the result.
+ * would be rounded, and near a power of two that rounding would decide the result. It does for FP8 activations with
+ * MOXIE_RULE_UE8M0, whose f32 scale becomes a power of two afterwards.
  * Shared by the activation quantizers and the weight encoders. Sources: OCP MX specification 1.0 (floor),
  * ModelOpt and FlashInfer (ceil), AMD Quark (even), vLLM's mxfp8 fallback (floor without emax).
  */
@@ -41,12 +42,27 @@ MOX_SHARED int32_t mox_scale_exponent(int32_t rule, float largest, float amax)
     return e < -127 ? -127 : e > 127 ? 127 : e;
 }
 
-/* The smallest power of two that is not below `scale`, a positive normal number up to 2^126. */
-MOX_SHARED float mox_power_of_two_up(float scale)
+/* The exponent of the smallest power of two that is not below `scale`, a positive normal number. */
+MOX_SHARED int32_t mox_exponent_up(float scale)
 {
     int n;
     const float f = frexpf(scale, &n);
-    return ldexpf(1.0f, f == 0.5f ? n - 1 : n);
+    return f == 0.5f ? n - 1 : n;
+}
+
+/* That power, up to 2^126. */
+MOX_SHARED float mox_power_of_two_up(float scale)
+{
+    return ldexpf(1.0f, mox_exponent_up(scale));
+}
+
+/* Of a group of activations that is scaled by a power of two. With UE8M0 neither amax nor the scale is below 1e-10. */
+MOX_SHARED int32_t mox_act_scale_exponent(int32_t rule, float largest, float amax)
+{
+    if (rule != MOXIE_RULE_UE8M0)
+        return mox_scale_exponent(rule, largest, amax);
+    const float scale = (amax > 1e-10f ? amax : 1e-10f) / largest;
+    return mox_exponent_up(scale > 1e-10f ? scale : 1e-10f);
 }
 
 #endif

@@ -284,9 +284,10 @@ static moxie_quant quant_of(const quant_case *c)
                                .is_static = c->is_static,
                                .rounding = c->rounding };
     return (moxie_quant) { .element = c->element,
-                           .scale = c->group == 32   ? MOXIE_F8_E8M0
-                                    : c->group == 16 ? MOXIE_F8_E4M3
-                                                     : MOXIE_F32,
+                           .scale = c->scale_rule == MOXIE_RULE_UE8M0 ? MOXIE_F32
+                                    : c->group == 32                  ? MOXIE_F8_E8M0
+                                    : c->group == 16                  ? MOXIE_F8_E4M3
+                                                                      : MOXIE_F32,
                            .group_cols = (int32_t)c->group,
                            .rule = c->scale_rule,
                            .global = c->global };
@@ -415,7 +416,10 @@ static quant_case quant_case_at(int i)
     if (c.cols == 2052 && c.rows > 100)
         c.rows = 1030; /* enough for the launch shape of many rows */
     c.stride = (c.cols + 15) / 16 * 16 + (way == 6 ? 144 : 0);
-    if (kind == MX) {
+    if (kind == FP8 && (way == 3 || way == 7)) {
+        c.element = shape % 3 == 0 ? MOXIE_F8_E5M2 : MOXIE_F8_E4M3;
+        c.group = 32;
+    } else if (kind == MX) {
         c.element = mx_elements[(way + shape) % COUNT(mx_elements)];
         c.scale_rule = mx_rules[way % COUNT(mx_rules)];
         c.group = 32;

@@ -334,7 +334,7 @@ static moxie_dtype element_of(const mox_sm90_acts *acts)
 static void put_mx(const mox_sm90_args *a, const token_tile *t, int64_t i, const float *act)
 {
     const moxie_quant quant = { .element = element_of(&a->next_acts),
-                                .scale = MOXIE_F8_E8M0,
+                                .scale = a->next_rule == MOXIE_RULE_UE8M0 ? MOXIE_F32 : MOXIE_F8_E8M0,
                                 .group_rows = 1,
                                 .group_cols = 32,
                                 .rule = a->next_rule };

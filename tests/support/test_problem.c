@@ -148,6 +148,7 @@ const test_act_quant test_act_quants[] = {
     { "q8_0", { .element = MOXIE_I8, .scale = MOXIE_F16, .group_rows = 1, .group_cols = 32 } },
     { "q8_k", INT8(.group_rows = 1, .group_cols = 256, .rule = MOXIE_RULE_INVERSE) },
     { "fp8 e5m2 token", INT(MOXIE_F8_E5M2, MOXIE_F32, .group_rows = 1, .group_cols = -1) },
+    { "fp8 1x32 ue8m0", FP8(.group_rows = 1, .group_cols = 32, .rule = MOXIE_RULE_UE8M0) },
 };
 const int test_act_quant_count = sizeof test_act_quants / sizeof test_act_quants[0];
 

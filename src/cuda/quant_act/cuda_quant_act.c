@@ -21,7 +21,9 @@ static bool is_in_groups(const moxie_quant *quant)
     if (mox_quant_is_none(quant))
         return false;
     switch (mox_act_quant_rule(quant)) {
-    case MOX_ACT_FP8_GROUP: return quant->element == MOXIE_F8_E4M3 && quant->group_cols == GROUP;
+    case MOX_ACT_FP8_GROUP:
+        return (quant->element == MOXIE_F8_E4M3 && quant->group_cols == GROUP) ||
+               (quant->rule == MOXIE_RULE_UE8M0 && quant->group_cols == MX_GROUP);
     case MOX_ACT_MX_GROUP: return quant->group_cols == MX_GROUP;
     case MOX_ACT_NVFP4_GROUP: return quant->group_cols == NVFP4_GROUP;
     default: return false;

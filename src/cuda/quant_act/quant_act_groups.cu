@@ -3,7 +3,7 @@
  * quant_act_groups.cu - quantizes rows of activations by dynamic scales of short groups, at the speed of memory. Codes
  * and scales have the bits that act_rules.h defines:
  *
- *     MOX_ACT_FP8_GROUP      E4M3 codes, a scale per 128 columns
+ *     MOX_ACT_FP8_GROUP      E4M3 codes, a scale per 128 columns; FP8 codes, a power of two per 32 columns
  *     MOX_ACT_MX_GROUP       codes of any element, a power of two per 32 columns
  *     MOX_ACT_NVFP4_GROUP    E2M1 codes, an E4M3 scale per 16 columns
  *
@@ -104,7 +104,7 @@ __device__ mox_act_step step_of(const mox_quant_act_args &args, int64_t row, flo
                                       .amax = amax };
         return mox_act_nvfp4(&input);
     }
-    const int e = mox_scale_exponent(args.quant.rule, largest, amax);
+    const int e = mox_act_scale_exponent(args.quant.rule, largest, amax);
     return mox_act_multiply_by(mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e)),
                                mox_f8_e8m0_decode(static_cast<uint32_t>(127 - e)));
 }
@@ -177,7 +177,7 @@ __device__ void quantize(const mox_quant_act_args &args, bool vectorized, int64_
         load<MOXIE_F16>(args, vectorized, from, column, distance, numbers);
     else
         load<MOXIE_F32>(args, vectorized, from, column, distance, numbers);
-    if (args.rule == MOX_ACT_FP8_GROUP)
+    if (args.quant.group_cols == GROUP)
         quantize_long_groups(args, numbers, row, first, step);
     else
         quantize_short_groups(args, numbers, row, first, step);

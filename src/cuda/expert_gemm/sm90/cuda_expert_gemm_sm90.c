@@ -231,7 +231,9 @@ static bool is_fp8_next(const mox_expert_gemm_problem *problem)
 /* Quantized with a power of two for every 32 columns. */
 static bool is_mx(const moxie_quant *act)
 {
-    return mox_act_quant_rule(act) == MOX_ACT_MX_GROUP && act->group_cols == MX_GROUP;
+    const int32_t rule = mox_act_quant_rule(act);
+    return act->group_cols == MX_GROUP &&
+           (rule == MOX_ACT_MX_GROUP || (rule == MOX_ACT_FP8_GROUP && act->rule == MOXIE_RULE_UE8M0));
 }
 
 static bool is_first(const mox_expert_gemm_problem *problem, mox_rejection *why)

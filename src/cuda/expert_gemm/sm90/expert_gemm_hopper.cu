@@ -34,7 +34,8 @@ __device__ void trace_groups(const mox_sm90_trace_args &args, int64_t pair, floa
         float amax = 0.0f;
         for (int64_t k = first; k < end; k++)
             amax = mox_act_max_abs(amax, act[k]);
-        const int e = mox_scale_exponent(args.quant.rule, mox_device_largest(args.quant.element), mox_act_finite(amax));
+        const int e =
+            mox_act_scale_exponent(args.quant.rule, mox_device_largest(args.quant.element), mox_act_finite(amax));
         const float scale = mox_f8_e8m0_decode(static_cast<uint32_t>(127 + e));
         args.to_scales[pair * args.scale_count + g] = scale;
         for (int64_t k = first; k < end; k++)

@@ -335,7 +335,7 @@ __device__ __forceinline__ void mox_sm90_make_scales_mx(const float (&sums)[SUMS
     const int parts = args.gated ? 1 : 2;
     for (int i = me.group * parts; i < (me.group + 1) * parts && me.thread < columns; i++) {
         uint32_t *amax = mox_sm90_mx_max(header, i) + me.thread;
-        const int e = mox_scale_exponent(args.next_rule, max, fminf(__uint_as_float(*amax), FLT_MAX));
+        const int e = mox_act_scale_exponent(args.next_rule, max, fminf(__uint_as_float(*amax), FLT_MAX));
         *amax = 0;
         mox_sm90_mx_scales(header, i)[me.thread] =
             mox_convert_bf16x2(mox_f8_e8m0_decode((uint32_t)(127 - e)), mox_f8_e8m0_decode((uint32_t)(127 + e)));
