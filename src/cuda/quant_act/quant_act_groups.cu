@@ -118,6 +118,8 @@ __device__ void quantize_short_groups(const mox_quant_act_args &args, const lane
 #pragma unroll
     for (int k = 0; k < SETS; k++) {
         const int set = first + k * step, group = (set * LANES + lane) / lanes;
+        if (set >= sets_of(args))
+            break;
         float amax = lane_amax(numbers[k]), x[MOX_QUANT_VECTOR];
 #pragma unroll
         for (int distance = 1; distance < 8; distance *= 2) {
@@ -133,8 +135,7 @@ __device__ void quantize_short_groups(const mox_quant_act_args &args, const lane
         const uint32_t codes = args.quant.element == MOXIE_F8_E4M3
                                    ? mox_quant_codes_e4m3x2(x[0], x[1]) | mox_quant_codes_e4m3x2(x[2], x[3]) << 16
                                    : mox_quant_codes_x4(args.quant.element, x[0], x[1], x[2], x[3]);
-        if (set < sets_of(args))
-            mox_quant_store(args, row, static_cast<int64_t>(set) * GROUP + lane * MOX_QUANT_VECTOR, codes);
+        mox_quant_store(args, row, static_cast<int64_t>(set) * GROUP + lane * MOX_QUANT_VECTOR, codes);
     }
 }
 

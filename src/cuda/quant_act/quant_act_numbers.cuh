@@ -78,15 +78,37 @@ static __device__ uint32_t mox_quant_codes_e4m3x2(float low, float high)
 #endif
 }
 
-/* Codes of four numbers, of any element. */
+/* The code nearest to x, clamped: what mox_minifloat_encode() gives, in a quarter of its instructions. Added to
+ * 1.5 * 2^(n + 23 - m), a number of size 2^n keeps exactly the m bits behind its first one that a code has; times a
+ * power of two, it has the code's bits where an f32 has its first ones, subnormal ones too. */
+static __device__ __forceinline__ uint32_t mox_quant_code(const mox_minifloat *f, float x)
+{
+    const uint32_t shift = 23 - f->mantissa_bits, min_normal = (128u - f->bias) << 23;
+    const float bounded = fminf(fabsf(x), mox_minifloat_decode(f, f->max_code)); /* of NaN: the largest */
+    const uint32_t power = max(mox_float_bits(bounded) & 0x7f800000u, min_normal);
+    const float large = mox_float_of(power + (shift << 23 | 0x400000u));
+    const float rounded = __fsub_rn(__fadd_rn(bounded, large), large);
+    const uint32_t sign = mox_float_bits(x) >> 31 << (f->exponent_bits + f->mantissa_bits);
+    const uint32_t magnitude = mox_float_bits(__fmul_rn(rounded, mox_float_of(f->bias << 23))) >> shift;
+    return x == x ? sign | magnitude : f->nan_code != 0 ? f->nan_code : f->max_code;
+}
+
+static __device__ __forceinline__ uint32_t mox_quant_codes_of(const mox_minifloat *f, float x0, float x1, float x2,
+                                                              float x3)
+{
+    return mox_quant_code(f, x0) | mox_quant_code(f, x1) << 8 | mox_quant_code(f, x2) << 16 |
+           mox_quant_code(f, x3) << 24;
+}
+
+/* Codes of four numbers, of any float but E4M3. */
 static __device__ __noinline__ uint32_t mox_quant_codes_x4(moxie_dtype element, float x0, float x1, float x2, float x3)
 {
-    const float limit = mox_device_largest(element), x[MOX_QUANT_VECTOR] = { x0, x1, x2, x3 };
-    uint32_t codes = 0;
-#pragma unroll
-    for (int i = 0; i < MOX_QUANT_VECTOR; i++)
-        codes |= mox_device_encode(element, mox_act_clamp(x[i], limit)) << 8 * i;
-    return codes;
+    switch (element) {
+    case MOXIE_F8_E5M2: return mox_quant_codes_of(&mox_f8_e5m2_fields, x0, x1, x2, x3);
+    case MOXIE_F6_E3M2: return mox_quant_codes_of(&mox_f6_e3m2_fields, x0, x1, x2, x3);
+    case MOXIE_F6_E2M3: return mox_quant_codes_of(&mox_f6_e2m3_fields, x0, x1, x2, x3);
+    default: return mox_quant_codes_of(&mox_f4_e2m1_fields, x0, x1, x2, x3);
+    }
 }
 
 static __device__ void mox_quant_store(const mox_quant_act_args &args, int64_t row, int64_t column, uint32_t codes)
