@@ -294,6 +294,32 @@ static void add_experts(hand_checkpoint *c, const char *root, const char *const 
 
 static const char *const w132[3] = { "w1", "w3", "w2" };
 
+#define LONGCAT_LAYER "model.layers.3.mlp."
+
+/* LongcatFlashExperts: gate_up_proj has rows for zero experts, so transformers saves gate and up of them. Only theirs
+ * are not missed. */
+static void gates_of_zero_experts_are_not_read(void **state)
+{
+    (void)state;
+    static const char *const names[] = { LONGCAT_LAYER "experts.2.gate_proj.weight",
+                                         LONGCAT_LAYER "experts.4.up_proj.weight",
+                                         LONGCAT_LAYER "experts.5.up_proj.weight" };
+    for (int i = 0; i < 3; i++) {
+        hand_checkpoint c;
+        moxie_error error = { 0 };
+        hand_open(&c);
+        hand_add2(&c, LONGCAT_LAYER "router.classifier.weight", MOXIE_F32, 5, 16);
+        hand_add2(&c, LONGCAT_LAYER "router.e_score_correction_bias", MOXIE_F32, 5, -1);
+        add_experts(&c, LONGCAT_LAYER "experts", projections);
+        hand_add2(&c, names[i], MOXIE_BF16, 8, 16);
+        hand_write(&c, "{\"model_type\":\"longcat_flash\",\"n_routed_experts\":2,\"moe_topk\":2,\"hidden_size\":16,"
+                       "\"expert_ffn_hidden_size\":8,\"zero_expert_num\":3}");
+        assert_int_equal(hand_try(&c, 3, &error), i < 2 ? MOXIE_OK : MOXIE_ERR_UNSUPPORTED);
+        assert_true(i < 2 || strstr(error.text, names[i]));
+        hand_close(&c);
+    }
+}
+
 /* LongcatFlashTopkRouter: 2 experts, 3 zero experts: 5 rows and 5 entries. */
 static void routers_have_rows_of_zero_experts(void **state)
 {
@@ -402,6 +428,7 @@ int main(void)
         cmocka_unit_test(configs_are_read),
         cmocka_unit_test(limits_of_ling),
         cmocka_unit_test(what_is_not_understood_is_refused),
+        cmocka_unit_test(gates_of_zero_experts_are_not_read),
         cmocka_unit_test(routers_have_rows_of_zero_experts),
         cmocka_unit_test(image_tokens_have_a_bias_of_their_own),
         cmocka_unit_test(a_table_may_have_a_second_bias),

@@ -322,6 +322,36 @@ static void the_fuller_spelling_counts(void **state)
     hand_close(&c);
 }
 
+/* transformers makes the shared expert's modules for a width of 0, too, and saves matrices without elements. Qwen2's
+ * has a gate, which is whole. With a width in config.json the same tensors contradict it. */
+static void a_shared_expert_of_width_0_is_none(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { ",\"shared_expert_intermediate_size\":0", "",
+                                        ",\"shared_expert_intermediate_size\":8" };
+    for (int i = 0; i < 3; i++) {
+        hand_checkpoint c;
+        moxie_error error = { 0 };
+        hand_open(&c);
+        hand_add2(&c, "model.layers.1.mlp.gate.weight", MOXIE_F32, 2, 16);
+        add_experts(&c, "model.layers.1.mlp.experts.", proj, 16, 8);
+        hand_add2(&c, "model.layers.1.mlp.shared_expert.gate_proj.weight", MOXIE_F32, 0, 16);
+        hand_add2(&c, "model.layers.1.mlp.shared_expert.up_proj.weight", MOXIE_F32, 0, 16);
+        hand_add2(&c, "model.layers.1.mlp.shared_expert.down_proj.weight", MOXIE_F32, 16, 0);
+        hand_add2(&c, "model.layers.1.mlp.shared_expert_gate.weight", MOXIE_F32, 1, 16);
+        hand_write(&c, config_text("qwen2_moe", 2, 16, 8, keys[i]));
+        if (i < 2) {
+            hand_model m = hand_load(&c, 1, MOXIE_ACTIVATIONS_CHECKPOINT);
+            assert_int_equal(m.config->shared.intermediate, 0);
+            assert_int_equal(m.config->shared.has_gate, 0);
+            assert_null(m.weights->shared);
+            hand_unload(&m);
+        } else
+            assert_int_equal(hand_try(&c, 1, &error), MOXIE_ERR_MISMATCH);
+        hand_close(&c);
+    }
+}
+
 static void add_ct_fp8(hand_checkpoint *c, const char *name, int64_t n, int64_t k)
 {
     hand_add2(c, join(name, ".weight"), MOXIE_F8_E4M3, n, k);
@@ -373,6 +403,7 @@ int main(void)
         cmocka_unit_test(arrays_of_families),
         cmocka_unit_test(layers_are_found),
         cmocka_unit_test(contradictions_are_warnings),
+        cmocka_unit_test(a_shared_expert_of_width_0_is_none),
         cmocka_unit_test(the_fuller_spelling_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

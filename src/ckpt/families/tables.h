@@ -148,10 +148,11 @@ typedef struct mox_family {
     const char *prefixes[MOX_MAX_SPELLINGS]; /* "model.layers.{L}."; the first is written */
     const char *config_section;              /* "text_config", dots descend; NULL: top level (readers accept both) */
     mox_names names, other_names;            /* a second spelling that exists; all NULL when there is none */
-    mox_fused_order fused; /* how the 16-bit primary release stacks experts; NONE: a tensor per expert */
-    bool always_fused;     /* stacked in quantized formats too; else those have a tensor per expert */
-    bool fused_dot_weight; /* Granite: stacked tensors carry ".weight" */
-    bool interleaved;      /* gate and up rows alternate */
+    const char *shared_gate_saved; /* the shared expert's gate as transformers saves it; NULL: under the names above */
+    mox_fused_order fused;         /* how the 16-bit primary release stacks experts; NONE: a tensor per expert */
+    bool always_fused;             /* stacked in quantized formats too; else those have a tensor per expert */
+    bool fused_dot_weight;         /* Granite: stacked tensors carry ".weight" */
+    bool interleaved;              /* gate and up rows alternate */
     bool expert_bias, router_bias_always;
     moxie_dtype router_dtype, bias_dtype; /* as released */
     bool correction_2d;                   /* ERNIE: [1, E] */

@@ -514,7 +514,7 @@ moxie_status mox_read_shared(mox_layer_reader *reader, mox_expert_set *out)
 {
     char gate_up[256];
     const mox_names *names = reader->names;
-    const three_names three = { .name = { names->shared_gate, names->shared_up, names->shared_down },
+    const three_names three = { .name = { mox_shared_gate_name(reader), names->shared_up, names->shared_down },
                                 .wide = reader->dims.hidden,
                                 .narrow = reader->dims.shared_intermediate };
     expert_pass pass;

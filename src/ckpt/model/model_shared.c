@@ -7,6 +7,7 @@
  *     no key (-1)            S rows                           of width S: config classes leave out their defaults
  *     0                      absent                           none
  *     S                      S rows                           of width S
+ *     0 or no key            0 rows                           none: transformers saves them for a width of 0
  *     anything else                                           an error
  *
  * S is not a dimension of every tensor: a format may pack elements into words. So each dimension, times each number of
@@ -63,6 +64,26 @@ static moxie_status stored_width(const mox_layer_reader *reader, const char *nam
     return MOXIE_OK;
 }
 
+static bool has_no_elements(const mox_matcher *matcher, const char *name)
+{
+    for (int32_t f = 0; f < matcher->n_formats; f++) {
+        const mox_file_tensor *codes = codes_of(matcher, name, f);
+        if (codes && codes->bytes == 0)
+            return true;
+    }
+    return false;
+}
+
+/* There is no shared expert. A gate that would scale it has nothing to do. */
+static moxie_status none(mox_layer_reader *reader)
+{
+    const mox_file_tensor *gate = mox_layer_find(reader, reader->names->shared_expert_gate);
+    if (gate)
+        mox_layer_mark(reader, gate);
+    reader->dims.shared_intermediate = 0;
+    return MOXIE_OK;
+}
+
 /* The key of config.json that gives the width, and its value: "n_shared_experts 2 (a width of 2816)". */
 static const char *describe_key(const mox_layer_reader *reader, char *buffer, size_t size)
 {
@@ -104,6 +125,15 @@ moxie_status mox_shared_numbered_name(const mox_layer_reader *reader, const char
                          "the name %s of a shared expert is too long to be numbered", name);
 }
 
+const char *mox_shared_gate_name(const mox_layer_reader *reader)
+{
+    char name[256];
+    const char *saved = reader->model->family->shared_gate_saved;
+    const bool is_saved = saved && mox_expand_name(name, sizeof name, reader->prefix, saved, reader->layer, -1) &&
+                          mox_match_exists(&reader->matcher, name, false);
+    return is_saved ? saved : reader->names->shared_gate;
+}
+
 int64_t mox_shared_numbered(const mox_layer_reader *reader)
 {
     char template[160], name[256];
@@ -143,6 +173,8 @@ moxie_status mox_find_shared_width(mox_layer_reader *reader)
         *width = 0;
         return MOXIE_OK;
     }
+    if (*width <= 0 && has_no_elements(&reader->matcher, name))
+        return none(reader);
     int64_t stored = 0;
     MOX_TRY(stored_width(reader, name, up, &stored, &tensor));
     if (numbered > 0)

@@ -9,7 +9,8 @@
  *     self_attn.k_scale               self_attn -
  *
  * Readers mark what they use (mox_layer_mark). Excused are the tensors of unread_tensors.def, and those that a family
- * names but that are not part of a layer here: the projections of latent layers, and the shared expert beside them.
+ * names but that are not part of a layer here: the projections of latent layers, and the shared expert beside them. A
+ * tensor without elements is excused, too.
  */
 #include "ckpt/model/unread.h"
 
@@ -96,13 +97,16 @@ static bool is_of(const char *name, const char *rest)
     return strncmp(name, rest, stem) == 0 && (rest[stem] == 0 || rest[stem] == '.');
 }
 
-/* An expert of image tokens: they are numbered on from those of the layer. */
-static bool is_image_expert(const mox_layer_reader *reader, const char *rest)
+/* Experts that are numbered on from those of the layer: all of image tokens, or Z zero experts. transformers saves gate
+ * and up of LongCat's zero experts, which its code does not read. */
+static bool is_expert_past_end(const mox_layer_reader *reader, const char *rest)
 {
+    const mox_dims *dims = &reader->dims;
     const char *name = reader->names->up, *hole = name ? strstr(name, "{e}") : NULL;
-    if (!mox_layer_has_images(reader) || !hole || strncmp(name, rest, (size_t)(hole - name)) != 0)
+    if (!hole || strncmp(name, rest, (size_t)(hole - name)) != 0)
         return false;
-    return strtoll(rest + (hole - name), NULL, 10) >= reader->dims.experts;
+    const int64_t expert = strtoll(rest + (hole - name), NULL, 10), past = expert - dims->experts;
+    return past >= 0 && (mox_layer_has_images(reader) || past < dims->zero_experts);
 }
 
 /* Tensors that the family names and that stay outside a layer here. */
@@ -129,14 +133,15 @@ static bool is_unread(const mox_layer_reader *reader, int64_t i)
     int64_t layer = -1;
     if (reader->read[i])
         return false;
-    const char *rest = mox_model_after_prefix(reader->prefix, mox_tensor_set_at(reader->model->set, i)->name, &layer);
-    if (!rest || layer != reader->layer)
+    const mox_file_tensor *tensor = mox_tensor_set_at(reader->model->set, i);
+    const char *rest = mox_model_after_prefix(reader->prefix, tensor->name, &layer);
+    if (!rest || layer != reader->layer || tensor->bytes == 0)
         return false;
     if (reader->model->experts_only && !mox_model_is_expert_tensor(reader->names, rest))
         return false;
     const bool in_block =
         has_module_of(&family->names, rest) || has_module_of(&family->other_names, rest) || has_block_word(rest);
-    return in_block && !is_listed(family, rest) && !is_outside_layer(reader, rest) && !is_image_expert(reader, rest);
+    return in_block && !is_listed(family, rest) && !is_outside_layer(reader, rest) && !is_expert_past_end(reader, rest);
 }
 
 static moxie_status refuse(const mox_layer_reader *reader)
