@@ -52,14 +52,15 @@ RULES = [
     ("deepseek_v4", {"swiglu_limit": 0.5, "routed_scaling_factor": 1.7}), ("hy_v4", {"swiglu_limit": 0.5, "n_shared_experts": 2}),
     ("minimax_m3_vl_text", {"swiglu_limit": 0.5, "routed_scaling_factor": 1.7}), ("glm4_moe", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
     ("mixtral", {"hidden_act": "gelu_pytorch_tanh", "num_experts_per_tok": 1}), ("granitemoe", {"hidden_act": "relu", "num_experts_per_tok": EXPERTS}),
-    ("llama4_text", {"num_experts_per_tok": 1}), ("ernie4_5_moe", {"moe_num_shared_experts": 2, "moe_k": 1}),
+    ("llama4_text", {"num_experts_per_tok": 1}), ("aria_text", {"hidden_act": "gelu"}), ("longcat_flash", {"routed_scaling_factor": 1.7}), ("ernie4_5_moe", {"moe_num_shared_experts": 2, "moe_k": 1}),
 ]
 
 
 def configure(model_type, changes):
     kind = CONFIG_MAPPING[model_type]
     default = kind()
-    return kind(**{**{key: value for key, value in SMALL.items() if hasattr(default, key)}, **changes})
+    known = {key: value for key, value in SMALL.items() if key in dir(kind) or hasattr(default, key)}
+    return kind(**{**known, **changes})
 
 
 def randomize(module):
@@ -171,7 +172,7 @@ def test_gemma4(tmp_path):
     model = randomize(transformers.AutoModelForCausalLM.from_config(configure("gemma4_text", {"enable_moe_block": True}), dtype=torch.float32))
     model.set_experts_implementation("eager")
     model.save_pretrained(tmp_path)
-    layer, x, residual = model.model.layers[1], torch.randn(TOKENS, HIDDEN), torch.randn(TOKENS, HIDDEN)
+    layer, x, residual = model.get_submodule("model.layers.1"), torch.randn(TOKENS, HIDDEN), torch.randn(TOKENS, HIDDEN)
     with torch.no_grad():
         _, weights, ids = layer.router(residual)
         want = layer.experts(x, ids, weights)

@@ -213,6 +213,24 @@ static void limits_of_ling(void **state)
     json_decref(config);
 }
 
+/* AriaExperts has silu, AriaSharedExpertsMLP has hidden_act. */
+static void activations_of_aria(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model_type\":\"aria_text\",\"moe_num_experts\":8,\"moe_topk\":2,\"hidden_size\":8,"
+                               "\"intermediate_size\":8,\"moe_num_shared_experts\":1,\"hidden_act\":\"gelu\"}";
+    moxie_error error = { 0 };
+    moxie_layer_config got;
+    mox_dims dims;
+    json_t *config;
+    assert_ok(mox_json_parse(text, strlen(text), true, "config.json", &config, &error), &error);
+    assert_ok(mox_config_layer(mox_family_by_id("aria"), config, "config.json", 0, &dims, &got, &error), &error);
+    assert_int_equal(got.activation.kind, MOXIE_ACT_SILU);
+    assert_int_equal(got.has_shared_activation, 1);
+    assert_int_equal(got.shared_activation.kind, MOXIE_ACT_GELU_ERF);
+    json_decref(config);
+}
+
 #define LONGCAT                                                                                                        \
     "{\"model_type\":\"longcat_flash\",\"n_routed_experts\":4,\"hidden_size\":8,\"expert_ffn_hidden_size\":8,"         \
     "\"moe_topk\":2,"
@@ -427,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs_are_read),
         cmocka_unit_test(limits_of_ling),
+        cmocka_unit_test(activations_of_aria),
         cmocka_unit_test(what_is_not_understood_is_refused),
         cmocka_unit_test(gates_of_zero_experts_are_not_read),
         cmocka_unit_test(routers_have_rows_of_zero_experts),

@@ -33,10 +33,11 @@ echo "venv: $(($(date +%s) - start)) s"
 export PYTHONPATH="$build/python" PYTHONPYCACHEPREFIX="$venv/bytecode" MOXIE_TEST_QUICK=1
 # A sample: what takes longest is left to test_python_package with an interpreter that has torch.
 sample='not docs and not by_inductor and not compiled_and_released and not qwen3-bf16 and not mixtral-gptq'
-sample="$sample and not librarys_or_less and not (those_of_the_library and (checkpoint or int or tensor)) and not (test_peft and not logits and not from_files)"
+sample="$sample and not test_family and not librarys_or_less and not (those_of_the_library and (checkpoint or int or tensor)) and not (test_peft and not logits and not from_files)"
 # A test that fails ends the run (-x), so that one which takes too long has had no failure.
 left=$((total - $(date +%s) + start)) status=0
 timeout -k 5 $left "$venv/bin/python" -m pytest -x -q -s -p no:cacheprovider -rs --durations=5 -k "$sample" python/tests/test_torch.py \
-    python/tests/test_transformers.py python/tests/test_transformers_files.py python/tests/test_peft.py python/tests/test_quantize_error.py || status=$?
+    python/tests/test_transformers.py python/tests/test_transformers_files.py python/tests/test_peft.py python/tests/test_quantize_error.py \
+    python/tests/test_transformers_blocks.py || status=$?
 [ $status -ne 124 ] || skip "the tests were stopped after $left s, without a failure until then"
 exit $status

@@ -264,9 +264,15 @@ MOX_ADJUST(kimi_k3)
     return MOXIE_OK;
 }
 
+/* hidden_act is the shared expert's; routed experts have silu whatever it says. */
 MOX_ADJUST(aria)
 {
-    (void)dims, (void)layer, (void)out;
+    (void)dims, (void)layer;
+    if (out->activation.kind != MOXIE_ACT_SILU) {
+        out->has_shared_activation = 1;
+        out->shared_activation = out->activation;
+        out->activation = (moxie_activation) { .kind = MOXIE_ACT_SILU };
+    }
     return require_flag(config, "mlp_bias", false, file, "biases of its shared expert are not supported", error);
 }
 
