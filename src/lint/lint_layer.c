@@ -79,7 +79,7 @@ static bool list_routed(mox_lint_layer *l)
 static bool list_shared(mox_lint_layer *l)
 {
     const mox_names *n = l->reader.names;
-    const char *const three[MOX_LINT_PROJECTIONS] = { n->shared_gate, n->shared_up, n->shared_down };
+    const char *const three[MOX_LINT_PROJECTIONS] = { mox_shared_gate_name(&l->reader), n->shared_up, n->shared_down };
     l->first_shared = l->n_stored;
     if (!n->shared_up || l->reader.dims.shared_intermediate <= 0)
         return true;
