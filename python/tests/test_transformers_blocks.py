@@ -38,7 +38,7 @@ FAMILIES = {
     "minimax_m3_vl_text": {}, "deepseek_v2": {"norm_topk_prob": False}, "deepseek_v3": {}, "deepseek_v32": {},
     "deepseek_v4": {}, "glm4_moe": {}, "glm4v_moe_text": {}, "glm4_moe_lite": SPARSE, "glm_moe_dsa": {},
     "mimo_v2_flash": {}, "nemotron_h": {}, "kimi_linear": {}, "llama4_text": {}, "ernie4_5_moe": {}, "hunyuan_v1_moe": {},
-    "granitemoe": {}, "granitemoeshared": {}, "granitemoehybrid": {}, "jamba": {}, "dots1": {}, "solar_open": {},
+    "granitemoe": {}, "granitemoeshared": {}, "granitemoehybrid": {}, "granitemoe_swa": {}, "jamba": {}, "dots1": {}, "solar_open": {},
     "lfm2_moe": {"layer_types": ["full_attention"] * 2, "num_dense_layers": 0}, "afmoe": {}, "laguna": {}, "hy_v3": {},
     "longcat_flash": {"zero_expert_num": 4, "expert_ffn_hidden_size": WIDTH}, "hy_v4": {}, "bailing_hybrid": {},
     "mistral4": {}, "cohere2_moe": {}, "aria_text": {}, "qwen4_exp_text": {}, "mellum": {}, "exaone_moe": {},

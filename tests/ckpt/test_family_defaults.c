@@ -94,6 +94,7 @@ static const struct {
     { "granitemoe", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "granitemoeshared", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "granitemoehybrid", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "granitemoe_swa", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "dbrx", DBRX, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "jamba", OLMOE, SOFTMAX, NONE, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "dots1", DEEP, SIGMOID, NONE, 0, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
