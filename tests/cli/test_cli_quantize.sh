@@ -55,6 +55,14 @@ echo mine >"$tmp/busy.partial/file"
 expect 3 "holds files of something else" "$moxie" quantize "$tmp/src" --format int4-ct -o "$tmp/busy"
 [ "$(cat "$tmp/busy.partial/file")" = mine ] || fail "a foreign file was touched"
 
+# Unfinished work that is another's, or damaged, stops the same command each time: no word of going on.
+for manifest in '{"other":1}' damaged; do
+    mkdir -p "$tmp/other.partial"
+    echo "$manifest" >"$tmp/other.partial/moxie_quantize.json"
+    expect 3 "interrupted there|damaged" "$moxie" quantize "$tmp/src" --format int4-ct -o "$tmp/other"
+    "$moxie" quantize "$tmp/src" --format int4-ct -o "$tmp/other" 2>&1 | grep "go on" && fail "the same command was advised"
+done
+
 expect 0 "lossless" sh -c "'$moxie' synth gpt-oss-20b -o '$tmp/oss' --layers 1 --experts 4 --hidden 256 --intermediate 128 >/dev/null && '$moxie' quantize '$tmp/oss' --format mxfp8 -o '$tmp/oss8'"
 expect 0 "expert" "$moxie" quantize "$tmp/oss8" --format int4-ct --scales mse -o "$tmp/oss4"
 

@@ -217,13 +217,15 @@ static void print_json(const arguments *args, const moxie_quantize_summary *s, c
     cli_json_end(object);
 }
 
-/* After a failure. */
-static void print_resume(const char *out)
+/* After a failure. One of the unfinished directory itself comes again, whenever the same is run. */
+static void print_resume(const char *out, const moxie_error *error)
 {
-    char *partial = cli_format("%s.partial/moxie_quantize.json", out);
-    if (moxie_file_exists(partial))
-        fprintf(stderr, "moxie quantize: finished layers stay in %s.partial; run the same again to go on\n",
-                cli_printable(out));
+    char *partial = cli_format("%s.partial", out), *manifest = cli_format("%s/moxie_quantize.json", partial);
+    const bool comes_again = strcmp(error->file, partial) == 0 || strcmp(error->file, manifest) == 0;
+    if (!comes_again && moxie_file_exists(manifest))
+        fprintf(stderr, "moxie quantize: finished layers stay in %s; run the same again to go on\n",
+                cli_printable(partial));
+    free(manifest);
     free(partial);
 }
 
@@ -320,7 +322,7 @@ int cmd_quantize(int argc, char **argv)
     int code = cli_exit_code(status);
     if (status != MOXIE_OK) {
         code = cli_fail("quantize", args.json, status, &error);
-        print_resume(args.out);
+        print_resume(args.out, &error);
     } else {
         (args.json ? print_json : print_text)(&args, &summary, &errors, cli_seconds() - start);
     }
