@@ -295,37 +295,34 @@ static json_t *with(json_t *object, const char *key, json_t *value)
     return NULL;
 }
 
-static json_t *reference(const json_t *value)
-{
-    return json_incref(mox_json_iterable(value));
-}
-
+/* Several threads read the model's configuration at once, so nothing of it is shared here: json_incref() reads the count
+ * of references without care for others. */
 json_t *mox_module_rules_config(const mox_module_rules *rules, const mox_module_choice *choice)
 {
-    json_t *whole = mox_json_iterable(rules->quant_config);
-    if (rules->dialect == MOX_RULES_NONE || (!choice->selected && !choice->absent))
-        return whole ? json_incref(whole) : json_null();
-    json_t *copy = json_copy(whole);
-    if (!copy)
-        return NULL;
+    json_t *copy = rules->quant_config ? json_deep_copy(rules->quant_config) : json_null();
+    if (!copy || rules->dialect == MOX_RULES_NONE || (!choice->selected && !choice->absent))
+        return copy;
     switch (rules->dialect) {
     case MOX_RULES_CT: {
         json_t *groups = json_object();
         if (groups && choice->selected)
-            groups = with(groups, "group", reference(choice->selected));
+            groups = with(groups, "group", json_deep_copy(choice->selected));
         return with(copy, "config_groups", groups);
     }
-    case MOX_RULES_QUARK: return with(copy, "global_quant_config", reference(choice->selected));
+    case MOX_RULES_QUARK: return with(copy, "global_quant_config", json_deep_copy(choice->selected));
     case MOX_RULES_MODELOPT:
         json_object_del(copy, "quant_algo");
         copy = with(copy, "quant_method", json_string("modelopt"));
         break;
     default: break;
     }
-    if (copy && json_is_object(choice->selected) &&
-        json_object_update(copy, mox_json_iterable(choice->selected)) != 0) {
-        json_decref(copy);
-        return NULL;
-    }
-    return copy;
+    if (!copy || !json_is_object(choice->selected))
+        return copy;
+    json_t *selected = json_deep_copy(choice->selected);
+    const bool fine = selected && json_object_update(copy, selected) == 0;
+    json_decref(selected);
+    if (fine)
+        return copy;
+    json_decref(copy);
+    return NULL;
 }
