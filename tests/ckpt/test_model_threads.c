@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_model_threads.c - one opened model, many threads: each describes and loads the same layer again and again. What may
- * go wrong is for ThreadSanitizer to see.
+ * test_model_threads.c - one opened model, many threads: each describes and loads the same layer again and again. What
+ * may go wrong is for ThreadSanitizer to see.
  */
 #include "synth_fixture.h"
 

@@ -295,8 +295,8 @@ static json_t *with(json_t *object, const char *key, json_t *value)
     return NULL;
 }
 
-/* Several threads read the model's configuration at once, so nothing of it is shared here: json_incref() reads the count
- * of references without care for others. */
+/* Several threads read the model's configuration at once, so nothing of it is shared here: json_incref() reads the
+ * count of references without care for others. */
 json_t *mox_module_rules_config(const mox_module_rules *rules, const mox_module_choice *choice)
 {
     json_t *copy = rules->quant_config ? json_deep_copy(rules->quant_config) : json_null();
