@@ -36,13 +36,13 @@ synth() {
     "$moxie" synth "$preset" --format "$format" -o "$dir" --layers 1 --experts 16 --hidden 256 --intermediate 128 "$@" >/dev/null
 }
 
-# resume OUT COMMAND...: again, until OUT is there. A killed process may hold its lock for a moment.
+# resume OUT COMMAND...: again, until OUT is there and nothing else of the work. A killed process may hold its lock for a moment.
 resume() {
     resumed=$1
     shift
     for _ in $(seq 100); do
-        [ ! -e "$resumed" ] || return 0
-        "$@" >/dev/null 2>"$tmp/err" && return 0
+        "$@" >/dev/null 2>"$tmp/err" || true
+        [ ! -e "$resumed" ] || [ -e "$resumed.partial" ] || [ -e "$resumed/moxie_quantize.finished.json" ] || return 0
         sleep 0.3
     done
     fail "a killed run is not resumed: $(cat "$tmp/err")"

@@ -7,12 +7,13 @@
 #   - after SIGTERM and SIGINT no temporary file is left;
 #   - files of others are unchanged: next to the output, in OUT.partial, behind a link of that name;
 #   - the same command, run again, makes the same bytes and leaves nothing else.
+# quantize is killed at each call that makes, renames or removes a file: run again, it ends with the result and nothing else.
 #
 # Some 20 kills; MOXIE_TEST_LONG=1: 100 and more; MOXIE_TEST_KILLS=N: N. MOXIE_TEST_SEED chooses them.
 . "$(dirname "$0")/faults_lib.sh"
-commands="synth prepare-triton prepare-marlin undo run"
+commands="synth prepare-triton prepare-marlin undo run quantize quantize-gguf"
 kills=${MOXIE_TEST_KILLS:-${long:+140}}
-kills=${kills:-20}
+kills=${kills:-21}
 
 # An empty $tmp/case but for files of others, with names like those of temporary files.
 fresh() {
@@ -91,6 +92,8 @@ no_temporaries() {
     for path in $left; do
         case $path in
         ./out | ./out.safetensors | ./out.partial) continue ;;
+        ./out.partial/*.moxie.tmp*) ;;
+        ./out.partial/moxie_quantize.*json | ./out.partial/errors-*.bin | ./out.partial/model-*) continue ;;
         ./out.partial/*) grep -qx "${path#./out.partial/}" "$tmp/$1.names" && continue ;;
         *) grep -qF " $path" "$tmp/others.held" && continue ;;
         esac
@@ -189,6 +192,26 @@ two_at_once() {
     again "$1"
 }
 
+# Killed at each of these calls. With a result the second run is refused, but removes what the first has left.
+kill_at_each_call() {
+    grep -E '^(mkdir|rename|unlink) ' "$tmp/$1.calls" >"$tmp/each.calls"
+    while read -r kind calls; do
+        for at in $(seq "$calls"); do
+            what="$1, killed at $kind $at of $calls"
+            fresh
+            perform "$1" limited 200 env LD_PRELOAD="$fault_preload" MOXIE_FAULT="$kind:$at:KILL"
+            [ "$outcome $code" = "signal 9" ] || wrong "$outcome $code"
+            nothing_or_whole "$1"
+            wanted="exit 0"
+            [ ! -e "$(output_of "$1")" ] || wanted="exit 3"
+            perform "$1" limited 200
+            [ "$outcome $code" = "$wanted" ] || wrong "the run behind it: $outcome $code instead of $wanted"
+            held "$tmp/case" | diff - "$tmp/$1.held" >"$tmp/gone" || wrong "other files: $(grep '^[<>]' "$tmp/gone" | head -5)"
+            each=$((each + 1))
+        done
+    done <"$tmp/each.calls"
+}
+
 # A foreign OUT.partial, and a link of that name to a folder with files of moxie's names: both stay unchanged.
 foreign_partial() {
     for kind in folder link mixed; do
@@ -279,10 +302,14 @@ for command in prepare-triton undo; do
     foreign_partial "$command"
     foreign_inside "$command"
 done
+each=0
+[ ! -e "$fault_preload" ] || for command in quantize quantize-gguf; do
+    kill_at_each_call "$command"
+done
 [ ! -e "$fault_preload" ] || for command in synth run; do
     foreign_temporary "$command"
 done
 held "$tmp/src" | cmp -s - "$tmp/src.held" || fail "the sources changed"
 echo "$turn kills: $moments at a moment, $at_calls at a call, $pairs of two writers at once; $died died, $ended had ended;" \
-    "$bad bad"
+    "$each at each call of quantize; $bad bad"
 finish

@@ -428,6 +428,7 @@ moxie_status mox_quantize_check(const char *dir, const char *out, const moxie_qu
     const mox_gguf_recipe *recipe;
     job *j;
     MOX_TRY(find_recipe(options, &recipe, error));
+    mox_quantize_dir_settle(out);
     if (recipe)
         return mox_quantize_gguf_check(dir, out, recipe, options, error);
     MOX_TRY(make_job(dir, options, NULL, &j, error));
@@ -442,6 +443,7 @@ moxie_status mox_quantize(const char *dir, const char *out, const moxie_quantize
     const mox_gguf_recipe *recipe;
     job *j;
     MOX_TRY(find_recipe(options, &recipe, error));
+    mox_quantize_dir_settle(out);
     if (recipe)
         return mox_quantize_gguf(dir, out, recipe, options, executor, summary, error);
     MOX_TRY(make_job(dir, options, executor, &j, error));

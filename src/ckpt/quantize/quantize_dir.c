@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #include "base/temporaries.h"
 #include "ckpt/json.h"
 
-static const char manifest_name[] = "moxie_quantize.json";
+static const char manifest_name[] = "moxie_quantize.json", finished_name[] = "moxie_quantize.finished.json";
 enum { MANIFEST_LIMIT = 1 << 20 };
 
 /* ---- names ------------------------------------------------------------------------------------------- */
@@ -36,23 +37,23 @@ static bool ends(const char *name, const char *tail)
 /* Files that are no part of the result. No file of the source that is copied has such a name. */
 static bool is_own(const char *name)
 {
-    return strcmp(name, manifest_name) == 0 || (begins(name, "errors-") && ends(name, ".bin")) ||
-           strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
+    return strcmp(name, manifest_name) == 0 || strcmp(name, finished_name) == 0 ||
+           (begins(name, "errors-") && ends(name, ".bin")) || strstr(name, MOX_TEMPORARY_SUFFIX) != NULL;
 }
 
-static bool is_manifest(const char *name)
+static bool is_finished(const char *name)
 {
-    return strcmp(name, manifest_name) == 0;
+    return strcmp(name, finished_name) == 0;
 }
 
-static bool is_own_but_manifest(const char *name)
+static bool is_own_but_finished(const char *name)
 {
-    return is_own(name) && !is_manifest(name);
+    return is_own(name) && !is_finished(name);
 }
 
-static bool is_result_or_manifest(const char *name)
+static bool is_result_or_finished(const char *name)
 {
-    return !is_own_but_manifest(name);
+    return !is_own_but_finished(name);
 }
 
 /* Files that a run without a finished layer may have written. */
@@ -61,9 +62,9 @@ static bool is_ours(const char *name)
     return is_own(name) || begins(name, "model-") || strcmp(name, "model.safetensors") == 0;
 }
 
-static bool is_ours_but_manifest(const char *name)
+static bool is_ours_but_finished(const char *name)
 {
-    return is_ours(name) && !is_manifest(name);
+    return is_ours(name) && !is_finished(name);
 }
 
 static bool is_temporary(const char *name)
@@ -148,17 +149,23 @@ static moxie_status enter(mox_quantize_dir *d, const json_t *manifest, moxie_err
 
 /* ---- its life ---------------------------------------------------------------------------------------- */
 
-moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_quantize_dir *d, moxie_error *error)
+static bool name_paths(mox_quantize_dir *d, const char *out)
 {
     size_t length = strlen(out);
-    d->held.fd = d->number = -1;
-    d->finished = false;
     while (length > 1 && out[length - 1] == '/')
         length--;
-    MOX_FAIL_IF(length == 0 || length > sizeof d->out - 64, MOXIE_ERR_ARGUMENT, error,
-                "the output directory's name is empty or too long");
+    if (length == 0 || length > sizeof d->out - 64)
+        return false;
     snprintf(d->out, sizeof d->out, "%.*s", (int)length, out);
     snprintf(d->partial, sizeof d->partial, "%.*s.partial", (int)length, out);
+    return true;
+}
+
+moxie_status mox_quantize_dir_open(const char *out, const json_t *manifest, mox_quantize_dir *d, moxie_error *error)
+{
+    d->held.fd = d->number = -1;
+    d->finished = false;
+    MOX_FAIL_IF(!name_paths(d, out), MOXIE_ERR_ARGUMENT, error, "the output directory's name is empty or too long");
     MOX_TRY(mox_quantize_dir_check(d->out, error));
     MOX_TRY(mox_directory_hold(d->partial, true, &d->held, error));
     /* Checked again: another run may have ended between the first check and the lock. */
@@ -184,35 +191,115 @@ void mox_quantize_dir_keep(mox_quantize_dir *d)
     d->finished = true;
 }
 
-/* The manifest is the last to go: with it, the next run can go on. */
-static bool remove_own(const mox_quantize_dir *d)
+/* ---- its end ----------------------------------------------------------------------------------------- */
+
+/* The renamed manifest is the last to go: it says to the next run what the others are. */
+static bool remove_own(int fd)
 {
     char left[256];
-    mox_directory_remove_files(d->held.fd, is_own_but_manifest);
-    return !mox_directory_find_other(d->held.fd, is_result_or_manifest, left) &&
-           unlinkat(d->held.fd, manifest_name, 0) == 0;
+    mox_directory_remove_files(fd, is_own_but_finished);
+    return !mox_directory_find_other(fd, is_result_or_finished, left) && unlinkat(fd, finished_name, 0) == 0;
 }
 
-bool mox_quantize_dir_clear(const mox_quantize_dir *d)
+static bool remove_ours(int fd)
 {
     char left[256];
-    mox_directory_remove_files(d->held.fd, is_ours_but_manifest);
-    return !mox_directory_find_other(d->held.fd, is_manifest, left) && unlinkat(d->held.fd, manifest_name, 0) == 0;
+    mox_directory_remove_files(fd, is_ours_but_finished);
+    return !mox_directory_find_other(fd, is_finished, left) && unlinkat(fd, finished_name, 0) == 0;
+}
+
+static moxie_status finish(const mox_quantize_dir *d, moxie_error *error)
+{
+    if (renameat(d->held.fd, manifest_name, d->held.fd, finished_name) == 0)
+        return MOXIE_OK;
+    return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1, "cannot rename its %s: %m", manifest_name);
+}
+
+static void go_back(int fd)
+{
+    if (renameat(fd, finished_name, fd, manifest_name) != 0)
+        mox_log(MOXIE_LOG_WARN, "cannot rename %s: %m", finished_name);
+}
+
+static moxie_status move_out(const mox_quantize_dir *d, const char *from, moxie_error *error)
+{
+    MOX_TRY(finish(d, error));
+    if (rename(from, d->out) == 0)
+        return MOXIE_OK;
+    const moxie_status status =
+        mox_fail_file(MOXIE_ERR_IO, error, d->out, -1, "cannot put the finished result in place: %m");
+    go_back(d->held.fd);
+    return status;
+}
+
+static bool has(int fd, const char *name)
+{
+    return faccessat(fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A run ended between the two names of its manifest and the end. */
+static void settle_partial(const char *partial)
+{
+    mox_directory dir = { .fd = -1 };
+    moxie_error ignored;
+    if (mox_directory_hold(partial, false, &dir, &ignored) != MOXIE_OK)
+        return;
+    if (has(dir.fd, finished_name) && (has(dir.fd, MOX_QUANTIZE_FILE) || has(dir.fd, "config.json")))
+        go_back(dir.fd); /* before the result was moved */
+    else if (has(dir.fd, finished_name))
+        remove_ours(dir.fd);
+    rmdir(partial); /* if it is empty */
+    close(dir.fd);
+}
+
+static void settle_out(const char *out)
+{
+    mox_directory dir = { .fd = -1 };
+    moxie_error ignored;
+    if (mox_directory_hold(out, false, &dir, &ignored) != MOXIE_OK)
+        return;
+    if (has(dir.fd, finished_name))
+        remove_own(dir.fd);
+    close(dir.fd);
+}
+
+void mox_quantize_dir_settle(const char *out)
+{
+    mox_quantize_dir d;
+    if (!name_paths(&d, out))
+        return;
+    settle_partial(d.partial);
+    settle_out(d.out);
 }
 
 moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error)
 {
     mox_quantize_dir_keep(d);
     /* EINVAL: the file system cannot synchronise directories. */
-    const bool synced = fsync(d->held.fd) == 0 || errno == EINVAL;
-    if (!synced || rename(d->partial, d->out) != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, d->out, -1, "cannot put the finished directory in place: %m");
-    if (!remove_own(d) && rename(d->out, d->partial) == 0)
+    if (fsync(d->held.fd) != 0 && errno != EINVAL)
+        return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1, "cannot synchronise the finished directory: %m");
+    MOX_TRY(move_out(d, d->partial, error));
+    if (!remove_own(d->held.fd) && rename(d->out, d->partial) == 0) {
+        go_back(d->held.fd);
         return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
                              "files that only the work needs cannot be removed from the finished directory: run this "
                              "again, which goes on from here");
+    }
     close(d->held.fd);
     d->held.fd = -1;
+    return MOXIE_OK;
+}
+
+moxie_status mox_quantize_dir_commit_file(mox_quantize_dir *d, moxie_error *error)
+{
+    const char *file = mox_quantize_dir_path(d, MOX_QUANTIZE_FILE);
+    MOX_TRY(move_out(d, file, error));
+    if (!remove_ours(d->held.fd) && rename(d->out, file) == 0) {
+        go_back(d->held.fd);
+        return mox_fail_file(MOXIE_ERR_IO, error, d->partial, -1,
+                             "the layers' files cannot be removed: run this again, which goes on from here");
+    }
+    d->finished = false; /* the directory is empty */
     return MOXIE_OK;
 }
 

@@ -6,7 +6,12 @@
  *     model-00001-of-00005.safetensors finished files, each sealed
  *     errors-00001.bin                 the errors of a layer, so that a later run reports them, too
  *
- * The first and the last kind are removed at the end.
+ * A GGUF file is made in it, too; then the file becomes OUT, and the directory goes.
+ *
+ *     all is written -> the manifest is renamed to moxie_quantize.finished.json -> the result is moved to OUT
+ *                    -> the files of the first and the last kind are removed, the renamed manifest last
+ *
+ * So each moment at which a run can be killed is known to the next one (mox_quantize_dir_settle).
  */
 #ifndef MOX_CKPT_QUANTIZE_DIR_H
 #define MOX_CKPT_QUANTIZE_DIR_H
@@ -18,6 +23,8 @@
 #include "base/file_lock.h"
 #include "base/status.h"
 
+#define MOX_QUANTIZE_FILE "model-00000.gguf" /* the GGUF file that becomes OUT */
+
 typedef struct mox_quantize_dir {
     char out[PATH_MAX], partial[PATH_MAX], path[PATH_MAX];
     mox_directory held;
@@ -25,6 +32,9 @@ typedef struct mox_quantize_dir {
     bool finished; /* some layer is */
 } mox_quantize_dir;
 
+/* Does the rest of a run for `out` that was killed after its result was moved there: removes what it has left. Changes
+ * nothing while another process is at work. */
+void mox_quantize_dir_settle(const char *out);
 /* MOXIE_ERR_IO when `out` is not absent or empty. */
 moxie_status mox_quantize_dir_check(const char *out, moxie_error *error);
 /* Creates the directory for what `manifest` says, or goes on in one with the same manifest. MOXIE_ERR_IO, and nothing
@@ -38,9 +48,8 @@ const char *mox_quantize_dir_errors_path(mox_quantize_dir *d, int64_t i);
 void mox_quantize_dir_keep(mox_quantize_dir *d);
 /* Renames it to OUT. */
 moxie_status mox_quantize_dir_commit(mox_quantize_dir *d, moxie_error *error);
-/* Removes all files of the work, of a result that lies elsewhere. False when some cannot be removed: the next run can
- * go on with them. */
-bool mox_quantize_dir_clear(const mox_quantize_dir *d);
+/* Renames MOX_QUANTIZE_FILE in it to OUT, and removes all files of the work. */
+moxie_status mox_quantize_dir_commit_file(mox_quantize_dir *d, moxie_error *error);
 /* Call in any case. After a failure the directory is removed unless a layer is finished. */
 void mox_quantize_dir_close(mox_quantize_dir *d);
 

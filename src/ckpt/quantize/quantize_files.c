@@ -19,8 +19,8 @@
 
 static bool is_left_out(const char *name)
 {
-    static const char *const names[] = { "config.json", "hf_quant_config.json", "quantize_config.json",
-                                         "quant_config.json", "moxie_quantize.json" };
+    static const char *const names[] = { "config.json",       "hf_quant_config.json", "quantize_config.json",
+                                         "quant_config.json", "moxie_quantize.json",  "moxie_quantize.finished.json" };
     static const char *const tails[] = { ".safetensors", ".index.json", ".gguf", ".bin", ".pt", ".pth", ".moxie.tmp" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)

@@ -244,14 +244,7 @@ static moxie_status write_all(mox_gguf_job *j, moxie_error *error)
     for (int64_t i = 0; i < j->model->n_places; i++)
         MOX_TRY(do_layer(j, i, error));
     MOX_TRY(mox_gguf_job_assemble(j, error));
-    const char *out = j->dir.out; /* without slashes at its end: a file's name has none */
-    if (rename(mox_gguf_job_result_path(j), out) != 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, out, -1, "cannot put the finished file in place: %m");
-    if (!mox_quantize_dir_clear(&j->dir) && rename(out, mox_gguf_job_result_path(j)) == 0)
-        return mox_fail_file(MOXIE_ERR_IO, error, j->dir.partial, -1,
-                             "the layers' files cannot be removed: run this again, which goes on from here");
-    j->dir.finished = false; /* the directory is empty */
-    return MOXIE_OK;
+    return mox_quantize_dir_commit_file(&j->dir, error);
 }
 
 static moxie_status check(mox_gguf_job *j, const char *out, moxie_error *error)

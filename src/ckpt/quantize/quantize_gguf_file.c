@@ -38,7 +38,7 @@ const char *mox_gguf_job_layer_path(mox_gguf_job *j, int64_t i)
 
 const char *mox_gguf_job_result_path(mox_gguf_job *j)
 {
-    return mox_quantize_dir_path(&j->dir, "model-00000.gguf");
+    return mox_quantize_dir_path(&j->dir, MOX_QUANTIZE_FILE);
 }
 
 /* ---- the list ---------------------------------------------------------------------------------------- */
