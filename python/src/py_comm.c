@@ -16,9 +16,10 @@ PyObject *mpy_comm_type;
 
 moxie_comm *mpy_comm_open(mpy_comm *self)
 {
-    if (self->comm == NULL)
-        mpy_fail(MOXIE_ERR_ARGUMENT, "this comm is closed");
-    return self->comm;
+    if (self->comm != NULL && !self->closing)
+        return self->comm;
+    mpy_fail(MOXIE_ERR_ARGUMENT, "this comm is closed");
+    return NULL;
 }
 
 moxie_comm *mpy_comm_get(PyObject *object)
@@ -41,9 +42,20 @@ void mpy_comm_unlock(mpy_comm *self)
         pthread_mutex_unlock(&self->lock);
 }
 
-void mpy_comm_use(mpy_comm *self, int32_t plans)
+moxie_status mpy_comm_turn(mpy_comm *self, moxie_error *error)
 {
-    self->plans += plans;
+    pthread_mutex_lock(&self->lock);
+    if (self->comm != NULL)
+        return MOXIE_OK;
+    *error = (moxie_error) { .code = MOXIE_ERR_ARGUMENT, .offset = -1 };
+    PyOS_snprintf(error->text, sizeof error->text, "another thread has closed this comm");
+    return error->code;
+}
+
+void mpy_comm_use(mpy_comm *self, int32_t users)
+{
+    if (self != NULL)
+        self->users += users;
 }
 
 /* An exception of the transport becomes the cause; what is no Exception, as KeyboardInterrupt, is raised itself. */
@@ -287,9 +299,12 @@ static PyObject *comm_close(PyObject *object, PyObject *none)
 {
     mpy_comm *self = (mpy_comm *)object;
     (void)none;
-    if (self->plans > 0)
-        return mpy_fail(MOXIE_ERR_ARGUMENT, "close: %d plans still use this comm; delete them first", self->plans),
+    if (self->users > 0)
+        return mpy_fail(MOXIE_ERR_ARGUMENT,
+                        "close: %d plans or calls under way still use this comm; end and delete them first",
+                        self->users),
                NULL;
+    self->closing = true; /* from now on nothing else begins to wait for its turn */
     end(self);
     Py_RETURN_NONE;
 }

@@ -27,11 +27,12 @@ int mpy_transport_fill(mpy_transport *self, PyObject *object, moxie_transport *t
 
 struct mpy_comm {
     PyObject_HEAD moxie_comm *comm; /* NULL after close() */
+    bool closing;                   /* close() waits for its turn, or is done */
     mpy_transport transport;
     char name[64];
     pthread_mutex_t lock; /* one operation at a time */
     bool has_lock;
-    int32_t plans; /* that use it */
+    int32_t users; /* plans and movers, and calls under way that were given it */
 };
 
 /* Methods of Comm that exchange something (py_comm_calls.c). */
@@ -43,5 +44,8 @@ PyObject *mpy_comm_allreduce(PyObject *self, PyObject *args, PyObject *named);
 PyObject *mpy_comm_barrier(PyObject *self, PyObject *none);
 /* The C comm; NULL with an exception after close(). */
 moxie_comm *mpy_comm_open(mpy_comm *self);
+/* Waits for this call's turn; without the GIL. MOXIE_ERR_ARGUMENT when close() was served before. In both cases
+ * mpy_comm_unlock() ends it. */
+moxie_status mpy_comm_turn(mpy_comm *self, moxie_error *error);
 
 #endif /* PY_COMM_H */

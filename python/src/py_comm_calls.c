@@ -110,8 +110,9 @@ static PyObject *perform(mpy_comm *self, rows_call *c, rows_operation operation)
 {
     moxie_error error = { 0 };
     moxie_status status;
-    Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self);
-    status = operation(self->comm, &c->rows, &error);
+    Py_BEGIN_ALLOW_THREADS status = mpy_comm_turn(self, &error);
+    if (status == MOXIE_OK)
+        status = operation(self->comm, &c->rows, &error);
     mpy_comm_unlock(self);
     Py_END_ALLOW_THREADS if (status == MOXIE_OK) Py_RETURN_NONE;
     mpy_comm_raise(self, &error);
@@ -177,7 +178,7 @@ PyObject *mpy_comm_reduce_scatter(PyObject *object, PyObject *args, PyObject *na
     rows_call c = { 0 };
     PyObject *done = NULL;
     const int64_t none = 0;
-    if (take_common(self, &c, args, named) == 0) {
+    if (take_common(self, &c, args, named) == 0 && mpy_comm_open(self) != NULL) {
         if (c.send.dtype != MOXIE_F32 || c.recv.dtype != MOXIE_F32)
             mpy_fail(MOXIE_ERR_ARGUMENT, "reduce_scatter: rows of f32 are wanted");
         else if (check_ranges("send", &c.send, c.rows.recv_rows, c.rows.recv_at, moxie_comm_ranks(self->comm)) == 0 &&
@@ -206,8 +207,9 @@ PyObject *mpy_comm_counts(PyObject *object, PyObject *args, PyObject *named)
     PyObject *send = mpy_array_of_numbers(given, "counts", MOXIE_I64, count), *recv = NULL;
     if (send != NULL && (recv = mpy_array_new(MOXIE_I64, 1, &count)) != NULL) {
         moxie_status status;
-        Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self);
-        status = moxie_comm_counts(self->comm, mpy_array_data(send), mpy_array_data(recv), count / ranks, &error);
+        Py_BEGIN_ALLOW_THREADS status = mpy_comm_turn(self, &error);
+        if (status == MOXIE_OK)
+            status = moxie_comm_counts(self->comm, mpy_array_data(send), mpy_array_data(recv), count / ranks, &error);
         mpy_comm_unlock(self);
         Py_END_ALLOW_THREADS if (status != MOXIE_OK) mpy_comm_raise(self, &error);
         else out = PyObject_CallMethod(recv, "tolist", NULL);
@@ -241,8 +243,9 @@ PyObject *mpy_comm_allreduce(PyObject *object, PyObject *args, PyObject *named)
                  "?");
         Py_XDECREF(words);
     } else {
-        Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self);
-        status = moxie_comm_allreduce(self->comm, values.data, values.shape[0], (moxie_comm_sum)how, &error);
+        Py_BEGIN_ALLOW_THREADS status = mpy_comm_turn(self, &error);
+        if (status == MOXIE_OK)
+            status = moxie_comm_allreduce(self->comm, values.data, values.shape[0], (moxie_comm_sum)how, &error);
         mpy_comm_unlock(self);
         Py_END_ALLOW_THREADS if (status != MOXIE_OK) mpy_comm_raise(self, &error);
     }
@@ -258,8 +261,9 @@ PyObject *mpy_comm_barrier(PyObject *object, PyObject *none)
     (void)none;
     if (mpy_comm_open(self) == NULL)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self);
-    status = moxie_comm_barrier(self->comm, &error);
+    Py_BEGIN_ALLOW_THREADS status = mpy_comm_turn(self, &error);
+    if (status == MOXIE_OK)
+        status = moxie_comm_barrier(self->comm, &error);
     mpy_comm_unlock(self);
     Py_END_ALLOW_THREADS if (status == MOXIE_OK) Py_RETURN_NONE;
     mpy_comm_raise(self, &error);

@@ -115,9 +115,12 @@ static int ranks_get(const mpy_option_args *args, mpy_options *out)
         return -1;
     if (args->comm == NULL || args->comm == Py_None)
         return 0;
-    out->comm = args->comm;
     out->c.comm = mpy_comm_get(args->comm);
-    return out->c.comm == NULL ? -1 : 0;
+    if (out->c.comm == NULL)
+        return -1;
+    out->comm = args->comm;
+    mpy_comm_use((mpy_comm *)out->comm, 1);
+    return 0;
 }
 
 int mpy_options_get(const mpy_option_args *args, mpy_options *out)
@@ -148,6 +151,8 @@ int mpy_options_get(const mpy_option_args *args, mpy_options *out)
 void mpy_options_release(mpy_options *options)
 {
     Py_CLEAR(options->executor);
+    mpy_comm_use((mpy_comm *)options->comm, -1);
+    options->comm = NULL;
 }
 
 int mpy_size_get(PyObject *object, void *out)

@@ -2,8 +2,8 @@
  *
  * py_layer.c - Layer: the experts of a layer, packed for the kernels of this machine.
  *
- * Runs of its plans share it; prepare and update_expert wait until no run is under way. Who waits does not hold the
- * GIL.
+ * The making of its plans and their runs share it; prepare and update_expert wait until none is under way. Who waits
+ * does not hold the GIL.
  */
 #include "py_store.h"
 

@@ -45,10 +45,9 @@ static PyObject *mover_new(PyTypeObject *type, PyObject *args, PyObject *named)
     if (self == NULL)
         return NULL;
     self->layer = (mpy_layer *)Py_NewRef(layer);
-    if (comm != Py_None) {
+    if (comm != Py_None)
         self->comm = (mpy_comm *)Py_NewRef(comm);
-        mpy_comm_use(self->comm, 1);
-    }
+    mpy_comm_use(self->comm, 1);
     if (weights != Py_None) {
         self->weights = Py_NewRef(weights);
         options.weights = ((mpy_weights *)weights)->weights;
@@ -63,8 +62,7 @@ static void mover_free(PyObject *object)
     mover *self = (mover *)object;
     PyTypeObject *type = Py_TYPE(object);
     moxie_mover_destroy(self->mover);
-    if (self->comm != NULL)
-        mpy_comm_use(self->comm, -1);
+    mpy_comm_use(self->comm, -1);
     Py_XDECREF((PyObject *)self->layer);
     Py_XDECREF((PyObject *)self->comm);
     Py_XDECREF(self->weights);

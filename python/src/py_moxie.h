@@ -182,7 +182,7 @@ typedef struct mpy_options {
     char isa[16], device[32];
     PyObject *executor; /* a reference */
     PyObject *progress; /* borrowed */
-    PyObject *comm;     /* borrowed */
+    PyObject *comm;     /* borrowed, and in use until mpy_options_release() */
 } mpy_options;
 
 /* The keywords of a call that takes options, all optional; their formats for PyArg_ParseTupleAndKeywords, and where the
@@ -221,8 +221,8 @@ moxie_comm *mpy_comm_get(PyObject *object);
 /* One run or operation at a time; without the GIL. `self` may be NULL. */
 void mpy_comm_lock(mpy_comm *self);
 void mpy_comm_unlock(mpy_comm *self);
-/* So many plans more use it; with the GIL. */
-void mpy_comm_use(mpy_comm *self, int32_t plans);
+/* So many users more; with the GIL. close() refuses while there are some. `self` may be NULL. */
+void mpy_comm_use(mpy_comm *self, int32_t users);
 /* mpy_raise() for a call that used the comm: an exception of its transport is the cause. `self` may be NULL. */
 void mpy_comm_raise(mpy_comm *self, const moxie_error *error);
 /* A call succeeded in spite of the transport's exceptions. */

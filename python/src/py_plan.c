@@ -39,10 +39,11 @@ static int create(mpy_plan *self, const mpy_options *options)
     moxie_status status;
     const moxie_layer *layer = mpy_layer_get(self->layer);
     self->comm = (mpy_comm *)Py_XNewRef(options->comm);
-    if (self->comm != NULL)
-        mpy_comm_use(self->comm, 1);
+    mpy_comm_use(self->comm, 1);
     Py_BEGIN_ALLOW_THREADS mpy_comm_lock(self->comm);
+    mpy_layer_share(self->layer);
     status = moxie_plan_create(layer, &options->c, &self->plan, &error);
+    mpy_layer_done(self->layer);
     mpy_comm_unlock(self->comm);
     Py_END_ALLOW_THREADS if (status != MOXIE_OK)
     {
@@ -96,7 +97,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
         mpy_options_release(&options);
         return NULL;
     }
-    self->executor = options.executor; /* its reference moves */
+    self->executor = Py_NewRef(options.executor);
     const int runs = PyObject_IsInstance(layer, mpy_layer_type);
     if (runs == 1) {
         self->layer = (mpy_layer *)layer;
@@ -111,6 +112,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *named)
         Py_CLEAR(self);
     } else if (runs < 0 || (runs ? create(self, &options) : explain(self, layer, &options)) < 0)
         Py_CLEAR(self);
+    mpy_options_release(&options);
     return (PyObject *)self;
 }
 
@@ -119,8 +121,7 @@ static void plan_free(PyObject *object)
     mpy_plan *self = (mpy_plan *)object;
     PyTypeObject *type = Py_TYPE(object);
     moxie_plan_destroy(self->plan);
-    if (self->comm != NULL)
-        mpy_comm_use(self->comm, -1);
+    mpy_comm_use(self->comm, -1);
     Py_XDECREF((PyObject *)self->comm);
     free(self->host_workspace);
     Py_XDECREF(self->gpu_workspace);

@@ -408,11 +408,85 @@ def test_degraded_runs_go_on(qwen):
     assert (rest.ranks, rest.rank) == (1, 0)
 
 
+class Held(Mail):
+    """Its messages arrive when the test lets them."""
+
+    def __init__(self):
+        super().__init__({}, 2, 0)
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def test(self, request):
+        self.begun.set()
+        return self.go.is_set()
+
+
+def outcome(results, name, work):
+    try:
+        results[name] = work()
+    except Exception as error:
+        results[name] = error
+
+
+def refused(work):
+    try:
+        work()
+    except moxie.ArgumentError as error:
+        return "closed" in str(error)
+    return False
+
+
+def test_close_while_a_thread_exchanges(qwen):
+    """close() waits its turn; who comes later is refused at once, who waits finds the comm open or closed."""
+    transport, results = Held(), {}
+    c = moxie.Comm(transport, deadline_ms=60000)
+    layer = layer_of(qwen, moxie.Comm(Mail({}, 1, 0)))
+
+    def start(name, work):
+        thread = threading.Thread(target=outcome, args=(results, name, work))
+        thread.start()
+        return thread
+
+    threads = [start("first", c.barrier)]
+    assert transport.begun.wait(20)
+    threads += [start("waits", lambda: c.counts([1, 2])), start("close", c.close)]
+    end = time.monotonic() + 20
+    while not refused(lambda: c.rank) and time.monotonic() < end:
+        time.sleep(0.01)
+    late = [refused(c.barrier), refused(lambda: layer.plan(comm=c)), refused(lambda: c.rank)] if time.monotonic() < end else []
+    transport.go.set()
+    for thread in threads:
+        thread.join()
+    assert late == [True, True, True]
+    assert results["first"] is None and results["close"] is None
+    assert isinstance(results["waits"], list) or "closed" in str(results["waits"])
+    assert transport.ended == ["destroy"]
+
+
+def test_plan_waits_for_prepare(qwen):
+    """A plan of a layer that another thread prepares is made afterwards."""
+    layer, made = moxie.Layer(qwen.config), threading.Event()
+    threads, early = [], []
+
+    def plan():
+        layer.plan(threads=1)
+        made.set()
+
+    def progress(done, total):
+        if not threads:
+            threads.append(threading.Thread(target=plan))
+            threads[0].start()
+            early.append(made.wait(0.5))
+
+    layer.prepare(qwen, threads=1, progress=progress)
+    threads[0].join()
+    assert made.is_set() and early == [False]
+
+
 def test_life_of_a_comm(qwen):
     transport = Mail({}, 1, 0)
     c = moxie.Comm(transport)
     plan = layer_of(qwen, c).plan()
-    with pytest.raises(moxie.ArgumentError, match="1 plans still use this comm"):
+    with pytest.raises(moxie.ArgumentError, match="1 plans or calls under way still use this comm"):
         c.close()
     plan.run(states(2))
     assert plan.losses == moxie.Losses(0, 0, 0)
