@@ -279,6 +279,23 @@ static int host_workspace(mpy_call *c)
     return c->args.workspace == NULL ? -1 : 0;
 }
 
+/* Another thread's first run may make one meanwhile: its array stays, which may be in use. */
+static int make_gpu_workspace(mpy_plan *plan, PyObject *like)
+{
+    PyObject *make_bytes = mpy_import("moxie._arrays", "device_bytes");
+    if (make_bytes == NULL)
+        return -1;
+    PyObject *made = PyObject_CallFunction(make_bytes, "OK", like, (unsigned long long)plan->workspace_bytes);
+    Py_DECREF(make_bytes);
+    if (made == NULL)
+        return -1;
+    if (plan->gpu_workspace == NULL)
+        plan->gpu_workspace = made;
+    else
+        Py_DECREF(made);
+    return 0;
+}
+
 int mpy_call_workspace(mpy_call *c, PyObject *like)
 {
     mpy_plan *plan = c->plan;
@@ -286,15 +303,8 @@ int mpy_call_workspace(mpy_call *c, PyObject *like)
     c->args.workspace = plan->host_workspace;
     if (!c->on_device)
         return plan->host_workspace != NULL || plan->shared != NULL ? 0 : host_workspace(c);
-    if (plan->gpu_workspace == NULL) {
-        PyObject *make_bytes = mpy_import("moxie._arrays", "device_bytes");
-        plan->gpu_workspace = make_bytes == NULL ? NULL
-                                                 : PyObject_CallFunction(make_bytes, "OK", like,
-                                                                         (unsigned long long)plan->workspace_bytes);
-        Py_XDECREF(make_bytes);
-        if (plan->gpu_workspace == NULL)
-            return -1;
-    }
+    if (plan->gpu_workspace == NULL && make_gpu_workspace(plan, like) < 0)
+        return -1;
     mpy_view v;
     if (mpy_view_get(plan->gpu_workspace, "workspace", true, c->stream, &v) < 0)
         return -1;

@@ -4,6 +4,8 @@ library whose kernels are plain C and whose device memory is the host's; arrays 
 
 import os
 import sys
+import threading
+import weakref
 
 import moxie
 import numpy as np
@@ -65,6 +67,31 @@ def test_device_arrays_run_on_the_stream(layer):
     plan.run(x, out=out, stream=Stream())
     plan.run(x, out=out, stream=0)
     assert x.stream == 1
+
+
+def test_first_runs_of_two_threads(layer, monkeypatch):
+    """Both make a workspace; one stays, and goes with the plan."""
+    plan, alive, both = layer.plan(), [], threading.Barrier(2)
+
+    def device_bytes(like, count):
+        made = on_device(np.zeros(count, np.uint8), 1, 8)
+        alive.append(weakref.ref(made))
+        both.wait(20)
+        return made
+
+    def first_run():
+        x, out = on_device(states(4), 4, 16), on_device(np.zeros((4, 256), np.uint16), 4, 16)
+        plan.run(x, out=out)
+
+    monkeypatch.setattr("moxie._arrays.device_bytes", device_bytes)
+    threads = [threading.Thread(target=first_run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(made() is not None for made in alive) == 1 and len(alive) == 2
+    del plan
+    assert not any(made() is not None for made in alive)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs Python 3.12, whose classes can have the buffer protocol")
