@@ -13,6 +13,8 @@
  * After nccl_stub_connect_ranks(true) a communicator's first group waits on the host until each of its peers has begun
  * one or has aborted, at most WAIT seconds, as NCCL does when it connects ranks.
  *
+ * After nccl_stub_fail_ids(true) there is no id for a new communicator.
+ *
  * A group on a lazy stream (test_lazy.h) is the stream's work: it begins when it is the stream's first and all groups
  * of its communicator before it have ended, as NCCL does, and ends when its messages have been matched.
  */
@@ -91,6 +93,7 @@ static uint64_t ids;
 static int64_t groups, messages, bytes, aborts;
 static later_group *later_groups;
 static bool connects;                     /* nccl_stub_connect_ranks() */
+static bool has_no_ids;                   /* nccl_stub_fail_ids() */
 static const test_stream *default_stream; /* NULL: work on it is done at once */
 static _Thread_local message building[MESSAGES];
 static _Thread_local int built;
@@ -113,6 +116,7 @@ int ncclRecv(void *to, size_t count, int type, int peer, communicator *c, void *
 void nccl_stub_counts(int64_t counts[4]);
 void nccl_stub_set_default(const test_stream *stream);
 void nccl_stub_connect_ranks(bool on);
+void nccl_stub_fail_ids(bool on);
 
 void nccl_stub_set_default(const test_stream *stream)
 {
@@ -124,6 +128,11 @@ void nccl_stub_connect_ranks(bool on)
     connects = on;
 }
 
+void nccl_stub_fail_ids(bool on)
+{
+    has_no_ids = on;
+}
+
 int ncclGetVersion(int *version)
 {
     *version = 22803;
@@ -132,6 +141,8 @@ int ncclGetVersion(int *version)
 
 int ncclGetUniqueId(unique_id *id)
 {
+    if (has_no_ids)
+        return SYSTEM_ERROR;
     memset(id, 0x5a, sizeof *id);
     const uint64_t number = __atomic_add_fetch(&ids, 1, __ATOMIC_RELAXED);
     memcpy(id, &number, sizeof number);

@@ -300,17 +300,41 @@ static void a_rank_that_leaves_waits_a_second(void **state)
     assert_int_equal(test_cuda_alive(), 0);
 }
 
-/* ---- a rank that stops before its first barrier ---------------------------------------------------------- */
-
-static void connect_at_first_messages(bool on)
+static void tell_stub(const char *function, bool on)
 {
     void *library = dlopen(getenv("MOXIE_NCCL_LIBRARY"), RTLD_NOW);
-    void *symbol = library != NULL ? dlsym(library, "nccl_stub_connect_ranks") : NULL;
+    void *symbol = library != NULL ? dlsym(library, function) : NULL;
     void (*set)(bool on);
     assert_non_null(symbol);
     memcpy(&set, &symbol, sizeof set);
     set(on);
 }
+
+/* ---- no id --------------------------------------------------------------------------------------------- */
+
+static void get_no_id(comm_thread *self)
+{
+    moxie_nccl_options nccl = MOXIE_NCCL_OPTIONS_INIT;
+    moxie_comm *comm = NULL;
+    moxie_error error = { 0 };
+    nccl.over = self->comm;
+    const moxie_status status = moxie_comm_nccl_create(&nccl, NULL, &comm, &error);
+    const char *text = self->rank == 0 ? "ncclGetUniqueId" : "rank 0 cannot take part (io)";
+    COMM_EXPECT(self, status == (self->rank == 0 ? MOXIE_ERR_IO : MOXIE_ERR_MISMATCH), "rank %d: %s", self->rank,
+                moxie_status_name(status));
+    COMM_EXPECT(self, strstr(error.text, text) != NULL, "rank %d: %s", self->rank, error.text);
+    COMM_EXPECT(self, moxie_comm_barrier(self->comm, &error) == MOXIE_OK, "%s", error.text);
+}
+
+static void a_rank_without_an_id_is_named(void **state)
+{
+    (void)state;
+    tell_stub("nccl_stub_fail_ids", true);
+    comm_run_threads(3, 0, get_no_id, NULL);
+    tell_stub("nccl_stub_fail_ids", false);
+}
+
+/* ---- a rank that stops before its first barrier ---------------------------------------------------------- */
 
 static moxie_status use_nothing(int32_t ordinal, moxie_error *error)
 {
@@ -380,11 +404,11 @@ static void a_rank_that_stops_before_the_barrier_is_not_waited_for(void **state)
     stopping s = { .told = 0 };
     moxie_error error;
     assert_ok(moxie_comm_nccl_id(s.id.bytes, &error), &error);
-    connect_at_first_messages(true);
+    tell_stub("nccl_stub_connect_ranks", true);
     comm_run_threads(2, 0, stop_or_create, &s);
     for (int ms = 0; test_cuda_alive() > 0 && ms < 10000; ms++)
         nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
-    connect_at_first_messages(false);
+    tell_stub("nccl_stub_connect_ranks", false);
     assert_int_equal(test_cuda_alive(), 0);
 }
 
@@ -397,6 +421,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ranks_meet_by_a_file, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(a_file_that_is_there_is_refused, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(wrong_options_are_refused, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(a_rank_without_an_id_is_named, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(one_rank_alone_fails_at_its_deadline, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(an_absent_rank_is_named, test_cuda_begin, test_cuda_end),
         cmocka_unit_test_setup_teardown(different_calls_are_found, test_cuda_begin, test_cuda_end),

@@ -14,7 +14,7 @@
 #include "base/whole_file.h"
 #include "comm/nccl/nccl_transport.h"
 
-enum { WORDS = MOXIE_NCCL_ID_BYTES / 8, STATUS_AND_ID = WORDS + 1 };
+enum { WORDS = MOXIE_NCCL_ID_BYTES / 8 };
 
 moxie_status mox_nccl_make_id(void *id, moxie_error *error)
 {
@@ -29,31 +29,30 @@ moxie_status mox_nccl_make_id(void *id, moxie_error *error)
 
 /* ---- over another comm --------------------------------------------------------------------------------- */
 
-/* Every rank sends its status and, rank 0, the id: so none waits at NCCL for one that cannot come. */
+static moxie_status reduce(moxie_comm *over, int64_t *values, int64_t n, moxie_comm_sum how, moxie_error *error)
+{
+    mox_comm_request request;
+    MOX_TRY(mox_comm_start_allreduce(over, values, n, how, &request, error));
+    return mox_comm_wait(over, request, error);
+}
+
+/* Every rank tells its status, so none waits at NCCL for one that cannot come. Then all have the id of rank 0: those of
+ * others are zeros. Nothing is allocated: a rank without memory can still say so. */
 static moxie_status spread(moxie_comm *over, moxie_status status, mox_nccl_id *id, moxie_error *error)
 {
-    const int32_t ranks = mox_comm_ranks(over), rank = mox_comm_rank(over);
-    mox_comm_request request;
-    int64_t *send = mox_calloc((uint64_t)ranks * 2 * STATUS_AND_ID, sizeof *send);
-    int64_t *recv = send + (int64_t)ranks * STATUS_AND_ID;
-    moxie_status met = MOXIE_ERR_MEMORY;
-    MOX_FAIL_IF(send == NULL, met, error, "moxie_comm_nccl_create: no memory for %d ranks", ranks);
-    for (int32_t r = 0; r < ranks; r++) {
-        send[r * STATUS_AND_ID] = status;
-        memcpy(&send[r * STATUS_AND_ID + 1], id, sizeof *id);
-    }
-    met = mox_comm_start_counts(over, send, recv, STATUS_AND_ID, &request, status == MOXIE_OK ? error : NULL);
-    if (met == MOXIE_OK)
-        met = mox_comm_wait(over, request, status == MOXIE_OK ? error : NULL);
-    memcpy(id, &recv[1], sizeof *id);
-    for (int32_t r = 0; r < ranks && met == MOXIE_OK && status == MOXIE_OK; r++)
-        if (recv[r * STATUS_AND_ID] != MOXIE_OK)
-            met = mox_fail(MOXIE_ERR_MISMATCH, error,
-                           "moxie_comm_nccl_create: rank %d cannot take part (%s), so rank %d cannot either: see the "
-                           "error of its call",
-                           r, mox_status_name((moxie_status)recv[r * STATUS_AND_ID]), rank);
-    mox_free(send);
-    return status != MOXIE_OK ? status : met;
+    const int32_t rank = mox_comm_rank(over);
+    int64_t words[WORDS], failed = status == MOXIE_OK ? 0 : (int64_t)status << 32 | rank;
+    const moxie_status met = reduce(over, &failed, 1, MOXIE_COMM_MAX_I64, status == MOXIE_OK ? error : NULL);
+    MOX_TRY(status);
+    MOX_TRY(met);
+    MOX_FAIL_IF(failed != 0, MOXIE_ERR_MISMATCH, error,
+                "moxie_comm_nccl_create: rank %d cannot take part (%s), so rank %d cannot either: see the error of its "
+                "call",
+                (int)(int32_t)failed, mox_status_name((moxie_status)(failed >> 32)), rank);
+    memcpy(words, id, sizeof words);
+    MOX_TRY(reduce(over, words, WORDS, MOXIE_COMM_SUM_I64, error));
+    memcpy(id, words, sizeof *id);
+    return MOXIE_OK;
 }
 
 static moxie_status id_over(moxie_comm *over, mox_nccl_id *id, moxie_error *error)
