@@ -122,6 +122,15 @@ static moxie_status read_in(moxie_expert_file *file, int fd, const moxie_executo
     return cut_short(file, "records", error);
 }
 
+/* The header and the seal; zeros in place of what a shorter file lacks. */
+static moxie_status read_first(const char *path, int fd, uint8_t first[MOX_EXPERT_FIRST], moxie_error *error)
+{
+    memset(first, 0, MOX_EXPERT_FIRST);
+    return mox_read_at(fd, first, MOX_EXPERT_FIRST, 0) || errno == 0
+               ? MOXIE_OK
+               : mox_fail_file(MOXIE_ERR_IO, error, path, -1, "cannot read it: %m");
+}
+
 moxie_status mox_expert_check_mirror(const moxie_expert_file *file, const char *mirror, moxie_error *error)
 {
     uint8_t own[MOX_EXPERT_FIRST], other[MOX_EXPERT_FIRST];
@@ -134,14 +143,15 @@ moxie_status mox_expert_check_mirror(const moxie_expert_file *file, const char *
         close(fd);
         return status;
     }
-    const bool same = mox_read_at(fd, own, sizeof own, 0) && mox_read_at(copy, other, sizeof other, 0) &&
-                      memcmp(own, other, sizeof own) == 0;
+    moxie_status status = read_first(file->path, fd, own, error);
+    if (status == MOXIE_OK)
+        status = read_first(mirror, copy, other, error);
+    if (status == MOXIE_OK && memcmp(own, other, sizeof own) != 0)
+        status = mox_fail_file(MOXIE_ERR_MISMATCH, error, mirror, -1,
+                               "it is no mirror of %s: their headers or seals differ; copy the file again", file->path);
     close(copy);
     close(fd);
-    return same
-               ? MOXIE_OK
-               : mox_fail_file(MOXIE_ERR_MISMATCH, error, mirror, -1,
-                               "it is no mirror of %s: their headers or seals differ; copy the file again", file->path);
+    return status;
 }
 
 /* Workers make the pages of a piece (which zeroes them, and places them near the worker) while the reader fills those

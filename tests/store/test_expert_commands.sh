@@ -134,6 +134,8 @@ expect 0 "right" "$moxie" diff "$tmp/fast" --tokens 2 --load direct
 expect 3 "No such file" "$moxie" run "$tmp/fast" --load direct --mirror "$tmp/nowhere"
 cp "$tmp/mirror/layer-00004.moxie" "$tmp/mirror/layer-00003.moxie"
 expect 3 "it is no mirror of" "$moxie" run "$tmp/fast" --layer 3 --load direct --mirror "$tmp/mirror"
+mkdir -p "$tmp/folder/layer-00003.moxie"
+expect 3 "layer-00003.moxie: cannot read it: Is a directory" "$moxie" run "$tmp/fast" --layer 3 --load direct --mirror "$tmp/folder"
 expect 2 "go with --load direct" "$moxie" run "$tmp/fast" --mirror "$tmp/mirror"
 expect 2 "did you mean direct" "$moxie" run "$tmp/fast" --load dirct
 expect 2 "multiples of 4 KiB" "$moxie" run "$tmp/fast" --load direct --read-chunk 5
