@@ -154,7 +154,7 @@ expect 0 "8 +2 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+" "$moxie" bench $sma
 
 # Options reach the plan; routing by name and from files.
 expect 0 '"isa": "scalar"' "$moxie" bench $small --tokens 1 --repeats 1 --isa scalar --threads 1 --json
-expect 0 "ref, .*fast, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot --mode fast
+expect 0 "ref, .*exact, routing one-hot" bench $small --tokens 1 --backend ref --routing one-hot
 expect 0 "routing zipf" bench $small --tokens 3 --routing zipf --seed 7
 # 64 tokens with 8 of 64 experts each: a mean of 8, so 48 for the one that has six times that. With 8 experts it has all.
 expect 0 '"routing": "skewed"' bench --preset granite-3.1-1b-a400m --format mxfp4-ct --experts 64 --tokens 64 --routing skewed --json

@@ -47,7 +47,7 @@ each "$moxie" explain $hand
 each "$moxie" explain $hand --json
 each "$moxie" inspect "$model"
 each "$moxie" inspect "$model" --json
-each "$moxie" diff "$model" --against "$model" --threads 1 --json
+each "$moxie" diff "$model" --against "$model" --json
 each "$moxie" prepare --list
 each "$moxie" prepare --list --json
 printf '{"schema_version": 1, "command": "run", "tokens": 2, "experts": 3, "top_k": 2, "topk_ids": [-1, 3, 2, 2]}' >"$tmp/run.json"

@@ -114,6 +114,8 @@ expect 3 "no such directory|cannot" "$moxie" report --run "$tmp/run.json" -o "$t
 expect 2 "o FILE is needed" "$moxie" report "$tmp/model"
 expect 2 "nothing to show" "$moxie" report -o "$page"
 expect 2 "leave one of the two out" "$moxie" report "$tmp/model" --run "$tmp/run.json" -o "$page"
-expect 2 "leave them out" "$moxie" report --run "$tmp/run.json" --tokens 4 -o "$page"
+expect 2 "leave it out" "$moxie" report --run "$tmp/run.json" --tokens 4 -o "$page"
+expect 2 "--isa is for measuring" "$moxie" report --run "$tmp/run.json" --isa scalar -o "$page"
+expect 2 "numa is \"node=999\"" "$moxie" report "$tmp/model" --tokens 1 --numa node=999 -o "$page"
 expect 2 "cuda" "$moxie" report "$tmp/model" --backend cud -o "$page"
 finish

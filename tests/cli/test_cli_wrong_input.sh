@@ -107,6 +107,7 @@ table <<'ROWS'
 2 ~ --threads ~ "two" ~ whole number ~ info --measure --threads two
 # conflicts
 2 ~ --kernels ~ --measure ~ leave one ~ info --kernels --measure
+2 ~ --limits FILE measures ~ --measure in any case ~ leave one ~ info --measure --limits new
 2 ~ --threads ~ measuring ~ give --measure ~ info --threads 2
 # files of limits: a directory, pipe, device, empty, other text, huge, other JSON, one that cannot be made
 3 ~ empty: ~ found a directory ~ give a file ~ info --limits empty
@@ -220,6 +221,10 @@ table <<'ROWS'
 2 ~ dtype .*"i8" ~ there is no ~ there are bf16, f16, f32 ~ explain $hand --dtype i8
 2 ~ GPU architecture "sm_70" ~ there is no ~ sm_80, sm_86 ~ explain $hand --device sm_70
 2 ~ --device ~ --backend cpu ~ leave one ~ explain $hand --device sm_90 --backend cpu
+2 ~ --isa ~ oracle ~ leave one ~ explain $hand --backend ref --isa scalar
+2 ~ --numa ~ runs nothing ~ leave it out ~ explain $hand --numa off
+2 ~ --threads ~ --budget-ram, which is not given ~ leave them out ~ explain $hand --threads 1
+2 ~ --disk-gb-s ~ --read-depth ~ leave them out ~ explain model --budget-ram 1G --disk-gb-s 2 --read-depth 4
 2 ~ set of kernels "sm_80" ~ there is no ~ sm80, sm86 ~ explain $hand --device sm_90 --device-kernels sm_80
 4 ~ MOXIE_CUDA_LIBRARY is ~ cannot be opened ~ use backend cpu ~ MOXIE_CUDA_LIBRARY=$tmp/none explain $hand --backend cuda
 2 ~ a directory and --preset ~ "model" ~ leave ~ explain model --preset gpt-oss-20b
@@ -332,6 +337,9 @@ table <<'ROWS'
 2 ~ --device ~ neither side is cuda ~ give --a cuda ~ diff model --device 0
 2 ~ --against ~ --tokens is for running ~ leave one ~ diff model --against other --tokens 3
 2 ~ --against ~ --a is for running ~ leave one ~ diff model --against other --a cpu
+2 ~ --against ~ --mode is for running ~ leave one ~ diff model --against other --mode fast
+2 ~ --against ~ --threads is for running ~ leave one ~ diff model --against other --threads 1
+2 ~ --isa ~ oracle ~ leave one ~ diff model --a ref --isa scalar
 2 ~ layer 7 ~ there are 2 ~ give one of them ~ diff model --layer 7
 2 ~ layer 1 ~ there is one ~ give that ~ diff model --layer 1 --against int4
 2 ~ --layer ~ "first" ~ whole number ~ diff model --layer first
@@ -395,6 +403,8 @@ table <<'ROWS'
 3 ~ lies at ~ the file has ~ copy or download it again ~ bench cut
 3 ~ gguf: ~ opened by name ~ give one ~ bench gguf
 2 ~ one directory at a time ~ other ~ leave one ~ bench model other
+2 ~ --mode fast ~ oracle ~ leave one ~ bench model --backend ref --mode fast
+2 ~ --budget-ram ~ --numa, since its threads are not pinned ~ leave one ~ bench model --budget-ram 1G --trace t --numa off
 2 ~ preset "x.x1b ~ there is no ~ synth --list ~ bench --preset "$odd"
 2 ~ MOXIE_MAX_ISA ~ "foo" ~ there are scalar ~ MOXIE_MAX_ISA=foo bench model
 ROWS
@@ -407,6 +417,9 @@ table <<'ROWS'
 2 ~ a directory is needed ~ none is given ~ prepare --list ~ prepare
 2 ~ -o OUT is needed ~ none is given ~ name a directory ~ prepare int4 --layout trtllm-mxint4
 2 ~ --layout NAME is needed ~ none is given ~ prepare --list int4 ~ prepare int4 -o new
+2 ~ --layers is for preparing ~ --list prepares nothing ~ leave one ~ prepare --list int4 --layers 1
+2 ~ --threads is for preparing ~ --list prepares nothing ~ leave one ~ prepare --list --threads 1
+2 ~ --tp is about a checkpoint ~ --list without DIR ~ give DIR ~ prepare --list --tp 0/2
 2 ~ --output takes OUT ~ nothing was given ~ after the option ~ prepare int4 --layout trtllm-mxint4 -o ""
 2 ~ an argument ~ is empty ~ variable ~ prepare "" --layout trtllm-mxint4 -o new
 2 ~ layout "trtllm-mxint5" ~ there is no ~ did you mean trtllm-mxint4 ~ prepare int4 --layout trtllm-mxint5 -o new

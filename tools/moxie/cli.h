@@ -246,6 +246,11 @@ typedef struct cli_layer_options {
     int32_t warm; /* runs in which pinned and frozen learn */
 } cli_layer_options;
 
+/* The name of an option that was given and says how a layer runs; NULL: none. */
+const char *cli_layer_how(const cli_layer_options *options);
+/* Ends the program when an option was given that has no effect on the oracle. */
+void cli_check_oracle(struct argp_state *state, const cli_layer_options *options);
+
 typedef struct cli_layer {
     moxie_model *model;
     moxie_model_layer *loaded;

@@ -198,8 +198,31 @@ static void add_device_kernels(cli_layer_options *options)
     options->device = both;
 }
 
+const char *cli_layer_how(const cli_layer_options *options)
+{
+    return options->isa                                           ? "--isa"
+           : options->threads                                     ? "--threads"
+           : options->numa                                        ? "--numa"
+           : options->mode != MOXIE_MODE_EXACT                    ? "--mode"
+           : options->activations != MOXIE_ACTIVATIONS_CHECKPOINT ? "--activations"
+           : options->device_kernels                              ? "--device-kernels"
+           : options->device                                      ? "--device"
+           : options->round_results                               ? "--round-results"
+                                                                  : NULL;
+}
+
+void cli_check_oracle(struct argp_state *state, const cli_layer_options *options)
+{
+    if (options->isa)
+        argp_error(state, "--isa caps the CPU's kernels, and the oracle (ref) has none: leave one of the two out");
+    if (options->mode != MOXIE_MODE_EXACT)
+        argp_error(state, "--mode fast chooses kernels, and the oracle (ref) has none: leave one of the two out");
+}
+
 static void choose_backend(struct argp_state *state, cli_layer_options *options)
 {
+    if (options->backend == MOXIE_BACKEND_REF)
+        cli_check_oracle(state, options);
     if (!options->device)
         return;
     if (cli_find_name(&cli_isas, options->device) >= 0) { /* a processor's class; parse_device() let it pass */

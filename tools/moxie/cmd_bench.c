@@ -141,6 +141,7 @@ static void check_store(struct argp_state *state, bench_arguments *args)
                     : args->phases                  ? "--phases"
                     : args->repeats                 ? "--repeats, since the trace is replayed once"
                     : args->limits_file             ? "--limits"
+                    : args->layer.numa              ? "--numa, since its threads are not pinned"
                                                     : NULL);
     if (args->layer.budget_ram && !args->trace)
         argp_error(state, "--budget-ram replays a trace: give --trace FILE (`moxie trace record` makes one)");

@@ -53,7 +53,8 @@ static int32_t parse_side(struct argp_state *state, const char *text)
 static void check_combination(struct argp_state *state, arguments *args)
 {
     const bool many = cli_ranks_asked(&args->ranks);
-    const char *running = args->layer.tokens >= 0 ? "--tokens" : many ? "--ranks" : args->for_running;
+    const char *how = cli_layer_how(&args->layer);
+    const char *running = args->layer.tokens >= 0 ? "--tokens" : many ? "--ranks" : how ? how : args->for_running;
     if (!args->layer.dir)
         argp_error(
             state,
@@ -74,6 +75,8 @@ static void check_combination(struct argp_state *state, arguments *args)
     if (args->layer.device && args->a != MOXIE_BACKEND_CUDA && args->b != MOXIE_BACKEND_CUDA)
         argp_error(state, "--device chooses a GPU, and neither side is cuda: give --a cuda");
     args->layer.backend = args->a;
+    if (args->a == MOXIE_BACKEND_REF && (many || args->layer.budget_ram || args->b == MOXIE_BACKEND_REF))
+        cli_check_oracle(state, &args->layer);
     cli_store_check(state, &args->layer, args->against ? "--against" : many ? "--ranks" : args->has_b ? "--b" : NULL);
     if (args->layer.tokens < 0)
         args->layer.tokens = 16;

@@ -153,12 +153,24 @@ static void check_store(struct argp_state *state, arguments *args)
         lone = "--mirror, or another option of how files are read,";
     if (lone && !store)
         argp_error(state, "%s goes with --budget-ram, which is not given", lone);
+    if (args->store.disk_gb_s > 0 && cli_disk_asked(&args->layer.disk))
+        argp_error(state, "--disk-gb-s says how fast the disk is, and --mirror, --read-engine, --read-depth and "
+                          "--read-chunk how to measure that: leave them out, or --disk-gb-s");
     if (args->store.copy_gb_s > 0 && args->layer.budget_gpu == 0)
         argp_error(state, "--copy-gb-s goes with --budget-gpu, which is not given: nothing is copied then");
     if (args->store.memory_gb_s > 0 && args->store.limits)
         argp_error(state, "--memory-gb-s and --limits both say how fast memory is: leave one of the two out");
     if (store && !args->layer.dir)
         argp_error(state, "--budget-ram goes with a directory of expert files, which is not given");
+}
+
+/* Nothing runs here. */
+static void check_measuring(struct argp_state *state, const cli_layer_options *layer)
+{
+    if (layer->numa)
+        argp_error(state, "--numa is for threads that run, and explain runs nothing: leave it out");
+    if (layer->threads && !layer->budget_ram)
+        argp_error(state, "--threads measure memory with --budget-ram, which is not given: leave them out");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -183,6 +195,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         check_source(state, args);
         check_store(state, args);
+        check_measuring(state, &args->layer);
         return 0;
     default: return parse_layer_flag(key, arg, state);
     }

@@ -59,6 +59,9 @@ static void check_combination(struct argp_state *state, const arguments *args)
                    args->support ? "--support" : "--kernels");
     if (args->support && (limits || args->kernels))
         argp_error(state, "--support prints only what is supported: leave it or the others out");
+    if (args->measure && args->limits_file)
+        argp_error(state, "--limits FILE measures only when FILE is not there, and --measure in any case: leave one of "
+                          "the two out, or name a new FILE");
     if (args->kernels && limits)
         argp_error(state, "--kernels prints only the kernels, and %s is for limits: leave one of the two out",
                    args->measure ? "--measure" : "--limits");

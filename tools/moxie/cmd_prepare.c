@@ -14,6 +14,7 @@ typedef struct arguments {
     prepare_options prepare;
     prepare_mode mode;
     const char *for_preparing; /* an option that was given and only matters when something is prepared */
+    bool has_layers;           /* --layers was given */
 } arguments;
 
 enum {
@@ -78,6 +79,18 @@ static void add_directory(struct argp_state *state, arguments *args, char *text)
     p->more[p->n_more++] = text;
 }
 
+static void check_list(struct argp_state *state, const arguments *args)
+{
+    const prepare_options *p = &args->prepare;
+    if (p->threads || args->has_layers)
+        argp_error(state, "%s is for preparing, and --list prepares nothing: leave one of the two out",
+                   p->threads ? "--threads" : "--layers");
+    if (!p->dir && (args->for_preparing || p->release))
+        argp_error(state,
+                   "%s is about a checkpoint, and --list without DIR shows all layouts: give DIR, or leave it out",
+                   args->for_preparing ? args->for_preparing : "--for");
+}
+
 static void check_arguments(struct argp_state *state, const arguments *args)
 {
     const prepare_options *p = &args->prepare;
@@ -98,8 +111,10 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if ((args->mode == VERIFY || args->mode == LIST) && p->out)
         argp_error(state, "-o OUT is a directory to make, and %s makes none: leave one of the two out",
                    args->mode == VERIFY ? "--verify" : "--list");
-    if (args->mode == LIST)
+    if (args->mode == LIST) {
+        check_list(state, args);
         return;
+    }
     if (!p->dir)
         argp_error(state, "a directory is needed, and none is given; `moxie prepare --list` lists the layouts");
     if (args->mode != VERIFY && !p->out)
@@ -133,6 +148,7 @@ static error_t parse_share(int key, char *arg, struct argp_state *state)
     case OPT_LAYERS:
         cli_parse_layers(state, arg, &p->first_layer, &p->last_layer);
         args->for_preparing = "--layers";
+        args->has_layers = true;
         return 0;
     case OPT_TP:
         parse_rank(state, "--tp", arg, &p->how.tp_rank, &p->how.tp_size);

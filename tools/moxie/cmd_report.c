@@ -44,9 +44,13 @@ static void check_arguments(struct argp_state *state, const arguments *args)
                    "nothing to show: give a checkpoint's directory, or files by --bench, --explain, --run, --diff");
     if (args->layer.dir && given)
         argp_error(state, "a directory is measured now, and files were printed before: leave one of the two out");
-    if (given && (args->tokens || args->backend || args->layer.layer >= 0))
-        argp_error(state, "--tokens, --backend and --layer choose what is measured, and files are shown as they are: "
-                          "leave them out");
+    const char *how = args->tokens               ? "--tokens"
+                      : args->backend            ? "--backend"
+                      : args->layer.layer >= 0   ? "--layer"
+                      : args->layer.allow_unread ? "--allow-unread"
+                                                 : cli_layer_how(&args->layer);
+    if (given && how)
+        argp_error(state, "%s is for measuring, and files are shown as they are: leave it out", how);
 }
 
 static const char *parse_backend(struct argp_state *state, const char *text)
@@ -104,12 +108,17 @@ static report_command command_of(const arguments *args, report_part part, char t
     snprintf(text[0], sizeof text[0], "%lld", (long long)layer->layer);
     add_value(&c, "--layer", layer->layer >= 0 ? text[0] : NULL);
     snprintf(text[1], sizeof text[1], "%d", (int)layer->threads);
-    add_value(&c, "--threads", layer->threads ? text[1] : NULL);
     add_value(&c, "--isa", layer->isa);
     add_value(&c, "--device", layer->device);
     add_value(&c, "--mode", layer->mode == MOXIE_MODE_FAST ? "fast" : NULL);
     add_value(&c, "--activations",
               layer->activations != MOXIE_ACTIVATIONS_CHECKPOINT ? cli_activations.fixed[layer->activations] : NULL);
+    if (part != REPORT_EXPLAIN) { /* which runs nothing */
+        add_value(&c, "--threads", layer->threads ? text[1] : NULL);
+        add_value(&c, "--numa", layer->numa);
+    }
+    if (layer->round_results)
+        report_command_add(&c, "--round-results");
     if (layer->allow_unread)
         report_command_add(&c, "--allow-unread");
     return c;
