@@ -30,27 +30,26 @@ static int64_t int_dot_max_steps(moxie_dtype element, int64_t cols)
     return mox_panel_order_of(element) == MOX_PANEL_NIBBLES ? mox_ceil_div(cols, MOX_PANEL_STEP / 2) : 0;
 }
 
-/* Bytes of the lines of bytes or limbs. */
-static uint64_t limb_bytes(mox_ymm_acts acts, mox_panel_order order, int64_t cols, int64_t steps)
+/* Bytes of the lines of bytes or limbs of a call. */
+static uint64_t limb_bytes(mox_ymm_acts acts, mox_panel_order order, int64_t cols, int64_t steps, int64_t rows)
 {
     if (order == MOX_PANEL_BLOCKS || order == MOX_PANEL_QUADS)
-        return acts == MOX_YMM_ACTS_EXACT
-                   ? 0
-                   : (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP) * MOX_PANEL_BLOCK * MOX_YMM_BYTES_LINE;
-    return (uint64_t)(mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT) * steps) * 2 * MOX_YMM_INT_DOT_LINE;
+        return acts == MOX_YMM_ACTS_EXACT ? 0
+                                          : (uint64_t)(mox_ceil_div(cols, MOX_PANEL_STEP) * rows) * MOX_YMM_BYTES_LINE;
+    return (uint64_t)(rows * steps) * 2 * MOX_YMM_INT_DOT_LINE;
 }
 
 void mox_ymm_lay_out(mox_carver *carver, mox_ymm_acts acts, moxie_dtype element, int64_t cols, int64_t groups,
-                     mox_ymm_scratch *out)
+                     int64_t call_rows, mox_ymm_scratch *out)
 {
     const mox_panel_order order = mox_panel_order_of(element);
     const bool blocks = order == MOX_PANEL_BLOCKS;
     const int64_t scales = blocks ? 1 + cols / mox_block_panel_cols(element) : groups;
     const uint64_t floats = 2 * (uint64_t)scales * MOX_PANEL_ROWS;
     const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
-    const int64_t rows = mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT);
+    const int64_t rows = mox_min_i64(call_rows, mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT));
     out->head = mox_carve(carver, 1, sizeof *out->head);
-    out->limbs = mox_carve(carver, limb_bytes(acts, order, cols, steps), 1);
+    out->limbs = mox_carve(carver, limb_bytes(acts, order, cols, steps, rows), 1);
     out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(rows));
     out->slab = mox_carve(carver, MOX_YMM_SLAB * 2 * MOX_YMM_HALF, sizeof *out->slab);
     out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_YMM_WIDTH, sizeof *out->part);
@@ -104,7 +103,8 @@ static uint64_t bytes_of_scratch(mox_ymm_acts acts, const mox_expert_gemm_proble
     const int64_t cols = mox_expert_gemm_cols(problem);
     mox_carver carver = mox_carver_of(NULL);
     mox_ymm_scratch unused;
-    mox_ymm_lay_out(&carver, acts, problem->weight->element, cols, mox_scale_cols(problem->weight, cols), &unused);
+    mox_ymm_lay_out(&carver, acts, problem->weight->element, cols, mox_scale_cols(problem->weight, cols),
+                    mox_panel_max_rows(problem), &unused);
     return carver.used;
 }
 

@@ -67,9 +67,9 @@ typedef struct mox_ymm_scratch {
     float *slab, *part;  /* part: [MOX_PANEL_BLOCK][32] */
     float *scale, *zero; /* [2][groups][16] */
 } mox_ymm_scratch;
-/* element: of the weights, whose matrix has `cols` columns in `groups` groups. */
+/* element: of the weights, whose matrix has `cols` columns in `groups` groups; a call has `rows` rows at most. */
 void mox_ymm_lay_out(mox_carver *carver, mox_ymm_acts acts, moxie_dtype element, int64_t cols, int64_t groups,
-                     mox_ymm_scratch *out);
+                     int64_t rows, mox_ymm_scratch *out);
 
 /* ---- avx2_int8 ----------------------------------------------------------------------------------- */
 

@@ -385,7 +385,7 @@ static void multiply_any(mox_ymm_acts acts, const mox_panel_matrix *m, const mox
     };
     mox_carver carver = mox_carver_of(base);
     mox_ymm_scratch sc;
-    mox_ymm_lay_out(&carver, acts, weight->element, m->cols, m->groups, &sc);
+    mox_ymm_lay_out(&carver, acts, weight->element, m->cols, m->groups, a->rows, &sc);
     prepare(&j, m, weight, panel, &sc);
     /* Block types are decoded by row, as PAIRS are. */
     const mox_decode_class decode =

@@ -68,7 +68,8 @@ static uint64_t int_dot_scratch_bytes(mox_int_dot_variant f, const mox_expert_ge
 {
     mox_carver carver = mox_carver_of(NULL);
     mox_int_dot_scratch unused;
-    mox_int_dot_lay_out(&carver, f, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
+    mox_int_dot_lay_out(&carver, f, mox_expert_gemm_cols(problem), groups_of(problem), mox_panel_max_rows(problem),
+                        &unused);
     return carver.used;
 }
 
@@ -105,10 +106,11 @@ uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem 
 
 /* ---- avx512_bytes -------------------------------------------------------------------------------- */
 
-void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
+void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups, int64_t call_rows,
                          mox_int_dot_scratch *out)
 {
-    const int64_t steps = mox_ceil_div(cols, 8 * f.Q), rows = f.bytes ? MOX_PANEL_BLOCK : MOX_INT_DOT_LIMB_ROWS;
+    const int64_t steps = mox_ceil_div(cols, 8 * f.Q);
+    const int64_t rows = f.bytes ? call_rows : mox_min_i64(call_rows, MOX_INT_DOT_LIMB_ROWS);
     mox_fma_lay_out(carver, groups, &out->fma);
     out->format = mox_carve(carver, 1, MOX_INT_DOT_FORMAT_BYTES);
     out->limbs = mox_carve(carver, (uint64_t)(steps * rows), (uint64_t)mox_int_dot_step_bytes(f));
@@ -129,11 +131,11 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_bytes_bind(const mox_expert_gemm_pr
     return mox_panel_variant_of(&mox_avx512_bytes_variants, problem->weight, mox_expert_gemm_cols(problem));
 }
 
-void mox_quad_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_quad_bytes_scratch *out)
+void mox_quad_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, int64_t rows, mox_quad_bytes_scratch *out)
 {
-    const uint64_t steps = (uint64_t)mox_ceil_div(cols, MOX_PANEL_STEP);
+    const int64_t steps = mox_ceil_div(cols, MOX_PANEL_STEP);
     mox_fma_lay_out(carver, groups, &out->fma);
-    out->lines = mox_carve(carver, MOX_PANEL_BLOCK * steps, sizeof *out->lines);
+    out->lines = mox_carve(carver, (uint64_t)(steps * rows), sizeof *out->lines);
     out->floats = mox_carve(carver, 1, sizeof *out->floats);
 }
 
@@ -141,7 +143,8 @@ static uint64_t quad_bytes_scratch(const mox_expert_gemm_problem *problem)
 {
     mox_carver carver = mox_carver_of(NULL);
     mox_quad_bytes_scratch unused;
-    mox_quad_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
+    mox_quad_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), mox_panel_max_rows(problem),
+                           &unused);
     return carver.used;
 }
 
@@ -184,10 +187,11 @@ mox_panel_multiply_fn mox_expert_gemm_avx512_block_bytes_bind(const mox_expert_g
                                                        : NULL;
 }
 
-void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_bytes_scratch *out)
+void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, int64_t rows,
+                             mox_block_bytes_scratch *out)
 {
     mox_fma_lay_out(carver, groups, &out->fma);
-    out->lines = mox_carve(carver, MOX_PANEL_BLOCK * (uint64_t)(cols / MOX_PANEL_STEP), sizeof *out->lines);
+    out->lines = mox_carve(carver, (uint64_t)(cols / MOX_PANEL_STEP * rows), sizeof *out->lines);
     out->slab = mox_carve(carver, MOX_FMA_SLAB, 2 * MOX_PANEL_ROWS * MOX_PANEL_STEP);
     out->scales = mox_carve(carver, MOX_FMA_SLAB * 8 * MOX_PANEL_ROWS, sizeof *out->scales);
     out->floats = mox_carve(carver, 1, sizeof *out->floats);
@@ -197,7 +201,8 @@ static uint64_t block_bytes_scratch(const mox_expert_gemm_problem *problem)
 {
     mox_carver carver = mox_carver_of(NULL);
     mox_block_bytes_scratch unused;
-    mox_block_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), &unused);
+    mox_block_bytes_lay_out(&carver, mox_expert_gemm_cols(problem), groups_of(problem), mox_panel_max_rows(problem),
+                            &unused);
     return carver.used;
 }
 

@@ -23,7 +23,8 @@ extern const mox_panel_variants mox_avx512_block_levels_variants;
 extern const mox_panel_variants mox_avx512_bf16_variants;
 extern const mox_panel_multiply_fn mox_avx512_vnni_multiply;
 
-/* In what follows `scale` is [2][groups][16], and the weights' matrix has `cols` columns in `groups` groups. */
+/* In what follows `scale` is [2][groups][16], the weights' matrix has `cols` columns in `groups` groups, and a call has
+ * `rows` rows at most. */
 
 /* ---- avx512_fma (panel_fma_avx512.h) ------------------------------------------------------------- */
 
@@ -66,7 +67,7 @@ typedef struct mox_int_dot_scratch {
     uint8_t *limbs, *order;
     int64_t *float_steps;
 } mox_int_dot_scratch;
-void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups,
+void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups, int64_t rows,
                          mox_int_dot_scratch *out);
 
 /* ---- avx512_fma with VNNI, more rows than limbs serve (int_dot_words_avx512.h) -------------------- */
@@ -91,7 +92,8 @@ typedef struct mox_quad_bytes_scratch {
     struct mox_bytes_line *lines; /* [steps][rows] */
     int64_t *floats;              /* how many lines are multiplied as floats */
 } mox_quad_bytes_scratch;
-void mox_quad_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_quad_bytes_scratch *out);
+void mox_quad_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, int64_t rows,
+                            mox_quad_bytes_scratch *out);
 
 /* ---- avx512_block_int8, avx512_block_bytes (block_bytes_avx512.h) --------------------------------- */
 
@@ -102,7 +104,8 @@ typedef struct mox_block_bytes_scratch {
     float *scales;
     int64_t *floats; /* how many lines are multiplied as floats */
 } mox_block_bytes_scratch;
-void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, mox_block_bytes_scratch *out);
+void mox_block_bytes_lay_out(mox_carver *carver, int64_t cols, int64_t groups, int64_t rows,
+                             mox_block_bytes_scratch *out);
 
 /* ---- avx512_block_levels (block_levels_avx512.h, block_levels_narrow_avx512.h) --------------------- */
 

@@ -117,7 +117,7 @@ static void multiply(const mox_block_fields *f, const mox_block_type *type, cons
 {
     mox_carver carver = mox_carver_of(scratch);
     mox_block_bytes_scratch sc;
-    mox_block_bytes_lay_out(&carver, m->cols, m->groups, &sc);
+    mox_block_bytes_lay_out(&carver, m->cols, m->groups, a->rows, &sc);
     mox_block_bytes_job j = { .lines = sc.lines, .slab = sc.slab, .scales = sc.scales, .expand = fns->expand };
     mox_block_job_init(&j.block, type, m, weight, panel, panels, a, c, &sc.fma);
     const unsigned mxcsr = mox_segment_flush_subnormals();

@@ -38,7 +38,7 @@ static void times_quads(bool zeros, mox_zmm_quad_decode_fn decode, const mox_pan
     const int sign_bits = mox_element_sign_bits(weight->element);
     mox_carver carver = mox_carver_of(scratch);
     mox_quad_bytes_scratch sc;
-    mox_quad_bytes_lay_out(&carver, m->cols, m->groups, &sc);
+    mox_quad_bytes_lay_out(&carver, m->cols, m->groups, a->rows, &sc);
     mox_zmm_quad_job j = { .fma = { .values = a->data,
                                     .stride = m->steps * MOX_PANEL_STEP,
                                     .c = c,

@@ -264,7 +264,7 @@ MOX_KERNEL_INLINE void mox_int_dot_multiply(mox_int_dot_variant f, const mox_pan
 {
     mox_carver carver = mox_carver_of(scratch);
     mox_int_dot_scratch sc;
-    mox_int_dot_lay_out(&carver, f, matrix->cols, matrix->groups, &sc);
+    mox_int_dot_lay_out(&carver, f, matrix->cols, matrix->groups, a->rows, &sc);
     mox_int_dot_job j = { .fma = { .values = a->data,
                                    .stride = matrix->steps * MOX_PANEL_STEP,
                                    .c = c,
