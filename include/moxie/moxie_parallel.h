@@ -220,8 +220,8 @@ MOXIE_API double moxie_balancedness(const double *rank_loads, int32_t ranks);
 /* The map without the `count` ranks of `dead`, each named once: the others keep their order and their slots. Experts
  * that were on dead ranks alone go into empty slots, else they replace replicas, else their rank gets a new slot behind
  * its others; those with the largest loads first, each where it leaves its rank's load lowest. loads [E], or NULL: all
- * are equal. expert_of [map->slots], of which *slots are used; first_slot [map->ranks + 1 - count]. Neither may be an
- * array of `map`. Give the new map a generation of its own. MOXIE_ERR_ARGUMENT when no rank is left. */
+ * are equal. expert_of has room for map->slots, and *slots of them are used; first_slot [map->ranks + 1 - count].
+ * Neither may be an array of `map`. Give the new map a new generation. MOXIE_ERR_ARGUMENT when no rank is left. */
 MOXIE_API moxie_status moxie_slot_map_without(const moxie_slot_map *map, const int32_t *dead, int32_t count,
                                               const double *loads, int32_t *expert_of, int32_t *first_slot,
                                               int32_t *slots, moxie_error *error);

@@ -180,9 +180,8 @@ MOXIE_API moxie_status moxie_expert_file_weights(moxie_expert_file *file, const 
  * workers make that GPU their current one. moxie_cuda_layer_fill() tells how long it took. `config` NULL: the file's
  * own; another one may differ from it in dtype, round_results, the routing's numbers, and in the share of experts,
  * which the file must have. MOXIE_ERR_UNSUPPORTED when the kernels of `options` do not read the file's layout: the
- * text says which file would do. The file must outlive the layer. A layer on the host may be updated
- * (moxie_layer_update_expert): it gets memory of its own for that record; the file and other layers of it do not
- * change.
+ * text says which file would do. The file must outlive the layer. moxie_layer_update_expert() of a layer on the host
+ * copies that record first, so neither the file nor its other layers change.
  * options->spare_slots must be 0. Of a file with a tensor parallel share options->comm is needed, and tp_size and
  * tp_rank are the file's; its experts are cut by rows in both modes. Thread-safe. */
 MOXIE_API moxie_status moxie_layer_open_file(const moxie_expert_file *file, const moxie_layer_config *config,
@@ -289,9 +288,9 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
  * results are those of moxie_layer_open_file(). A run that needs more experts than there is room for goes through them
  * in waves: it computes some while the next are read. A run that cannot read a record fails with MOXIE_ERR_IO, or
  * MOXIE_ERR_FORMAT where the file was cut short; the store stays usable. `config` as for moxie_layer_open_file().
- * Plans may have adapters, and a comm: then each rank opens a store of its own, of files with the experts of its share
- * at least. moxie_plan_check() checks records through the mapped file, then a run through the store. The store must
- * outlive the layer. Thread-safe.
+ * Plans may have adapters. They may have a comm: then each rank opens its own store, whose files have at least the
+ * experts of that rank. moxie_plan_check() checks records through the mapped file, then a run through the store. The
+ * store must outlive the layer. Thread-safe.
  * With device_bytes the options' back end is cuda, and a run has its experts on the GPU: those with a slot there, and
  * copies of the others, in waves. It waits on the host for the chosen experts, and for its copies; runs of several
  * threads take turns. moxie_plan_check() then needs device memory for all experts of the layer while it lasts.
@@ -303,8 +302,8 @@ MOXIE_API const moxie_expert_file *moxie_store_file(const moxie_store *store, in
 MOXIE_API moxie_status moxie_store_layer(moxie_store *store, int64_t layer, const moxie_layer_config *config,
                                          const moxie_options *options, moxie_layer **out, moxie_error *error);
 
-/* Starts to read experts of a layer that its next run may use. ids [count] may repeat; those that the layer does not
- * have are skipped. Does not wait: what finds no free buffer is not read. Thread-safe. */
+/* Starts to read experts of a layer that its next run may use. ids [count] may repeat; ids of no expert of the
+ * layer are skipped. Does not wait: what finds no free buffer is not read. Thread-safe. */
 MOXIE_API moxie_status moxie_store_prefetch(moxie_store *store, int64_t layer, const int32_t *ids, int64_t count,
                                             moxie_error *error);
 /* The same with the ids that the router of the plan's layer chooses for args->hidden, or args->logits, args->token_ids,

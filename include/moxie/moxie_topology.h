@@ -22,7 +22,7 @@ typedef struct moxie_topology {
     uint32_t struct_size;
     int32_t processors;
     int32_t cores;        /* as many as processors where that is not known */
-    int32_t shared_cores; /* cores of which this process may use more than one processor (hyperthreads) */
+    int32_t shared_cores; /* cores on which this process may use several processors (hyperthreads) */
     int32_t nodes;        /* of memory that these processors belong to; 1 where that is not known */
     int32_t known;        /* whether cores and nodes are known */
     const char *found_by; /* "hwloc", "/sys", or why they are not known. Static */
