@@ -58,7 +58,7 @@ list(FILTER MOXIE_CUDA_SM90 INCLUDE REGEX "_sm90[a-z0-9_]*\\.cu$")
 list(FILTER MOXIE_CUDA_KERNELS EXCLUDE REGEX "_sm90[a-z0-9_]*\\.cu$")
 
 add_library(moxie_cuda MODULE ${MOXIE_CUDA_HOST} ${MOXIE_CUDA_KERNELS} src/base/status.c
-                       src/cuda/expert_gemm/sm90/sm90_plan.c)
+                       src/cuda/expert_gemm/sm90/sm90_plan.c src/cuda/expert_gemm/sm90/sm90_tiles.c)
 moxie_cuda_target(moxie_cuda)
 set_target_properties(moxie_cuda PROPERTIES PREFIX lib)
 target_link_libraries(moxie_cuda PRIVATE CUDA::cudart_static)

@@ -121,7 +121,7 @@ typedef struct moxie_cuda_launch {
     int32_t warp_tokens; /* widths up to this are multiplied by single warps (mma.sync), others by warpgroups (wgmma) */
     int32_t blocks;      /* that a multiprocessor runs at a time */
     int32_t stages;      /* of the pipeline that brings weights and tokens into shared memory */
-    int32_t chunks;      /* per stage; a chunk is 128 bytes of each token */
+    int32_t chunks;      /* per stage, of usual tiles; a chunk is 128 bytes of each token */
     int32_t pairs;       /* 1: two blocks form a cluster and share the tokens that they fetch */
 } moxie_cuda_launch;
 #define MOXIE_CUDA_LAUNCH_INIT MOXIE_INIT(moxie_cuda_launch)

@@ -17,7 +17,7 @@
 
 static const moxie_plan *running;
 static int compared;
-static int64_t zeroed[2]; /* words between blocks that W13's kernels zero, of routed and of shared experts */
+static int64_t zeroed[2]; /* words between blocks that W13's kernels may zero, of routed and of shared experts */
 
 /* The chosen step of a product, -1: none. */
 static int32_t step_of(const moxie_plan *plan, const char *role)
@@ -28,6 +28,12 @@ static int32_t step_of(const moxie_plan *plan, const char *role)
             return i;
     }
     return -1;
+}
+
+/* Words between blocks that there are if all columns are zeroed. */
+static int64_t words_of(const mox_sm90_clear *clear)
+{
+    return (int64_t)clear->places * clear->max_columns / 2 * 128;
 }
 
 /* Replaces every launcher: computes the launch from a run's arguments with the launchers' own functions, and compares
@@ -49,11 +55,13 @@ static moxie_status compare(const mox_cuda_expert_gemm_args *args, mox_cuda_stre
     assert_int_equal(said.tile_tokens, product.max_columns);
     assert_int_equal(said.blocks * args->multiprocessors, product.blocks);
     assert_int_equal(said.stages, product.gemm.stages);
-    assert_int_equal(said.chunks, product.gemm.chunks_per_stage);
+    assert_int_equal(said.chunks,
+                     product.gemm.few_columns > 0 ? product.gemm.few_chunks : product.gemm.chunks_per_stage);
+    assert_true(product.usual_columns <= product.max_columns);
     assert_int_equal(said.pairs, product.gemm.paired);
     assert_true(said.widths[said.n_widths - 1] >= said.tile_tokens);
     if (args->projection == MOX_W13)
-        zeroed[args->ids == NULL] = product.list.state_words;
+        zeroed[args->ids == NULL] = words_of(&product.list.clear);
     assert_true(mox_sm90_state_words(product.blocks, product.max_columns) <= zeroed[args->ids == NULL]);
     compared++;
     return MOXIE_OK;
@@ -152,10 +160,25 @@ static void words_between_blocks_are_zeroed(void **state)
                                w2 = product_of(&device, cases[i].elements, MOX_W2, cases[i].columns);
         assert_int_equal(w13.max_columns, cases[i].columns);
         assert_int_equal(w2.blocks, 2 * w13.blocks);
-        assert_true(mox_sm90_state_words(w2.blocks, w2.max_columns) <= w13.list.state_words);
-        assert_true(w13.list.state_words <=
+        assert_true(mox_sm90_state_words(w2.blocks, w2.max_columns) <= words_of(&w13.list.clear));
+        assert_true(words_of(&w13.list.clear) <=
                     mox_sm90_state_words(device.multiprocessors, MOX_SM90_MAX_COLUMNS)); /* what there is */
     }
+}
+
+/* Where the other product's kernel has narrower tiles, no tile has the stages of those past 32 columns. */
+static void stages_follow_both_products(void **state)
+{
+    (void)state;
+    mox_sm90_args args = { .max_columns = 32, .usual_columns = 16, .scale_bytes = 256 };
+    mox_sm90_fill_stage(MOX_SM90_MXFP4, &args);
+    assert_int_equal(args.few_columns, 32);
+    assert_int_equal(args.few_chunks, mox_sm90_chunks_per_stage(MOX_SM90_MXFP4, 32));
+    args.max_columns = 64;
+    mox_sm90_fill_stage(MOX_SM90_MXFP4, &args);
+    assert_int_equal(args.few_columns, 16);
+    assert_int_equal(args.few_chunks, mox_sm90_chunks_per_stage(MOX_SM90_MXFP4, 16));
+    assert_int_equal(args.chunks_per_stage, mox_sm90_chunks_per_stage(MOX_SM90_MXFP4, 64));
 }
 
 /* ---- what is known ------------------------------------------------------------------------------------- */
@@ -174,20 +197,22 @@ static moxie_plan *explain(const char *preset, const char *format, int32_t mode,
     return plan;
 }
 
-/* gpt-oss-120b: 4 of 128 experts, 22.5 row tiles of 128 rows, 132 multiprocessors. A token tile holds twice the mean
- * number of tokens per expert. */
+/* gpt-oss-120b: 4 of 128 experts, 22.5 row tiles of 128 rows, 132 multiprocessors. Slots with many tokens have tiles of
+ * 64 from the first batch on that has a list; the ring has as many stages as it has for the usual tiles. */
 static void tiles_follow_tokens(void **state)
 {
     (void)state;
     static const struct {
         int64_t tokens;
-        int32_t tile, widths, blocks, pairs;
+        int32_t tile, widths, stages, chunks, blocks, pairs;
     } known[] = {
-        { 1, 8, 1, 1, 0 },      /* 4 pairs: W2 has 92 work units, so its blocks run at the same time as W13's */
-        { 64, 16, 2, 2, 0 },    /* 2 tokens per expert */
-        { 512, 32, 4, 2, 0 },   /* 16 */
-        { 1024, 64, 8, 2, 0 },  /* 32 */
-        { 4096, 256, 24, 1, 1 } /* 128: from 48 on, blocks work in pairs */
+        { 1, 8, 1, 6, 4, 1, 0 },     /* 4 pairs: W2 has 92 work units, so its blocks run at the same time as W13's */
+        { 16, 16, 2, 4, 4, 2, 0 },   /* 64 pairs: no list */
+        { 64, 64, 8, 4, 4, 2, 0 },   /* 2 tokens per expert */
+        { 512, 64, 8, 3, 4, 2, 0 },  /* 16 */
+        { 1024, 64, 8, 4, 2, 2, 0 }, /* 32 */
+        { 1792, 64, 8, 4, 2, 2, 1 }, /* 56: from 48 on, blocks work in pairs */
+        { 2048, 128, 16, 5, 2, 1, 1 }, { 4096, 176, 19, 4, 2, 1, 1 } /* 128 */
     };
     moxie_plan *plan = explain("gpt-oss-120b", NULL, MOXIE_MODE_EXACT, "sm_90");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -198,9 +223,40 @@ static void tiles_follow_tokens(void **state)
         assert_int_equal(launch.warp_tokens, 16);
         assert_int_equal(launch.blocks, known[i].blocks);
         assert_int_equal(launch.pairs, known[i].pairs);
-        assert_true(launch.stages >= 2);
+        assert_int_equal(launch.stages, known[i].stages);
+        assert_int_equal(launch.chunks, known[i].chunks);
     }
     moxie_plan_destroy(plan);
+}
+
+/* The widest tile that a slot may have, for each kind of kernel. */
+static void tiles_follow_kernels(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *format;
+        int64_t tokens;
+        int32_t tile;
+    } known[] = {
+        { "kimi-k2-thinking", "int4-ct-g32", 2048, 64 },
+        { "kimi-k2-thinking", "int4-ct-g32", 4096, 128 },
+        { "qwen3-235b-a22b", "awq", 64, 64 },
+        { "qwen3-235b-a22b", "awq", 512, 128 },
+        { "qwen3-235b-a22b", "awq", 2048, 144 },
+        { "deepseek-v3", "fp8-block", 8, 8 },
+        { "deepseek-v3", "fp8-block", 64, 64 },
+        { "deepseek-v3", "fp8-block", 1536, 64 },
+        { "deepseek-v3", "fp8-block", 2048, 128 },
+        { "deepseek-v3", "fp8-block", 8192, 144 },
+        { "qwen3-235b-a22b", "bf16", 64, 32 },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        moxie_cuda_launch launch = MOXIE_CUDA_LAUNCH_INIT;
+        moxie_plan *plan = explain(known[i].preset, known[i].format, MOXIE_MODE_EXACT, "sm_90");
+        assert_int_equal(moxie_cuda_plan_launch(plan, step_of(plan, "w13"), known[i].tokens, &launch), 1);
+        assert_int_equal(launch.tile_tokens, known[i].tile);
+        moxie_plan_destroy(plan);
+    }
 }
 
 /* A card of 141 GB, as sm_90 stands for, runs 16,384 tokens in one pass; where passes are needed they are alike. */
@@ -303,7 +359,9 @@ int main(void)
         cmocka_unit_test(passes_are_few_and_alike),
         cmocka_unit_test_setup_teardown(runs_launch_what_plans_say, test_cuda_begin, test_cuda_end),
         cmocka_unit_test(words_between_blocks_are_zeroed),
+        cmocka_unit_test(stages_follow_both_products),
         cmocka_unit_test(tiles_follow_tokens),
+        cmocka_unit_test(tiles_follow_kernels),
         cmocka_unit_test(tiles_follow_shared_memory),
         cmocka_unit_test(other_steps_have_none),
         cmocka_unit_test(says_why_a_mode_chose),

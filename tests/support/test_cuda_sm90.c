@@ -51,6 +51,45 @@ static void write_octets(const mox_sm90_list_args *a)
         }
 }
 
+/* Columns [first, end) of every place that a kernel zeroes. */
+typedef struct cleared {
+    int32_t first, end;
+} cleared;
+
+static cleared cleared_by_list(const mox_sm90_list_args *a)
+{
+    return (cleared) { 0, a->clear.usual_columns };
+}
+
+static cleared cleared_by_gather(const mox_sm90_gather_args *a)
+{
+    if (a->inline_routing.ids != NULL)
+        return (cleared) { 0, a->clear.max_columns };
+    return (cleared) { a->clear.usual_columns, a->clear.places > 0 ? a->list->widest : 0 };
+}
+
+static void fill(const mox_sm90_clear *c, cleared columns, int byte)
+{
+    assert_true((uintptr_t)c->state % 16 == 0 && c->usual_columns % 8 == 0 && c->max_columns % 8 == 0);
+    assert_true(c->usual_columns <= c->max_columns && columns.end <= c->max_columns);
+    for (int64_t p = 0; p < c->places && columns.first < columns.end; p++)
+        memset(c->state + (p * c->max_columns + columns.first) * 64, byte,
+               (size_t)(columns.end - columns.first) * 64 * 8);
+}
+
+/* Columns of a token tile: the most where half of the slots with tokens have more than in even routing. */
+static int32_t tile_columns(const mox_sm90_list_args *a)
+{
+    int64_t present = 0, more = 0;
+    assert_true(a->even_columns % 8 == 0 && a->even_columns >= 8 && a->even_columns <= a->max_columns);
+    for (int64_t s = 0; s < a->slots; s++) {
+        const int64_t tokens = a->offsets[s + 1] - a->offsets[s];
+        present += tokens > 0;
+        more += tokens > a->even_columns;
+    }
+    return 2 * more >= present ? a->max_columns : a->even_columns;
+}
+
 /* Choices, where the list may be made from them, leave what permute has found. */
 static void check_choices(const mox_sm90_list_args *a)
 {
@@ -68,22 +107,23 @@ static moxie_status list(void *context, const mox_sm90_list_args *a, bool depend
 {
     (void)context, (void)dependent;
     check_choices(a);
-    assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
-    if (a->state_words > 0)
-        memset(a->state, 0, (size_t)a->state_words * 8);
+    fill(&a->clear, cleared_by_list(a), 0);
     mox_sm90_entry *entries = (mox_sm90_entry *)(void *)(a->list + 1);
-    int32_t n = 0, first = 0, row = 0;
+    int32_t n = 0, first = 0, row = 0, widest = 0;
     assert_true(a->max_columns % 8 == 0 && a->max_columns >= 8 && a->max_columns <= MOX_SM90_MAX_COLUMNS);
+    const int32_t columns = tile_columns(a);
     for (int64_t s = 0; s < a->slots; s++) {
         const int32_t tokens = (int32_t)(a->offsets[s + 1] - a->offsets[s]);
         if (tokens == 0)
             continue;
-        const int32_t tiles = (tokens + a->max_columns - 1) / a->max_columns;
+        const int32_t tiles = (tokens + columns - 1) / columns;
         entries[n++] = (mox_sm90_entry) { (int32_t)s, (int32_t)a->offsets[s], tokens, first, row, tiles, 0, 0 };
+        const int32_t rows = tile_of(entries + n - 1, 0).rows;
+        widest = rows > widest ? rows : widest;
         first += tiles;
         row += (tokens + 7) / 8 * 8;
     }
-    *a->list = (mox_sm90_list) { n, a->max_columns, first, { 0 } };
+    *a->list = (mox_sm90_list) { n, widest, first, { 0 } };
     assert_true(row / 8 <= a->octet_count);
     write_octets(a);
     return MOXIE_OK;
@@ -101,6 +141,7 @@ static const mox_sm90_list *list_of_few(const mox_sm90_routing *few, int32_t mos
     }
     const mox_sm90_list_args args = { .offsets = offsets,
                                       .slots = MOXIE_MAX_EXPERTS,
+                                      .even_columns = most,
                                       .max_columns = most,
                                       .list = &own->head,
                                       .octets = own->octets,
@@ -189,9 +230,7 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
     if (a->inline_routing.ids != NULL)
         (void)list_of_few(&a->inline_routing, a->max_columns, &own);
     assert_true(a->a_stride % 16 == 0 && (uintptr_t)a->a % 16 == 0 && (uintptr_t)a->to % 128 == 0);
-    assert_true(a->state_words % 2 == 0 && (uintptr_t)a->state % 16 == 0);
-    if (a->state_words > 0)
-        memset(a->state, 0, (size_t)a->state_words * 8);
+    fill(&a->clear, cleared_by_gather(a), 0);
     for (int64_t o = 0; o < a->octet_count; o++) {
         const mox_sm90_octet *octet = a->inline_routing.ids == NULL ? a->octets + o : own.octets + o;
         const token_tile t = { .row = octet->row, .rows = octet->rows };
@@ -387,13 +426,13 @@ static void finish(const mox_sm90_args *a, const mox_sm90_entry *entry, const to
         put_wide(a, t, i, act);
 }
 
-/* No word has the product's tag before; then all may have. */
-static void use_state(const mox_sm90_args *a, int32_t blocks)
+/* No word of a column that a token tile may have has the product's tag before; then all words may have. */
+static void use_state(const mox_sm90_args *a, int32_t blocks, int32_t widest)
 {
     const int64_t words = mox_sm90_state_words(blocks, a->max_columns);
     assert_true(a->tag != 0);
     for (int64_t i = 0; i < words; i++) {
-        assert_true(a->state[i] >> 32 != a->tag);
+        assert_true(a->state[i] >> 32 != a->tag || i / 64 % a->max_columns >= widest);
         a->state[i] = (uint64_t)a->tag << 32;
     }
 }
@@ -418,11 +457,11 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     double *x = calloc((size_t)(a->chunks * p.per), sizeof *x);
     double *matrix = calloc((size_t)(rows_of_h(a) * a->chunks * p.per), sizeof *matrix);
     float *h = calloc((size_t)a->rows, 2 * sizeof *h), *act = calloc((size_t)a->rows, sizeof *act);
-    assert_int_equal(its->max_columns, a->max_columns);
+    assert_true(its->widest <= a->max_columns);
     assert_true((uintptr_t)a->a % 128 == 0);
     assert_true(a->paired || !a->gated || a->output != MOX_SM90_ACT_E4M3);
     assert_true((uintptr_t)a->records % 128 == 0 && a->record_bytes % 128 == 0 && a->tiles_at % 128 == 0);
-    use_state(a, blocks);
+    use_state(a, blocks, its->widest);
     for (int32_t e = 0; e < its->count; e++) {
         read_matrix(&p, entries + e, matrix);
         for (int32_t n = 0; n < entries[e].tiles; n++) {
@@ -495,6 +534,15 @@ static gathered gathered_by(const mox_sm90_gather_args *a)
                           a->to_factor != NULL ? rows * 4 : 0 } };
 }
 
+static void check_cleared(const mox_sm90_clear *c, cleared columns)
+{
+    for (int64_t i = 0; i < (int64_t)c->places * c->max_columns * 64; i++) {
+        const int64_t column = i / 64 % c->max_columns;
+        if (column >= columns.first && column < columns.end)
+            assert_int_equal(c->state[i], 0);
+    }
+}
+
 /* The kernels leave the same bytes as the functions above. Blocks of a thousand threads take the emulator long: three
  * here. */
 static moxie_status list_twice(void *context, const mox_sm90_list_args *a, bool dependent)
@@ -503,18 +551,17 @@ static moxie_status list_twice(void *context, const mox_sm90_list_args *a, bool 
     smaller.multiprocessors = 2;
     MOX_TRY(list(context, a, dependent));
     const size_t bytes = sizeof *a->list + (size_t)a->list->count * sizeof(mox_sm90_entry),
-                 octets = (size_t)a->octet_count * sizeof *a->octets, state = (size_t)a->state_words * 8;
+                 octets = (size_t)a->octet_count * sizeof *a->octets;
     void *want = malloc(bytes + octets);
     memcpy(want, a->list, bytes);
     memcpy((uint8_t *)want + bytes, a->octets, octets);
     memset(a->list, 0xff, bytes);
     memset(a->octets, 0xff, octets);
-    memset(a->state, 0xff, state);
+    fill(&a->clear, cleared_by_list(a), 0xff);
     MOX_TRY(test_emulated_list(context, &smaller, dependent));
     assert_memory_equal(a->list, want, bytes);
     assert_memory_equal(a->octets, (uint8_t *)want + bytes, octets);
-    for (int64_t i = 0; i < a->state_words; i++)
-        assert_int_equal(a->state[i], 0);
+    check_cleared(&a->clear, cleared_by_list(a));
     free(want);
     return MOXIE_OK;
 }
@@ -533,7 +580,9 @@ static moxie_status gather_twice(void *context, const mox_sm90_gather_args *a, b
             memcpy(want[i], g.at[i], g.bytes[i]);
             memset(g.at[i], 0xff, g.bytes[i]);
         }
+    fill(&a->clear, cleared_by_gather(a), 0xff);
     MOX_TRY(test_emulated_gather(context, a, dependent));
+    check_cleared(&a->clear, cleared_by_gather(a));
     for (int i = 0; i < 3; i++) {
         if (g.bytes[i] > 0)
             assert_memory_equal(g.at[i], want[i], g.bytes[i]);

@@ -42,7 +42,7 @@ static void fill(const mox_sm90_product *p, moxie_cuda_launch *out)
         out->widths[out->n_widths++] = widths[i];
     out->blocks = mox_gemm_resident_blocks(p->element, &p->gemm);
     out->stages = p->gemm.stages;
-    out->chunks = p->gemm.chunks_per_stage;
+    out->chunks = p->gemm.few_columns > 0 ? p->gemm.few_chunks : p->gemm.chunks_per_stage;
     out->pairs = p->gemm.paired;
 }
 

@@ -53,7 +53,7 @@ template <int ELEMENT> struct mox_sm80_from_codes {
 
     __device__ __forceinline__ mox_sm80_from_codes(const mox_sm90_args &args, const uint8_t *stage, int k,
                                                    const mox_sm90_place &me)
-        : from(args, stage, k, me)
+        : from(args, stage, args.chunks_per_stage, k, me)
     {
     }
 

@@ -11,6 +11,7 @@
 #include "cuda/expert_gemm/sm90/sm90_acts.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_inline_routing.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_ring.cuh"
+#include "cuda/ptx/ptx_cluster.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
 namespace
@@ -43,6 +44,17 @@ __device__ int4 sum_before(int4 v, int4 *warps, int4 *total)
     return { before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w };
 }
 
+/* Columns of a token tile, by the tokens of all slots. */
+__device__ int tile_columns(const mox_sm90_list_args &args, int tokens, int4 *warps)
+{
+    int4 total;
+    if (args.even_columns == args.max_columns)
+        return args.max_columns;
+    sum_before({ tokens > 0, tokens > args.even_columns, 0, 0 }, warps, &total);
+    __syncthreads(); /* `warps` is used once more */
+    return 2 * total.y >= total.x ? args.max_columns : args.even_columns;
+}
+
 /* Tokens of this thread's slot, counted from the routing. */
 __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, int32_t *counts)
 {
@@ -67,10 +79,16 @@ __device__ int count_tokens(const mox_sm90_list_args &args, int32_t *slot_of, in
     return counts[threadIdx.x];
 }
 
+/* Columns of a token tile of an entry, rounded up to 8. */
+__device__ int columns_of(int tokens, int tiles)
+{
+    return ((tokens + tiles - 1) / tiles + 7) & ~7;
+}
+
 /* The octets of one entry; each lane writes one octet of a token tile. */
 __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entry &entry, int lane)
 {
-    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7;
+    const int each = columns_of(entry.tokens, entry.tiles);
     for (int tile = 0; tile < entry.tokens; tile += each) {
         const int columns = min(each, entry.tokens - tile);
         for (int i = 8 * lane; i < columns; i += 8 * 32)
@@ -79,11 +97,14 @@ __device__ void write_octets(const mox_sm90_list_args &args, const mox_sm90_entr
     }
 }
 
-/* Zeroes the part of thread `thread` of `threads`. */
-__device__ void zero_state(uint64_t *state, int64_t words, int64_t thread, int64_t threads)
+/* Zeroes columns [first, end) of every place: the part of thread `thread` of `threads`. */
+__device__ __noinline__ void zero_state(const mox_sm90_clear &clear, int first, int end, int thread, int threads)
 {
-    for (int64_t i = thread; i < words / 2; i += threads)
-        ((uint4 *)state)[i] = make_uint4(0, 0, 0, 0);
+    const int of_column = 128 / 2 / 2, each = (end - first) * of_column; /* of 16 bytes */
+    for (int i = thread; i < clear.places * each; i += threads) {
+        const int place = i / each, in = i - place * each;
+        ((uint4 *)clear.state)[(place * clear.max_columns + first) * of_column + in] = make_uint4(0, 0, 0, 0);
+    }
 }
 
 /* Block 0 makes the list. Up to MOX_SM90_LIST_PAIRS pairs it counts the routing itself, and need not wait for permute,
@@ -94,6 +115,7 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     __shared__ mox_sm90_entry entries[THREADS];
     __shared__ int32_t slot_of[THREADS], counts[THREADS];
     __shared__ int4 warps[WARPS];
+    __shared__ uint32_t widest;
     const int slot = (int)threadIdx.x;
     const bool early = args.routing.ids != nullptr;
     const bool counts_itself = early && args.routing.pairs <= MOX_SM90_LIST_PAIRS;
@@ -101,8 +123,8 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     if (blockIdx.x > 0) {
         if (!early)
             mox_grid_wait();
-        zero_state(args.state, args.state_words, (int64_t)(blockIdx.x - 1) * THREADS + threadIdx.x,
-                   (int64_t)(gridDim.x - 1) * THREADS);
+        zero_state(args.clear, 0, args.clear.usual_columns, (blockIdx.x - 1) * THREADS + threadIdx.x,
+                   (gridDim.x - 1) * THREADS);
         if (early)
             mox_grid_wait();
         return;
@@ -112,14 +134,19 @@ __global__ void __launch_bounds__(THREADS) make_list(const __grid_constant__ mox
     const int tokens = counts_itself       ? count_tokens(args, slot_of, counts)
                        : slot < args.slots ? (int)(args.offsets[slot + 1] - args.offsets[slot])
                                            : 0;
-    const int4 mine = { tokens > 0, (tokens + args.max_columns - 1) / args.max_columns, (tokens + 7) & ~7, tokens };
+    const int columns = tile_columns(args, tokens, warps);
+    const int4 mine = { tokens > 0, (tokens + columns - 1) / columns, (tokens + 7) & ~7, tokens };
+    if (slot == 0)
+        widest = 0;
     int4 total;
     const int4 sum = sum_before(mine, warps, &total);
-    if (tokens > 0)
+    if (tokens > 0) {
         entries[sum.x - 1] = { slot, sum.w - tokens, tokens, sum.y - mine.y, sum.z - mine.z, mine.y, 0, 0 };
+        mox_shared_max(&widest, (uint32_t)columns_of(tokens, mine.y));
+    }
     __syncthreads();
     if (slot == 0)
-        *args.list = { total.x, args.max_columns, total.y, { 0, 0, 0, 0, 0 } };
+        *args.list = { total.x, (int)widest, total.y, { 0, 0, 0, 0, 0 } };
     if (slot < total.x)
         ((mox_sm90_entry *)(args.list + 1))[slot] = entries[slot];
     for (int e = slot / 32; e < total.x; e += WARPS)
@@ -141,7 +168,7 @@ __device__ mox_sm90_octet octet_of(const mox_sm90_entry *entries, int count, int
     const int in = row - entry.row;
     if (count == 0 || in >= entry.tokens)
         return { 0, 0, 0, 0 };
-    const int each = ((entry.tokens + entry.tiles - 1) / entry.tiles + 7) & ~7, tile = in / each * each;
+    const int each = columns_of(entry.tokens, entry.tiles), tile = in / each * each;
     return { entry.pair + in, min(8, entry.tokens - in), entry.row + tile, (min(each, entry.tokens - tile) + 7) & ~7 };
 }
 
@@ -284,7 +311,8 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
 {
     __shared__ mox_sm90_entry entries[MOX_SM90_INLINE_PAIRS];
     __shared__ int count;
-    if (args.inline_routing.ids != nullptr) {
+    const bool inlined = args.inline_routing.ids != nullptr;
+    if (inlined) {
         mox_grid_release(); /* with inline routing no later kernel reads a list of an earlier one */
         if (threadIdx.x < 32)
             count = mox_sm90_list_inline(args.inline_routing, args.max_columns, entries, (int)threadIdx.x).x;
@@ -292,9 +320,11 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
     }
     mox_grid_wait();
     mox_grid_release();
-    zero_state(args.state, args.state_words,
-               ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * GATHER_THREADS + threadIdx.x,
-               (int64_t)gridDim.x * gridDim.y * GATHER_THREADS);
+    const int zeroed = inlined ? 0 : args.clear.usual_columns;
+    const int widest = inlined ? args.clear.max_columns : args.clear.places > 0 ? args.list->widest : 0;
+    if (widest > zeroed)
+        zero_state(args.clear, zeroed, widest, (blockIdx.y * gridDim.x + blockIdx.x) * GATHER_THREADS + threadIdx.x,
+                   gridDim.x * gridDim.y * GATHER_THREADS);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = (int)blockIdx.y * IN_FLIGHT * 4;
     row_source from = find_row(args, entries, count, (int)blockIdx.x, warp);
 #pragma unroll 1
@@ -324,7 +354,7 @@ bool may_depend(int dependent)
 int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *stream)
 {
     mox_device_attributes attributes;
-    const int blocks = args->state_words > 0 ? args->multiprocessors : 0;
+    const int blocks = args->clear.places > 0 ? args->multiprocessors : 0;
     const cudaLaunchConfig_t config =
         mox_device_config(1 + blocks, THREADS, 0, stream, may_depend(dependent), &attributes);
     return cudaLaunchKernelEx(&config, make_list, *args);

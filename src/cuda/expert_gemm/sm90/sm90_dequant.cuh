@@ -306,6 +306,11 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
     }
 }
 
+/* Is code for CHUNKS chunks a stage for token tiles of few columns, in the kernel that has code for others, too? */
+template <int ELEMENT, int CHUNKS>
+constexpr bool mox_sm90_few_columns = mox_sm90_narrow_columns(ELEMENT) == MOX_SM90_NARROW_COLUMNS_DEQUANT &&CHUNKS ==
+                                      mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS);
+
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
  * and is unrolled. Codes are loaded one chunk ahead, across stages too.
  *
@@ -324,19 +329,20 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
     const int step =
         (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* bytes from the tokens of one chunk to the next */
     const uint32_t token_scales = mox_sm90_token_scales_at<ELEMENT>(args);
+    const uint32_t tokens_at = mox_sm90_few_columns<ELEMENT, CHUNKS> ? args.few_tokens_at : args.tokens_at;
     mox_sm90_cursor at = *cursor;
     int k = first, left = chunks;
     const auto stage_at = [&]() { return mox_sm90_stage_at(args, stages, at); };
     mox_sm90_words<DECODER> words;
     const auto load_first = [&]() {
         mox_mbarrier_wait(header->full + at.stage, at.parity);
-        words = view(args, stage_at(), k, me).words(0);
+        words = view(args, stage_at(), CHUNKS, k, me).words(0);
     };
     load_first();
 #pragma unroll 1
     while (left >= MIN_LEFT) {
-        const view from(args, stage_at(), k, me);
-        const mma by(stage_at() + args.tokens_at, stage_at() + token_scales, me.lane);
+        const view from(args, stage_at(), CHUNKS, k, me);
+        const mma by(stage_at() + tokens_at, stage_at() + token_scales, me.lane);
         const int stage = at.stage, here = left;
         const auto enter_next_stage = [&]() {
             k += CHUNKS;
@@ -369,8 +375,8 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
         mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, stage, me.lane);
     }
     if (mma::FULL_STAGES && left > 0) {
-        const view from(args, stage_at(), k, me);
-        const mma by(stage_at() + args.tokens_at, stage_at() + token_scales, me.lane);
+        const view from(args, stage_at(), CHUNKS, k, me);
+        const mma by(stage_at() + tokens_at, stage_at() + token_scales, me.lane);
 #pragma unroll 1
         for (int i = 0; i < left; i++)
             mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);

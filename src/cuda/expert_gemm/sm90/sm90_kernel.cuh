@@ -89,8 +89,8 @@ __device__ __forceinline__ void mox_sm90_dispatch_width(float (&sums)[WIDTHS::su
     }
 }
 
-/* The same for all widths, with the number of chunks that a stage has: more where the launch's token tiles have up to
- * MOX_SM90_NARROW_COLUMNS, and separate code. MAX_COLUMNS: the kernel's widest tile. */
+/* The same for all widths, with the number of chunks that a stage has: more where the token tile has few columns, and
+ * separate code. MAX_COLUMNS: the kernel's widest tile. */
 template <int ELEMENT, class WIDTHS, int MAX_COLUMNS>
 __device__ __forceinline__ void mox_sm90_dispatch(float (&sums)[WIDTHS::sums], mox_sm90_header *header,
                                                   const uint8_t *stages, const mox_sm90_args &args,
@@ -99,7 +99,7 @@ __device__ __forceinline__ void mox_sm90_dispatch(float (&sums)[WIDTHS::sums], m
 {
     constexpr int LAST = WIDTHS::count - 1;
     if constexpr (MAX_COLUMNS == MOX_SM90_NARROW_COLUMNS_DEQUANT && WIDTHS::max_columns <= MOX_SM90_NARROW_COLUMNS)
-        if (args.max_columns <= MOX_SM90_NARROW_COLUMNS) {
+        if (unit.columns <= args.few_columns) {
             mox_sm90_dispatch_width<ELEMENT, WIDTHS, mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS), 0,
                                     LAST>(sums, header, stages, args, unit, chunks, me, c);
             return;

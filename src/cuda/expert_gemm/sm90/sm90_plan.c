@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/carver.h"
+#include "cuda/expert_gemm/sm90/sm90_tiles.h"
 #include "format/block_at.h"
 
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
@@ -94,34 +95,14 @@ static mox_sm90_element element_for(const mox_cuda_expert_gemm_args *a)
     return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
 }
 
-/* Columns of the widest token tile that the kernel of a product of these records has. */
-static int32_t max_columns_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
+/* An element whose kernels have the token tiles of a product of these records. */
+static mox_sm90_element any_element_for(const mox_cuda_expert_gemm_args *a, int32_t projection)
 {
     moxie_quant weight = a->weight;
     weight.element = a->elements[projection];
-    return mox_sm90_max_columns(!a->decoded                   ? mox_sm90_element_of(&weight, true)
-                                : a->block_scales[projection] ? MOX_SM90_W8_BLOCKS
-                                                              : MOX_SM90_FIRST_CODES);
-}
-
-/* Columns of a token tile, for both products: twice the mean number of tokens of a slot, so that nearly every slot is
- * one tile; not more than there are tokens, nor than both kernels can run. */
-static int32_t tile_columns_of(const mox_cuda_expert_gemm_args *a)
-{
-    const int32_t mma_sync_limit =
-        mox_sm80_max_columns(a->decoded != 0, a->block_scales[0] || a->block_scales[1], a->shared_bytes);
-    static const int32_t widths[] = {
-        8, 16, 32, 64, 128, MOX_SM90_MAX_COLUMNS_FP8, MOX_SM90_MAX_COLUMNS_DEQUANT, MOX_SM90_MAX_COLUMNS
-    };
-    const int32_t w13 = max_columns_for(a, 0), w2 = max_columns_for(a, 1),
-                  limit = a->mma_sync ? mma_sync_limit
-                          : w13 < w2  ? w13
-                                      : w2;
-    const int64_t mean = a->max_pairs / a->slots;
-    int32_t i = a->tokens <= widths[0] ? 0 : 1;
-    while (widths[i] < limit && widths[i] < 2 * mean && widths[i] < a->tokens)
-        i++;
-    return widths[i] < limit ? widths[i] : limit;
+    return !a->decoded                   ? mox_sm90_element_of(&weight, true)
+           : a->block_scales[projection] ? mox_sm90_weight_of(&weight)->sums
+                                         : MOX_SM90_FIRST_CODES;
 }
 
 static mox_sm90_output output_of(const mox_cuda_expert_gemm_args *a)
@@ -316,6 +297,7 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
         return;
     g->inline_routing = p->gemm.inline_routing;
     g->max_columns = p->max_columns;
+    g->clear = p->list.clear;
     g->blocks = a->multiprocessors * (!a->mma_sync && mox_sm90_blocks_per_sm(p->element, p->max_columns) > 1 ? 2 : 4);
     g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_L2_BYTES;
     g->octets = p->list.octets;
@@ -333,8 +315,6 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
         g->scale_shift++;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
-    g->state = p->gemm.state;
-    g->state_words = g->inline_routing.ids != NULL ? p->list.state_words : 0;
     g->list = p->gemm.list;
     g->records = a->records;
     g->record_bytes = a->record_bytes;
@@ -362,12 +342,14 @@ static int32_t most_blocks_of(const mox_cuda_expert_gemm_args *a, const mox_sm90
     return a->decoded && !alike && p->max_columns <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? 2 : 1;
 }
 
-/* The list, or W13's gather, zeroes the words of both products. A word that a run before left would be taken for this
+/* The list and W13's gather zero the words of both products. A word that a run before left would be taken for this
  * run's. */
-static int64_t state_words_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
+static mox_sm90_clear clear_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
 {
     const int32_t most = a->multiprocessors * most_blocks_of(a, p);
-    return mox_sm90_state_words(p->blocks > most ? p->blocks : most, p->max_columns);
+    const mox_sm90_clear clear = { p->gemm.state, (p->blocks > most ? p->blocks : most) * MOX_SM90_GROUPS,
+                                   p->usual_columns, p->max_columns };
+    return clear;
 }
 
 static void fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_product *p)
@@ -380,8 +362,7 @@ static void fill_list(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     p->list.list = (mox_sm90_list *)(void *)(scratch + space->list);
     p->list.octets = (mox_sm90_octet *)(void *)(scratch + space->octets);
     p->list.octet_count = space->octet_count;
-    p->list.state = p->gemm.state;
-    p->list.state_words = state_words_of(a, p);
+    p->list.clear = clear_of(a, p);
     p->list.multiprocessors = a->multiprocessors;
 }
 
@@ -402,12 +383,17 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
     p->element = element_for(a);
-    p->max_columns = tile_columns_of(a);
     const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
                                    mox_sm90_token_scales(p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     fill_gemm(a, &space, &p->gemm);
+    const mox_sm90_element elements[2] = { any_element_for(a, 0), any_element_for(a, 1) };
+    const mox_sm90_tile_columns columns = mox_sm90_tile_columns_of(a, elements, p->gemm.inline_routing.ids != NULL);
+    p->usual_columns = columns.usual;
+    p->max_columns = columns.max;
+    p->list.even_columns = columns.even;
     p->gemm.max_columns = p->max_columns;
+    p->gemm.usual_columns = p->usual_columns;
     p->gemm.co_resident = co_residency_of(a, p);
     p->blocks = a->multiprocessors * mox_gemm_resident_blocks(p->element, &p->gemm);
     fill_list(a, &space, p);

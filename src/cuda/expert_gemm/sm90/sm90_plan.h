@@ -116,7 +116,7 @@ typedef struct mox_sm90_ops {
 
 typedef struct mox_sm90_product {
     mox_sm90_element element;
-    int32_t max_columns, blocks;
+    int32_t usual_columns, max_columns, blocks;
     bool gathers;
     mox_sm90_list_args list;
     mox_sm90_gather_args gather;

@@ -16,10 +16,26 @@
 #include "cuda/ptx/ptx_copy.cuh"
 #include "cuda/ptx/ptx_sync.cuh"
 
-/* Where the scales of weights begin in a stage. */
-template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(const mox_sm90_args &args)
+/* Chunks that a stage has for this unit. */
+template <int ELEMENT>
+__device__ __forceinline__ int mox_sm90_unit_chunks(const mox_sm90_args &args, const mox_sm90_work_unit &unit)
 {
-    return MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
+    return !MOX_SM90_DECODES(ELEMENT) ? 1 : unit.columns <= args.few_columns ? args.few_chunks : args.chunks_per_stage;
+}
+
+/* Where the tokens begin in its stages. */
+template <int ELEMENT>
+__device__ __forceinline__ uint32_t mox_sm90_unit_tokens_at(const mox_sm90_args &args, const mox_sm90_work_unit &unit)
+{
+    return !MOX_SM90_DECODES(ELEMENT)         ? mox_sm90_tokens_at<ELEMENT>
+           : unit.columns <= args.few_columns ? args.few_tokens_at
+                                              : args.tokens_at;
+}
+
+/* Where the scales of weights begin in a stage of `chunks` chunks. */
+template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_scales_at(int chunks)
+{
+    return MOX_SM90_DECODES(ELEMENT) ? chunks * mox_sm90_chunk_bytes(ELEMENT) : MOX_SM90_WEIGHT_BYTES;
 }
 
 /* Prefetches to L2 the row constants that the epilogue of wide token tiles will read. */
@@ -73,7 +89,6 @@ __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &ar
     constexpr bool SCALES = ELEMENT == MOX_SM90_E4M3 || MOX_SM90_DECODES(ELEMENT);
     constexpr bool SPREADS = MOX_SM90_DECODES(ELEMENT); /* half tiles go to the places of whole ones */
     constexpr uint32_t ROW_BYTES = mox_sm90_row_bytes<ELEMENT>;
-    const int per_stage = MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage : 1;
     const mox_sm90_work work = mox_sm90_work_begin(args, header->entries, MOX_SM90_DECODES(ELEMENT), lane);
     mox_sm90_cursor at = { 0, 1 };
     int issued = 0;
@@ -93,6 +108,7 @@ __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &ar
             header->queue[i]; /* read back, so that the compiler knows it to be equal in all lanes */
         if (unit.begin == unit.end)
             return;
+        const int per_stage = mox_sm90_unit_chunks<ELEMENT>(args, unit);
         const bool spread = SPREADS && unit.rows < 128;
         const uint32_t chunk = unit.rows * ROW_BYTES, all = args.chunks * chunk;
         const uint32_t block = SCALES ? unit.rows * args.scale_bytes / 128 : 0;
@@ -115,8 +131,9 @@ __device__ __forceinline__ void mox_sm90_produce_weights(const mox_sm90_args &ar
                 mox_sm90_copy_run(stage, tile + (uint64_t)k * chunk, chunks * chunk, chunk,
                                   SPREADS ? 128 * ROW_BYTES : chunk, full, policy, lane);
                 if constexpr (SCALES)
-                    mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(args), tile + (all + (uint64_t)first * block),
-                                      blocks * block, block, SPREADS ? args.scale_bytes : block, full, policy, lane);
+                    mox_sm90_copy_run(stage + mox_sm90_scales_at<ELEMENT>(per_stage),
+                                      tile + (all + (uint64_t)first * block), blocks * block, block,
+                                      SPREADS ? args.scale_bytes : block, full, policy, lane);
             }
             mox_sm90_next_stage(&at, args.stages);
             if constexpr (NARROW)
@@ -148,7 +165,6 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
                                                         uint8_t *stages, int lane)
 {
     constexpr int SCALES = mox_sm90_token_scales(ELEMENT);
-    const int per_stage = MOX_SM90_DECODES(ELEMENT) ? args.chunks_per_stage : 1;
     mox_sm90_header_sync(args);
     mox_grid_wait();
     mox_sm90_cursor at = { 0, 1 };
@@ -157,7 +173,8 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
         mox_sm90_queue_pop(header, n, lane);
         if (unit.begin == unit.end)
             return;
-        const uint32_t rows = mox_sm90_tile_rows(unit);
+        const int per_stage = mox_sm90_unit_chunks<ELEMENT>(args, unit);
+        const uint32_t rows = mox_sm90_tile_rows(unit), tokens_at = mox_sm90_unit_tokens_at<ELEMENT>(args, unit);
         const uint8_t *tile = args.a + (int64_t)unit.row * args.chunks * 128;
         const float *scales = args.a_scale + (int64_t)unit.row * args.chunks * SCALES;
         for (int k = unit.begin; k < unit.end; k += per_stage) {
@@ -167,9 +184,7 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = header->full + at.stage;
                 mox_mbarrier_arrive_expect(full, chunks * rows * (128 + SCALES * 4));
-                mox_sm90_copy_tokens(args,
-                                     stage + (MOX_SM90_DECODES(ELEMENT) ? args.tokens_at : mox_sm90_tokens_at<ELEMENT>),
-                                     tile + (uint64_t)k * rows * 128, rows, chunks, full);
+                mox_sm90_copy_tokens(args, stage + tokens_at, tile + (uint64_t)k * rows * 128, rows, chunks, full);
                 if (SCALES > 0 && rows > 0)
                     mox_bulk_copy(stage + mox_sm90_token_scales_at<ELEMENT>(args), scales + (uint64_t)k * rows,
                                   chunks * rows * 4, full);

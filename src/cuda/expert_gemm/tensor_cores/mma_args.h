@@ -5,9 +5,11 @@
  *
  *     out[p, n] = sum_k w[n, k] a[p, k]      weights in a layout of pack/hopper/hopper.h, p over the pairs of each slot
  *
- * How the work is cut. By columns: the tokens of a slot are split evenly into token tiles of up to `max_columns`. By
- * rows: a product has `tiles` row tiles of 128 rows. A *job* is one row tile times one token tile, over all of K. Jobs
- * are ordered by slot, then row tile, then token tile: jobs that run at the same time share weights and tokens in L2.
+ * How the work is cut. By columns: the tokens of a slot are split evenly into token tiles of up to `max_columns`. While
+ * routing is even, nearly all slots have at most `usual_columns`. Where it is not, wider tiles keep the weights of a
+ * slot from being read and dequantized once more for every few of its tokens. By rows: a product has `tiles` row tiles
+ * of 128 rows. A *job* is one row tile times one token tile, over all of K. Jobs are ordered by slot, then row tile,
+ * then token tile: jobs that run at the same time share weights and tokens in L2.
  *
  *     work list (expert_gemm_list.cu)           entry | slot, first pair, tokens, ... |  one for every slot with tokens
  *
@@ -77,8 +79,9 @@ typedef struct mox_sm90_octet {
 
 /* entries[count] follows. */
 typedef struct mox_sm90_list {
-    int32_t count, max_columns;
-    int32_t tiles; /* token tiles in all */
+    int32_t count;
+    int32_t widest; /* columns of the widest token tile, rounded up to 8 */
+    int32_t tiles;  /* token tiles in all */
     int32_t padding[5];
 } mox_sm90_list;
 
@@ -227,17 +230,26 @@ MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_column
     return (narrow ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
-/* Makes the list and zeroes the words of `state`. */
+/* The words of `state` that must be zero before the first product. Those of the usual columns are zeroed in any case,
+ * while the list is made; those of wider token tiles by the gather, and only where the list has such tiles. */
+typedef struct mox_sm90_clear {
+    uint64_t *state;
+    int32_t places;                     /* of one warpgroup each: [max_columns / 2][128] */
+    int32_t usual_columns, max_columns; /* even */
+} mox_sm90_clear;
+
+/* Makes the list and zeroes words of `state`. */
 typedef struct mox_sm90_list_args {
     mox_sm90_routing routing; /* ids NULL: unknown, or kernels before permute may still run */
     const int64_t *offsets;   /* [slots + 1] pairs, as permute counts them */
     int64_t slots;
-    int32_t max_columns; /* of a token tile: a multiple of 8 */
+    /* Columns of a token tile, multiples of 8: max_columns where half of the slots that have tokens have more than
+     * even_columns, which is not more; else even_columns. A few wide tiles among many others would end last. */
+    int32_t even_columns, max_columns;
     mox_sm90_list *list;
     mox_sm90_octet *octets; /* [octet_count], all of them are written */
     int64_t octet_count;    /* enough for any routing */
-    uint64_t *state;
-    int64_t state_words; /* even */
+    mox_sm90_clear clear;
     int32_t multiprocessors;
 } mox_sm90_list_args;
 
@@ -260,7 +272,8 @@ typedef struct mox_sm90_acts {
 
 #define MOX_SM90_ONE_SCALE 31 /* a shift behind which every chunk is chunk 0 */
 
-/* Gathers rows into tiled activations. With inline routing there is no list kernel, so this one zeroes `state`. */
+/* Gathers rows into tiled activations. With inline routing there is no list kernel, so this one zeroes all of `state`.
+ */
 typedef struct mox_sm90_gather_args {
     mox_sm90_routing inline_routing;
     int32_t max_columns;          /* of a token tile */
@@ -280,9 +293,8 @@ typedef struct mox_sm90_gather_args {
     int32_t scale_shift; /* chunk k has scale k >> scale_shift of the row; MOX_SM90_ONE_SCALE: one for all */
     uint8_t *to;
     float *to_scale;
-    float *to_factor; /* [rows of the tiled activations] factor of each row; NULL: none */
-    uint64_t *state;
-    int64_t state_words; /* even */
+    float *to_factor;     /* [rows of the tiled activations] factor of each row; NULL: none */
+    mox_sm90_clear clear; /* places 0: an earlier gather has done it */
     /* Rows of 16-bit elements may be gathered in the order of the columns of their slot's record. */
     const mox_sm90_list *list; /* not read with inline routing */
     const uint8_t *records;
@@ -325,7 +337,8 @@ typedef struct mox_sm90_args {
     int32_t co_resident;   /* mox_sm90_co_residency */
     int32_t mma_sync;      /* the kernels of sm80/ run it; neither pairs nor co-residents */
     uint32_t shared_bytes; /* that one block may use, with mma_sync */
-    int32_t max_columns;   /* columns of a token tile */
+    int32_t max_columns;   /* columns of a token tile, */
+    int32_t usual_columns; /* and of nearly all while routing is even */
     int32_t l2_prefetch;   /* chunks that a block asks L2 for once its ring is full */
     /* tokens: tiled activations */
     const uint8_t *a;
@@ -351,6 +364,9 @@ typedef struct mox_sm90_args {
     /* the ring in shared memory, which the launcher fills in */
     int32_t stages, chunks_per_stage; /* 1; more where weights are codes */
     uint32_t stage_bytes, tokens_at;
+    /* Token tiles of up to so many columns have more chunks in a stage of the same ring; -1: none has */
+    int32_t few_columns, few_chunks;
+    uint32_t few_tokens_at;
 } mox_sm90_args;
 
 #ifdef __cplusplus

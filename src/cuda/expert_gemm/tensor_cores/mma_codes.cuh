@@ -31,20 +31,21 @@ template <class DECODER> struct mox_sm90_words {
     typename DECODER::scales scales;
 };
 
-/* Where a thread finds its codes and scales in a stage whose first chunk is chunk `k`. */
+/* Where a thread finds its codes and scales in a stage with room for `chunks` chunks, the first of which is chunk `k`.
+ */
 template <class DECODER> struct mox_sm90_view {
     static constexpr int CODES_BYTES = 8 * DECODER::codes::WARP_BYTES; /* of 128 rows */
     const mox_sm90_args &args;
     const uint8_t *codes, *scales;
     int k, lane;
 
-    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int first,
+    __device__ __forceinline__ mox_sm90_view(const mox_sm90_args &a, const uint8_t *stage, int chunks, int first,
                                              const mox_sm90_place &me)
         : args(a), k(first), lane(me.lane)
     {
         const int warp = 4 * me.group + me.warp;
         codes = stage + warp * DECODER::codes::WARP_BYTES;
-        scales = stage + args.chunks_per_stage * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
+        scales = stage + chunks * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
     }
 
     __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const

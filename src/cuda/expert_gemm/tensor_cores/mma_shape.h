@@ -117,18 +117,35 @@ static inline uint32_t mox_sm90_scales_room(const mox_sm90_args *args, int32_t c
     return (uint32_t)(touched * args->scale_bytes);
 }
 
-/* Lays out a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. */
+/* Lays out a stage for token tiles of up to `columns`; returns its bytes. Codes come several chunks at a time where
+ * tokens leave room: fewer barriers. */
+static inline uint32_t mox_sm90_lay_out_stage(mox_sm90_element element, const mox_sm90_args *args, int32_t columns,
+                                              int32_t *chunks, uint32_t *tokens_at)
+{
+    const uint32_t per_stage = (uint32_t)mox_sm90_chunks_per_stage(element, columns);
+    const uint32_t codes = per_stage * (uint32_t)mox_sm90_chunk_bytes(element);
+    const uint32_t scales = mox_sm90_scales_room(args, (int32_t)per_stage);
+    const uint32_t token_scales = (uint32_t)mox_sm90_token_scale_bytes(element, (int32_t)per_stage, columns);
+    *chunks = (int32_t)per_stage;
+    *tokens_at = MOX_SM90_DECODES(element) ? (codes + scales + token_scales + 1023) / 1024 * 1024
+                                           : (uint32_t)mox_sm90_tokens_from(element);
+    return *tokens_at + per_stage * (uint32_t)columns * 128;
+}
+
+/* Lays out the stages of a ring. In the narrow kernel of weights that are dequantized, token tiles of few columns have
+ * more chunks in a stage than wider ones. Both have about the same bytes. */
 static inline void mox_sm90_fill_stage(mox_sm90_element element, mox_sm90_args *args)
 {
-    const uint32_t codes = (uint32_t)mox_sm90_chunk_bytes(element);
-    const uint32_t per_stage = (uint32_t)mox_sm90_chunks_per_stage(element, args->max_columns),
-                   columns = (uint32_t)args->max_columns;
-    args->chunks_per_stage = (int32_t)per_stage;
-    const uint32_t scales = mox_sm90_scales_room(args, (int32_t)per_stage);
-    const uint32_t token_scales = (uint32_t)mox_sm90_token_scale_bytes(element, (int32_t)per_stage, args->max_columns);
-    args->tokens_at = MOX_SM90_DECODES(element) ? (per_stage * codes + scales + token_scales + 1023) / 1024 * 1024
-                                                : (uint32_t)mox_sm90_tokens_from(element);
-    args->stage_bytes = args->tokens_at + per_stage * columns * 128;
+    const bool two_layouts = args->max_columns <= mox_sm90_narrow_columns(element) &&
+                             mox_sm90_narrow_columns(element) == MOX_SM90_NARROW_COLUMNS_DEQUANT &&
+                             args->usual_columns <= MOX_SM90_NARROW_COLUMNS;
+    const int32_t few_columns =
+        two_layouts && args->max_columns > MOX_SM90_NARROW_COLUMNS ? args->usual_columns : args->max_columns;
+    const uint32_t few = mox_sm90_lay_out_stage(element, args, few_columns, &args->few_chunks, &args->few_tokens_at);
+    const uint32_t wide =
+        mox_sm90_lay_out_stage(element, args, args->max_columns, &args->chunks_per_stage, &args->tokens_at);
+    args->few_columns = two_layouts ? few_columns : -1;
+    args->stage_bytes = few > wide ? few : wide;
 }
 
 /* Blocks of a product that share a multiprocessor. */
@@ -137,7 +154,7 @@ static inline int32_t mox_sm90_resident_blocks(mox_sm90_element element, const m
     return args->co_resident == MOX_SM90_EXCLUSIVE ? mox_sm90_blocks_per_sm(element, args->max_columns) : 1;
 }
 
-/* Sets the ring of `args` from its max_columns and scale_bytes; returns the shared memory of a block. */
+/* Sets the ring of `args` from its max_columns, usual_columns and scale_bytes; returns the shared memory of a block. */
 static inline uint32_t mox_sm90_make_ring(mox_sm90_element element, mox_sm90_args *args)
 {
     const uint32_t max_stages = args->inline_routing.ids != NULL ? MOX_SM90_INLINE_STAGES : MOX_SM90_MAX_STAGES;

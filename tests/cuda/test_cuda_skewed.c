@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_skewed.c - batches of which a few experts have most tokens: their slots have wider token tiles than the
+ * others. Results are within the oracle's bounds, and the bytes of a token are those that it has in smaller batches.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test_cuda_table.h"
+#include "test_layer.h"
+
+enum { TOKENS = 70, EXPERTS = 24, TOP_K = 2 };
+
+/* Slots of 60, 20, 10 and 2 or 3 tokens: mean 5, so that tiles of up to 16 columns are the usual ones. `alike`: all
+ * tokens have the same experts. */
+static void skew(test_layer *layer, bool alike)
+{
+    int32_t *ids = test_layer_own(layer, sizeof *ids * TOKENS * TOP_K);
+    float *weights = test_layer_own(layer, sizeof *weights * TOKENS * TOP_K);
+    for (int32_t t = 0; t < TOKENS; t++) {
+        ids[TOP_K * t] = t < 60 || alike ? 0 : 1;
+        ids[TOP_K * t + 1] = t < 20 || alike ? 2 : 3 + t % (EXPERTS - 3);
+        weights[TOP_K * t] = 0.75f;
+        weights[TOP_K * t + 1] = 0.25f;
+    }
+    layer->args.ids = ids;
+    layer->args.weights = weights;
+    layer->args.logits = NULL;
+}
+
+/* Of a token in batches of other sizes: fewer tokens make other tiles and another cut of the work. */
+static void check_prefixes(test_layer *layer, uint64_t seed)
+{
+    static const int64_t prefixes[] = { 40, 64, 8 };
+    void *all = test_layer_output(layer, layer->plan);
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        layer->args.tokens = prefixes[i];
+        void *some = test_layer_output(layer, layer->plan);
+        if (memcmp(all, some, test_layer_output_bytes(layer)) != 0)
+            fail_msg("%s: the first %lld tokens alone give other bytes (seed %llu)", layer->text,
+                     (long long)prefixes[i], (unsigned long long)seed);
+        free(some);
+    }
+    free(all);
+}
+
+static void check_skewed(const char *weight, const char *act, bool sums, bool alike, uint64_t *seed)
+{
+    const test_layer_limits limits = { .tokens = TOKENS,
+                                       .experts = EXPERTS,
+                                       .top_k = TOP_K,
+                                       .largest = 270,
+                                       .plain_routing = true,
+                                       .plain_acts = true,
+                                       .no_parallel = true,
+                                       .decoded = !sums,
+                                       .blocks = sums,
+                                       .weight = test_weight_quant_named(weight),
+                                       .act = test_act_quant_named(act) };
+    test_layer layer;
+    test_report report = { 0 };
+    moxie_error error = { 0 };
+    test_layer_make_large(&layer, &limits, seed);
+    skew(&layer, alike);
+    const moxie_options options = test_layer_cuda_options(&layer);
+    assert_ok(test_layer_check(&layer, &options, &report, &error), &error);
+    if (!(report.worst_ratio <= 1))
+        fail_msg("%s: beyond the bounds (seed %llu)", layer.text, (unsigned long long)*seed);
+    check_prefixes(&layer, *seed);
+    test_layer_free(&layer);
+}
+
+static void skewed_batches(void **state)
+{
+    static const struct {
+        const char *weight, *act;
+        bool sums, alike; /* scales multiply sums of chunks; all tokens have the same experts */
+    } kinds[] = { { "mxfp4", "none", false, false },
+                  { "mxfp4", "none", false, true },
+                  { "int4 words g32", "none", false, true },
+                  { "awq", "none", true, true },
+                  { "fp8 block 128x128", "fp8 1x128", true, false },
+                  { "fp8 block 128x128", "none", true, true } };
+    uint64_t seed = test_seed(54000);
+    test_cuda_set_device(*state);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        check_skewed(kinds[i].weight, kinds[i].act, kinds[i].sums, kinds[i].alike, &seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        { "skewed_batches sm_90", skewed_batches, test_cuda_begin, test_cuda_end, (void *)(uintptr_t) "sm_90" },
+        { "skewed_batches sm_80", skewed_batches, test_cuda_begin, test_cuda_end, (void *)(uintptr_t) "sm_80" },
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
