@@ -324,6 +324,7 @@ static void get_no_id(comm_thread *self)
                 moxie_status_name(status));
     COMM_EXPECT(self, strstr(error.text, text) != NULL, "rank %d: %s", self->rank, error.text);
     COMM_EXPECT(self, moxie_comm_barrier(self->comm, &error) == MOXIE_OK, "%s", error.text);
+    moxie_comm_destroy(self->comm);
 }
 
 static void a_rank_without_an_id_is_named(void **state)
