@@ -75,6 +75,8 @@ static void locate(const mox_expert_gemm_args *args, mox_cuda_expert_gemm_args *
         out->block = block_of(out->weight.element);
         out->elements[MOX_W13] = shape->w13.element;
         out->elements[MOX_W2] = shape->w2.element;
+        out->group_cols[MOX_W13] = shape->w13.group_cols;
+        out->group_cols[MOX_W2] = shape->w2.group_cols;
         out->block_scales[MOX_W13] = mox_sm90_scales_sums(&shape->w13, shape->hidden, args->dtype);
         out->block_scales[MOX_W2] = mox_sm90_scales_sums(&shape->w2, shape->intermediate, args->dtype);
         return;

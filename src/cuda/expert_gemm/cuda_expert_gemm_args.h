@@ -62,7 +62,8 @@ typedef struct mox_cuda_expert_gemm_args {
     mox_cuda_matrix matrix[2]; /* of rowmajor records: gate and up, or the only one */
     mox_cuda_tiles tiles;      /* of records of pack/hopper/hopper.h */
     mox_cuda_block block;      /* of these records */
-    moxie_dtype elements[2];   /* weights of both products of these records */
+    moxie_dtype elements[2];   /* weights of both products of these records, */
+    int32_t group_cols[2];     /* and the columns of their scales, as moxie_quant has them */
     uint64_t order_at;       /* of columns in a record, i32 [K] (pack/order), read only when its header's flags have */
     uint32_t order_flag;     /* this; 0: no record has an order */
     int32_t decoded;         /* these records are dequantized to 16 bits: layout hopper_codes */

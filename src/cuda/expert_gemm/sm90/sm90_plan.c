@@ -100,6 +100,7 @@ static mox_sm90_element any_element_for(const mox_cuda_expert_gemm_args *a, int3
 {
     moxie_quant weight = a->weight;
     weight.element = a->elements[projection];
+    weight.group_cols = a->group_cols[projection];
     return !a->decoded                   ? mox_sm90_element_of(&weight, true)
            : a->block_scales[projection] ? mox_sm90_weight_of(&weight)->sums
                                          : MOX_SM90_FIRST_CODES;
