@@ -130,14 +130,18 @@ static bool in_pairs(const mox_cuda_expert_gemm_args *a, const mox_sm90_args *g)
     return needed || (a->max_pairs >= MOX_SM90_PAIR_TOKENS * a->slots && a->multiprocessors > 1);
 }
 
+static bool knows_routing(const mox_cuda_expert_gemm_args *a, int64_t max_pairs)
+{
+    return a->ids != NULL && a->max_pairs <= max_pairs;
+}
+
 /* The routing of up to `max_pairs` pairs, where it is known. A trace reads the list, so a traced run always makes one.
  */
 static mox_sm90_routing routing_of(const mox_cuda_expert_gemm_args *a, int64_t max_pairs)
 {
-    const bool known = a->ids != NULL && a->max_pairs <= max_pairs && a->trace.h == NULL;
     const mox_sm90_routing routing = { a->ids, a->slot_of, (int32_t)a->max_pairs, (int32_t)a->experts };
     const mox_sm90_routing none = { NULL, NULL, 0, 0 };
-    return known ? routing : none;
+    return knows_routing(a, max_pairs) && a->trace.h == NULL ? routing : none;
 }
 
 static mox_sm90_w6_format w6_format_of(moxie_dtype element)
@@ -389,7 +393,9 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     fill_gemm(a, &space, &p->gemm);
     const mox_sm90_element elements[2] = { any_element_for(a, 0), any_element_for(a, 1) };
-    const mox_sm90_tile_columns columns = mox_sm90_tile_columns_of(a, elements, p->gemm.inline_routing.ids != NULL);
+    /* In a traced run of few pairs W13 has a list, and W2 makes its own: of the same tiles. */
+    const mox_sm90_tile_columns columns =
+        mox_sm90_tile_columns_of(a, elements, knows_routing(a, MOX_SM90_INLINE_PAIRS));
     p->usual_columns = columns.usual;
     p->max_columns = columns.max;
     p->list.even_columns = columns.even;
