@@ -172,13 +172,13 @@ static mox_sm90_w8_format w8_format_of(moxie_dtype element, int32_t scale_bytes)
 }
 
 /* f16 scales of 4-bit integers are 2^17 times too large, as kernels for f16 tokens need them; others are as they are.
- * Decoded codes are 2^-9 or (8 bits) 2^-13 times their numbers. An f16 moved to an f32's places is 2^-112 times
+ * Decoded codes are 2^-11 or (8 bits) 2^-15 times their numbers. An f16 moved to an f32's places is 2^-112 times
  * itself. */
 static mox_sm90_int_format int_format_of(const moxie_quant *weight, int32_t bits)
 {
-    const mox_sm90_int_format four = { 3, 0x8fffe000, 0x1p104f },
-                              bf16 = { 0, 0xffff0000, bits == 4 ? 0x1p9f : 0x1p13f };
-    const mox_sm90_int_format eight = { 3, 0x8fffe000, 0x1p125f };
+    const mox_sm90_int_format four = { 3, 0x8fffe000, 0x1p106f },
+                              bf16 = { 0, 0xffff0000, bits == 4 ? 0x1p11f : 0x1p15f };
+    const mox_sm90_int_format eight = { 3, 0x8fffe000, 0x1p127f };
     return weight->scale != MOXIE_F16 ? bf16 : bits == 4 ? four : eight;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mma_decode_ints.cuh - dequantizes integers of layout hopper_codes to bf16, without their scales: exactly 2^-9 (4
- * bits) or 2^-13 (8 bits) times n - zero. The scales multiply the sum of each group, or of each chunk of it.
+ * mma_decode_ints.cuh - dequantizes integers of layout hopper_codes to bf16, without their scales: exactly 2^-11 (4
+ * bits) or 2^-15 (8 bits) times n - zero. The scales multiply the sum of each group, or of each chunk of it.
  *
  *     code     a bf16 holds n in bits 7 .. 4 as 2^-129 n, and in bits 7 .. 0 as 2^-133 n; likewise the zero point. One
- *              fused multiply-add subtracts it. The result is so small that no sum of 64 products overflows
+ *              fused multiply-add subtracts it. The result is so small that no sum of 128 products overflows
  *     scale    an f16 or a bf16 in the low half of a row's word, the zero point in its high half (hopper.h)
  */
 #ifndef MOX_CUDA_SM90_DECODE_INTS_CUH
@@ -17,7 +17,7 @@
 template <class SCALES> struct mox_sm90_decode_ints : mox_sm90_typed_scales<SCALES> {
     static constexpr bool F16 = false;
     static constexpr int GROUPS = sizeof(SCALES) / 8; /* of a chunk */
-    static constexpr uint32_t TO_2_120 = 0x7b807b80, MINUS_2_120 = 0xfb80fb80;
+    static constexpr uint32_t TO_2_118 = 0x7a807a80, MINUS_2_118 = 0xfa80fa80;
     struct multipliers {
         uint32_t low[GROUPS], high[GROUPS]; /* negated zero points of rows r and r + 8, as codes become */
     };
@@ -44,8 +44,8 @@ template <class SCALES> struct mox_sm90_decode_ints : mox_sm90_typed_scales<SCAL
         multipliers m;
 #pragma unroll
         for (int g = 0; g < GROUPS; g++) {
-            m.low[g] = mox_bf16x2_mul(mox_pair_broadcast_high(word_of(s, g)) >> SHIFT & MASK, MINUS_2_120);
-            m.high[g] = mox_bf16x2_mul(mox_pair_broadcast_high(word_of(s, GROUPS + g)) >> SHIFT & MASK, MINUS_2_120);
+            m.low[g] = mox_bf16x2_mul(mox_pair_broadcast_high(word_of(s, g)) >> SHIFT & MASK, MINUS_2_118);
+            m.high[g] = mox_bf16x2_mul(mox_pair_broadcast_high(word_of(s, GROUPS + g)) >> SHIFT & MASK, MINUS_2_118);
         }
         return m;
     }
@@ -73,10 +73,10 @@ template <class SCALES> struct mox_sm90_decode_ints_4 : mox_sm90_decode_ints<SCA
     {
         constexpr uint32_t CODE = 0x00f000f0;
         const uint32_t low = m.low[j * base::GROUPS / 4], high = m.high[j * base::GROUPS / 4];
-        a[0] = mox_bf16x2_fma(word << 4 & CODE, base::TO_2_120, low);
-        a[1] = mox_bf16x2_fma(word & CODE, base::TO_2_120, high);
-        a[2] = mox_bf16x2_fma(word >> 4 & CODE, base::TO_2_120, low);
-        a[3] = mox_bf16x2_fma(word >> 8 & CODE, base::TO_2_120, high);
+        a[0] = mox_bf16x2_fma(word << 4 & CODE, base::TO_2_118, low);
+        a[1] = mox_bf16x2_fma(word & CODE, base::TO_2_118, high);
+        a[2] = mox_bf16x2_fma(word >> 4 & CODE, base::TO_2_118, low);
+        a[3] = mox_bf16x2_fma(word >> 8 & CODE, base::TO_2_118, high);
     }
 };
 
@@ -94,10 +94,10 @@ struct mox_sm90_decode_int8_blocks : mox_sm90_decode_ints<uint4> {
     {
         constexpr uint32_t CODE = 0x00ff00ff;
         const uint32_t low = m.low[j / 2], high = m.high[j / 2];
-        a[0] = mox_bf16x2_fma(words.x & CODE, TO_2_120, low);
-        a[1] = mox_bf16x2_fma(words.x >> 8 & CODE, TO_2_120, high);
-        a[2] = mox_bf16x2_fma(words.y & CODE, TO_2_120, low);
-        a[3] = mox_bf16x2_fma(words.y >> 8 & CODE, TO_2_120, high);
+        a[0] = mox_bf16x2_fma(words.x & CODE, TO_2_118, low);
+        a[1] = mox_bf16x2_fma(words.x >> 8 & CODE, TO_2_118, high);
+        a[2] = mox_bf16x2_fma(words.y & CODE, TO_2_118, low);
+        a[3] = mox_bf16x2_fma(words.y >> 8 & CODE, TO_2_118, high);
     }
 };
 
