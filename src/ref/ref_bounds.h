@@ -48,7 +48,9 @@ static inline double mox_bound_dot(int64_t n, int64_t depth, double magnitude)
 
 /* The bound of a dot product on tensor cores that accumulate over all of K. An instruction aligns its products and the
  * accumulator to the largest of them, and keeps `bits` bits below it.
- *     23   one rounding per instruction, of 16 columns
+ *     23   one rounding per instruction, of 16 columns. Where sums of c = 128 columns or fewer start from zero, and
+ *          are scaled and added in fp32, a term passes through c / 16 instructions, and n / c + 2 roundings of half as
+ *          much: fewer than n / 16 + 8
  *     13   instructions of 32 columns. `aligned` is the sum over instructions of the largest magnitude that each adds,
  *          the accumulator included. Every 128 columns start from zero and are added in fp32
  *     31   the sum is of integers and exact: only later steps round */

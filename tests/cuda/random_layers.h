@@ -100,6 +100,12 @@ static const char *set_device(void **state)
     return *state;
 }
 
+/* Do scales multiply the sums of this kernel? */
+static inline bool is_scaled(mox_sum sum)
+{
+    return sum == MOX_SUM_TENSOR_CHUNKS || sum == MOX_SUM_TENSOR_PAIRS;
+}
+
 /* How often the rarest kernel of the device's set that reads `layout` was chosen, of those for these kinds of
  * activations. Kernels for scales of blocks count in layers of blocks, the others elsewhere. */
 static int rarest_chosen(const char *device, const test_layer_limits *limits, const char *layout, uint32_t kinds)
@@ -108,7 +114,7 @@ static int rarest_chosen(const char *device, const test_layer_limits *limits, co
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_expert_gemm_kernel *kernel = mox_cuda_expert_gemm_at(i);
         if (strcmp(kernel->cuda.base.layout, layout) == 0 && kernel->cuda.needs == needs_of(device) &&
-            kinds >> kernel->activations & 1 && (kernel->sum == MOX_SUM_TENSOR_CHUNKS) == limits->blocks)
+            kinds >> kernel->activations & 1 && is_scaled(kernel->sum) == limits->blocks)
             rarest = times_chosen[i] < rarest ? times_chosen[i] : rarest;
     }
     return rarest;

@@ -240,7 +240,7 @@ static void tiles_follow_kernels(void **state)
     } known[] = {
         { "kimi-k2-thinking", "int4-ct-g32", 2048, 64 },
         { "kimi-k2-thinking", "int4-ct-g32", 4096, 128 },
-        { "qwen3-235b-a22b", "awq", 64, 64 },
+        { "qwen3-235b-a22b", "awq", 64, 32 },
         { "qwen3-235b-a22b", "awq", 512, 128 },
         { "qwen3-235b-a22b", "awq", 2048, 144 },
         { "deepseek-v3", "fp8-block", 8, 8 },

@@ -127,6 +127,20 @@ static void every_decoded_format(void **state)
     }
 }
 
+/* A layer of one expert whose scales multiply sums of chunks, of which it has five or fewer. */
+static test_layer_limits limits_of_sums(int64_t tokens, const test_weight_quant *weight, const char *act)
+{
+    return (test_layer_limits) { .tokens = tokens,
+                                 .experts = 1,
+                                 .top_k = 1,
+                                 .largest = 270,
+                                 .plain_routing = true,
+                                 .no_parallel = true,
+                                 .blocks = true,
+                                 .weight = weight,
+                                 .act = test_act_quant_named(act) };
+}
+
 /* Tiles that are multiplied in halves of their columns, two chunks a stage: each chunk with scales of its own, both
  * with one, tokens with scales, and a chunk left over. */
 static void tiles_in_halves(void **state)
@@ -141,15 +155,7 @@ static void tiles_in_halves(void **state)
         test_weight_quant weight = *test_weight_quant_named(kinds[i % 4][0]);
         if (i % 4 == 0)
             weight.quant.group_cols = 64;
-        const test_layer_limits limits = { .tokens = 100,
-                                           .experts = 1,
-                                           .top_k = 1,
-                                           .largest = 270,
-                                           .plain_routing = true,
-                                           .no_parallel = true,
-                                           .blocks = true,
-                                           .weight = &weight,
-                                           .act = test_act_quant_named(kinds[i % 4][1]) };
+        const test_layer_limits limits = limits_of_sums(100, &weight, kinds[i % 4][1]);
         test_layer layer;
         test_layer_make_large(&layer, &limits, &seed);
         check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
@@ -332,26 +338,31 @@ static void bytes_with_zero_points(void **state)
 
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
-static void check_prefixes(const test_layer_limits *limits, moxie_mode mode, uint64_t seed)
+static void check_prefixes_of(test_layer *layer, moxie_mode mode, uint64_t seed)
 {
     static const int64_t prefixes[] = { 1, 3, 8, 17, 40 };
-    test_rng rng = { seed };
-    test_layer layer;
-    test_layer_make(&layer, &rng, limits);
-    moxie_options options = test_layer_cuda_options(&layer);
+    moxie_options options = test_layer_cuda_options(layer);
     options.mode = mode;
-    test_layer_plan(&layer, &options);
-    void *all = test_layer_output(&layer, layer.plan);
+    test_layer_plan(layer, &options);
+    void *all = test_layer_output(layer, layer->plan);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        layer.args.tokens = prefixes[i];
-        void *some = test_layer_output(&layer, layer.plan);
-        if (memcmp(all, some, test_layer_output_bytes(&layer)) != 0)
-            fail_msg("%s: the first %lld tokens alone give other bytes (seed %llu)", layer.text, (long long)prefixes[i],
-                     (unsigned long long)seed);
+        layer->args.tokens = prefixes[i];
+        void *some = test_layer_output(layer, layer->plan);
+        if (memcmp(all, some, test_layer_output_bytes(layer)) != 0)
+            fail_msg("%s: the first %lld tokens alone give other bytes (seed %llu)", layer->text,
+                     (long long)prefixes[i], (unsigned long long)seed);
         free(some);
     }
     free(all);
-    test_layer_free(&layer);
+    test_layer_free(layer);
+}
+
+static void check_prefixes(const test_layer_limits *limits, moxie_mode mode, uint64_t seed)
+{
+    test_rng rng = { seed };
+    test_layer layer;
+    test_layer_make(&layer, &rng, limits);
+    check_prefixes_of(&layer, mode, seed);
 }
 
 /* Other batches have other tiles, other splits of the products, other work lists. */
@@ -377,6 +388,31 @@ static void batches_do_not_matter(void **state)
         check_prefixes(&fp8, MOXIE_MODE_FAST, test_seed(39000) + i);
         const test_layer_limits blocks = limits_of_blocks((int)(i % 3), 70);
         check_prefixes(&blocks, MOXIE_MODE_EXACT, test_seed(53000) + i);
+    }
+}
+
+/* Scales of 128 columns, with which Hopper's kernels add two chunks as one, in tiles of every width and in products cut
+ * between blocks; an odd number of chunks. */
+static void sums_of_two_chunks(void **state)
+{
+    static const char *const kinds[][2] = { { "int4 words g128 zero", "none" },
+                                            { "gptq 8 bit zero", "none" },
+                                            { "fp8 block 128x128", "none" },
+                                            { "fp8 block 128x128", "fp8 1x128" } };
+    uint64_t seed = test_seed(54500);
+    const char *device = set_device(state);
+    test_cuda_set_multiprocessors(2); /* so that some jobs are cut between two blocks, at an odd chunk if they could */
+    for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
+        test_weight_quant weight = *test_weight_quant_named(kinds[i % 4][0]);
+        weight.quant.group_cols = 128;
+        test_layer_limits limits = limits_of_sums(70, &weight, kinds[i % 4][1]);
+        limits.experts = limits.top_k = 3;
+        test_layer layer;
+        test_layer_make_large(&layer, &limits, &seed);
+        check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
+        test_layer_free(&layer);
+        test_layer_make_large(&layer, &limits, &seed);
+        check_prefixes_of(&layer, MOXIE_MODE_EXACT, seed);
     }
 }
 
@@ -406,6 +442,7 @@ int main(void)
         ON_BOTH(every_kind_of_acts),
         ON_BOTH(bytes_with_zero_points),
         ON_BOTH(batches_do_not_matter),
+        ON_BOTH(sums_of_two_chunks),
     };
     cmocka_set_test_filter(getenv("MOXIE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);

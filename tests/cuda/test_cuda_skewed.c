@@ -61,8 +61,11 @@ static void check_prefixes(test_layer *layer, uint64_t seed)
     free(all);
 }
 
-static void check_skewed(const char *weight, const char *act, bool sums, bool alike, uint64_t *seed)
+/* `group`: columns of a scale of W2's weights; 0: as many as of W13's. */
+static void check_skewed(const char *weight, int32_t group, const char *act, bool sums, bool alike, uint64_t *seed)
 {
+    test_weight_quant down = *test_weight_quant_named(weight);
+    down.quant.group_cols = group > 0 ? group : down.quant.group_cols;
     const test_layer_limits limits = { .tokens = TOKENS,
                                        .experts = EXPERTS,
                                        .top_k = TOP_K,
@@ -73,6 +76,7 @@ static void check_skewed(const char *weight, const char *act, bool sums, bool al
                                        .decoded = !sums,
                                        .blocks = sums,
                                        .weight = test_weight_quant_named(weight),
+                                       .down = &down,
                                        .act = test_act_quant_named(act) };
     test_layer layer;
     test_layer_make_large(&layer, &limits, seed);
@@ -90,16 +94,20 @@ static void skewed_batches(void **state)
     static const struct {
         const char *weight, *act;
         bool sums, alike; /* scales multiply sums of chunks; all tokens have the same experts */
+        int32_t group;
     } kinds[] = { { "mxfp4", "none", false, false },
                   { "mxfp4", "none", false, true },
                   { "int4 words g32", "none", false, true },
                   { "awq", "none", true, true },
                   { "fp8 block 128x128", "fp8 1x128", true, false },
-                  { "fp8 block 128x128", "none", true, true } };
+                  { "fp8 block 128x128", "none", true, true },
+                  /* The products' kernels have other narrow tiles, and one list. */
+                  { "awq", "none", true, true, 128 },
+                  { "int4 words g128 zero", "none", true, true, 32 } };
     uint64_t seed = test_seed(54000);
     test_cuda_set_device(*state);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        check_skewed(kinds[i].weight, kinds[i].act, kinds[i].sums, kinds[i].alike, &seed);
+        check_skewed(kinds[i].weight, kinds[i].group, kinds[i].act, kinds[i].sums, kinds[i].alike, &seed);
 }
 
 int main(void)

@@ -557,6 +557,11 @@ void test_cuda_set_l2(uint64_t bytes)
     device.l2_bytes = bytes;
 }
 
+void test_cuda_set_multiprocessors(int32_t count)
+{
+    device.multiprocessors = count;
+}
+
 static bool is_lazy;
 
 bool test_cuda_is_lazy(void)

@@ -25,6 +25,7 @@ void test_cuda_set_device(const char *preset);
 void test_cuda_set_devices(int count);
 /* Sets a smaller L2, for tests that would otherwise allocate much memory. */
 void test_cuda_set_l2(uint64_t bytes);
+void test_cuda_set_multiprocessors(int32_t count);
 /* While set, no event is done: as of a stream on which another rank's rows are awaited. */
 void test_cuda_set_stuck(bool value);
 

@@ -12,11 +12,7 @@
  *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
  *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
  *
- *     blocks        the same with 16 columns and 16 bits; each sum of a chunk, or of a group within it, is multiplied
- *                   by the scales of its block of weights and of its token
- *     halves        of the tokens of a wide tile, where chunks are not cut into groups; two chunks a stage:
- *                   chunk 0  decode and multiply half 0 | half 1 | add half 0
- *                   chunk 1                             | decode and multiply half 0 | add half 1 of chunk 0 | ...
+ *     sums          the same with 16 columns and 16 bits; scales multiply the sums (sm90_sums.cuh)
  *
  * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
  * to the bit (measured, docs/kernels-cuda.md).
@@ -24,15 +20,15 @@
 #ifndef MOX_CUDA_SM90_DEQUANT_CUH
 #define MOX_CUDA_SM90_DEQUANT_CUH
 
-#include "cuda/expert_gemm/tensor_cores/mma_codes.cuh"
-#include "cuda/expert_gemm/tensor_cores/mma_tile.cuh"
+#include "cuda/expert_gemm/sm90/sm90_sums.cuh"
 #include "cuda/ptx/ptx_mma.cuh"
 
 /* ---- MMA strategies ---------------------------------------------------------------------------------------------- */
 
 /* By a warpgroup: the MMAs of one half run while the next half is decoded. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
-    static constexpr bool FULL_STAGES = false, BY_CHUNK = false, IN_HALVES = false;
+    static constexpr bool FULL_STAGES = false, BY_CHUNK = false;
+    static constexpr int TOGETHER = 1, UNROLLED = 1;
     uint32_t tokens;
 
     __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, const uint8_t *, int)
@@ -72,7 +68,8 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
 
 /* By each warp alone: with few columns this takes no longer, and warps need not wait for each other. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warp {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = false, IN_HALVES = false;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = false;
+    static constexpr int TOGETHER = 1, UNROLLED = 1;
     uint32_t tokens; /* address of this lane's row of four 8 x 8 matrices, 32 columns */
 
     __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, const uint8_t *, int lane)
@@ -112,7 +109,8 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warp {
 
 /* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
 template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = true, IN_HALVES = false;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
+    static constexpr int TOGETHER = 1, UNROLLED = 1;
     uint32_t tokens;
 
     __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, const uint8_t *, int)
@@ -143,150 +141,15 @@ template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
     }
 };
 
-/* Codes that become bf16 without their scales, by a warpgroup. Each group within a chunk starts from zero; a longer
- * one starts anew with each chunk. Its sum is multiplied by the scales of its rows and, with TOKEN_SCALES, of its
- * tokens. */
-template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
-    static constexpr bool IN_HALVES = N > MOX_SM90_NARROW_COLUMNS_DEQUANT &&DECODER::GROUPS == 1 && !DECODER::MINIMUMS;
-    uint32_t tokens;
-    const uint8_t *scales; /* of the tokens of the stage's first chunk */
-    int lane;
-
-    __device__ __forceinline__ mox_sm90_mma_by_block(const uint8_t *at, const uint8_t *token_scales, int my_lane)
-        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at))), scales(token_scales), lane(my_lane)
-    {
-    }
-
-    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
-                                          const mox_sm90_args &args, int offset) const
-    {
-        const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
-        uint32_t a[4][4];
-        float part[COLUMNS / 2];
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            DECODER::decode(a[t], words.codes.part(t), m, t);
-            if (t > 0 && t % EACH == 0)
-                end_group(acc, part, a, words, args, t / EACH - 1, offset);
-            multiply(part, a[t], t, t % EACH > 0, 0, offset);
-        }
-        end_group(acc, part, a, words, args, DECODER::GROUPS - 1, offset);
-        if constexpr (DECODER::MINIMUMS)
-            add_minimums(acc, part, words, args, offset);
-    }
-
-    /* Both chunks of a stage, whose tokens lie `step` bytes apart, in halves of the columns. A half is added while the
-     * next one is multiplied. `meanwhile` runs beside the last products. */
-    template <class MEANWHILE>
-    __device__ __forceinline__ void stage(float (&acc)[N / 2], const mox_sm90_words<DECODER> (&words)[2],
-                                          const mox_sm90_args &args, int step, const MEANWHILE &meanwhile) const
-    {
-        float part_0[HALF_0 / 2], part_1[HALF_1 / 2];
-        uint32_t a[2][4][4];
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            const typename DECODER::multipliers m = DECODER::prepare(words[c].scales, args);
-#pragma unroll
-            for (int t = 0; t < 4; t++) {
-                DECODER::decode(a[c][t], words[c].codes.part(t), m, t);
-                multiply(part_0, a[c][t], t, t > 0, 0, c * step);
-            }
-            if (c > 0)
-                add<4>(acc, part_1, DECODER::sum_scales(words[0].scales, 0, args), HALF_0, 0);
-#pragma unroll
-            for (int t = 0; t < 4; t++)
-                multiply(part_1, a[c][t], t, t > 0, HALF_0, c * step);
-            if (c > 0)
-                meanwhile();
-            add<4>(acc, part_0, DECODER::sum_scales(words[c].scales, 0, args), 0, c * step);
-        }
-        add(acc, part_1, DECODER::sum_scales(words[1].scales, 0, args), HALF_0, step);
-    }
-
-    static __device__ __forceinline__ void end()
-    {
-    }
-
-  private:
-    static constexpr int EACH = 4 / DECODER::GROUPS; /* MMAs of a group */
-    static constexpr int HALF_0 = (N + 15) / 16 * 8, HALF_1 = N - HALF_0;
-    /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
-    static constexpr int COLUMNS = N == MOX_SM90_NARROW_COLUMNS_DEQUANT ? N / 2 : N;
-
-    /* MMA `t` of the chunk, for 2 SUMS columns from `first` on, added to `part` or from zero. A group of its own. */
-    template <int SUMS>
-    __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
-                                             int offset) const
-    {
-        const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
-        mox_wgmma_fence();
-        mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
-        mox_wgmma_commit();
-    }
-
-    /* Adds the sums of group `g` of the chunk; where they are not those of all columns, multiplies the others first. */
-    __device__ __forceinline__ void end_group(float (&acc)[N / 2], float (&part)[COLUMNS / 2],
-                                              const uint32_t (&a)[4][4], const mox_sm90_words<DECODER> &words,
-                                              const mox_sm90_args &args, int g, int offset) const
-    {
-        const float2 weight = DECODER::sum_scales(words.scales, g, args);
-        add(acc, part, weight, 0, offset);
-#pragma unroll
-        for (int first = COLUMNS; first < N; first += COLUMNS) {
-#pragma unroll
-            for (int t = g * EACH; t < (g + 1) * EACH; t++)
-                multiply(part, a[t], t, t % EACH > 0, first, offset);
-            add(acc, part, weight, first, offset);
-        }
-    }
-
-    /* The minimums of the chunk's rows: one sum over all of its columns. */
-    __device__ __forceinline__ void add_minimums(float (&acc)[N / 2], float (&part)[COLUMNS / 2],
-                                                 const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
-                                                 int offset) const
-    {
-        uint32_t a[DECODER::GROUPS][4];
-#pragma unroll
-        for (int g = 0; g < DECODER::GROUPS; g++)
-            DECODER::place_minimums(a[g], words.scales, g);
-        const float2 weight = DECODER::minimum_scales(words.scales, args);
-#pragma unroll
-        for (int first = 0; first < N; first += COLUMNS) {
-#pragma unroll
-            for (int t = 0; t < 4; t++)
-                multiply(part, a[t / EACH], t, t > 0, first, offset);
-            add(acc, part, weight, first, offset);
-        }
-    }
-
-    /* Adds `part` to the columns from `first` on, when all MMAs but the PENDING latest are done. */
-    template <int PENDING = 0, int SUMS>
-    __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[SUMS], float2 weight, int first,
-                                        int offset) const
-    {
-        float(&acc)[SUMS] = reinterpret_cast<float(&)[SUMS]>(all[first / 2]);
-        mox_wgmma_wait<PENDING>();
-        if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
-            mox_sm90_scale_and_add<2 * SUMS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
-        } else {
-#pragma unroll
-            for (int i = 0; i < SUMS; i++)
-                acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
-        }
-    }
-};
-
 /* The strategy for an element and a width. */
 template <int ELEMENT, class DECODER, int N>
 using mox_sm90_mma_to_16_bits =
     std::conditional_t<N <= mox_sm90_warp_mma_columns(ELEMENT), mox_sm90_mma_by_warp<DECODER, N>,
                        mox_sm90_mma_by_warpgroup<DECODER, N>>;
-template <int ELEMENT, class DECODER, int N>
+template <int ELEMENT, class DECODER, int N, bool PAIRS>
 using mox_sm90_mma_strategy =
     std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
-                       std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT),
-                                          mox_sm90_mma_by_block<DECODER, N, (mox_sm90_token_scales(ELEMENT) > 0)>,
+                       std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT), mox_sm90_mma_of_sums<ELEMENT, DECODER, N, PAIRS>,
                                           mox_sm90_mma_to_16_bits<ELEMENT, DECODER, N>>>;
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
@@ -312,20 +175,22 @@ constexpr bool mox_sm90_few_columns = mox_sm90_narrow_columns(ELEMENT) == MOX_SM
                                       mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS);
 
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
- * and is unrolled. Codes are loaded one chunk ahead, across stages too.
+ * and is unrolled. Codes are loaded one chunk ahead, across stages too; or two chunks, where a strategy takes two
+ * TOGETHER. PAIRS: they have one sum.
  *
- * FULL_STAGES (the strategies warp, fp8 and blocks): the unrolled code runs full stages only, so that loads can move
+ * FULL_STAGES (the strategies warp, fp8 and sums): the unrolled code runs full stages only, so that loads can move
  * up in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and
  * leaves a stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would
  * keep the registers that it reads for good, and would do so for each width. */
-template <int ELEMENT, class DECODER, int N, int CHUNKS>
+template <int ELEMENT, class DECODER, int N, int CHUNKS, bool PAIRS>
 __device__ __forceinline__ void
 mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_t *stages, const mox_sm90_args &args,
                       const mox_sm90_place &me, int first, int chunks, int width, mox_sm90_cursor *cursor)
 {
-    using mma = mox_sm90_mma_strategy<ELEMENT, DECODER, N>;
+    using mma = mox_sm90_mma_strategy<ELEMENT, DECODER, N, PAIRS>;
     using view = mox_sm90_view<DECODER>;
-    constexpr int MIN_LEFT = mma::FULL_STAGES ? CHUNKS : 1;
+    constexpr int MIN_LEFT = mma::FULL_STAGES ? CHUNKS : 1, AT_ONCE = mma::UNROLLED ? CHUNKS : 1;
+    static_assert(CHUNKS % mma::TOGETHER == 0, "mma_args.h gives a stage other chunks");
     const int step =
         (N <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? N : width) * 128; /* bytes from the tokens of one chunk to the next */
     const uint32_t token_scales = mox_sm90_token_scales_at<ELEMENT>(args);
@@ -352,20 +217,22 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
             if (left > 0)
                 load_first();
         };
-        if constexpr (mma::IN_HALVES) {
-            static_assert(CHUNKS == 2 && MOX_SM90_IN_HALVES(ELEMENT), "mma_args.h gives a stage other chunks");
-            const mox_sm90_words<DECODER> both[2] = { words, from.words(1) };
-            by.stage(acc, both, args, step, enter_next_stage);
-        } else {
-#pragma unroll
-            for (int i = 0; i < CHUNKS; i++) {
-                if (!mma::FULL_STAGES && i > 0 && i >= here)
-                    break;
-                const mox_sm90_words<DECODER> now = words;
-                if (i + 1 < CHUNKS)
-                    words = from.words(i + 1);
+#pragma unroll AT_ONCE
+        for (int i = 0; i < CHUNKS; i += mma::TOGETHER) {
+            if (!mma::FULL_STAGES && i > 0 && i >= here)
+                break;
+            const mox_sm90_words<DECODER> now = words;
+            const auto load_next = [&]() {
+                if (i + mma::TOGETHER < CHUNKS)
+                    words = from.words(i + mma::TOGETHER);
                 else if (mma::FULL_STAGES)
                     enter_next_stage();
+            };
+            if constexpr (mma::TOGETHER == 2) {
+                const mox_sm90_words<DECODER> both[2] = { now, from.words(i + 1) };
+                by.two_chunks(acc, both, args, i * step, step, load_next);
+            } else {
+                load_next();
                 mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, now, args, i * step);
             }
         }
@@ -377,8 +244,13 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
     if (mma::FULL_STAGES && left > 0) {
         const view from(args, stage_at(), CHUNKS, k, me);
         const mma by(stage_at() + tokens_at, stage_at() + token_scales, me.lane);
+        int i = 0;
+        if constexpr (PAIRS && CHUNKS > 2)
 #pragma unroll 1
-        for (int i = 0; i < left; i++)
+            for (; i + 2 <= left; i += 2)
+                by.two_chunks(acc, { from.words(i), from.words(i + 1) }, args, i * step, step, []() {});
+#pragma unroll 1
+        for (; i < left; i++)
             mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);
         mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, at.stage, me.lane);
         mox_sm90_next_stage(&at, args.stages);
@@ -388,14 +260,14 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
 
 /* `chunks` chunks of a work unit in width N. The accumulators behind N / 2 become zero: their registers are free
  * meanwhile. */
-template <int ELEMENT, int N, int SUMS, int CHUNKS>
+template <int ELEMENT, int N, int SUMS, int CHUNKS, bool PAIRS>
 __device__ __forceinline__ void mox_sm90_loop(float (&sums)[SUMS], mox_sm90_header *header, const uint8_t *stages,
                                               const mox_sm90_args &args, const mox_sm90_place &me,
                                               const mox_sm90_work_unit &unit, int chunks, mox_sm90_consumer *c)
 {
     float(&acc)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
     if constexpr (MOX_SM90_DECODES(ELEMENT))
-        mox_sm90_loop_dequant<ELEMENT, typename mox_sm90_decoder_of<ELEMENT>::type, N, CHUNKS>(
+        mox_sm90_loop_dequant<ELEMENT, typename mox_sm90_decoder_of<ELEMENT>::type, N, CHUNKS, PAIRS>(
             acc, header, stages, args, me, unit.begin, chunks, mox_sm90_tile_rows(unit), &c->at);
     else if constexpr (ELEMENT == MOX_SM90_INT8)
         mox_sm90_loop_int8<N>(acc, header, stages, args, me, chunks, &c->at);

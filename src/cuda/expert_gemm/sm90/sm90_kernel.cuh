@@ -69,43 +69,59 @@ __device__ __forceinline__ mox_sm90_header *mox_sm90_find_header(uint8_t *shared
 
 /* Multiplies `chunks` chunks in the narrowest width from place FIRST to LAST of the list that holds the unit's columns.
  * A bisection: the loops lie far apart in the code, and code that is only jumped over is fetched all the same. */
-template <int ELEMENT, class WIDTHS, int CHUNKS, int FIRST, int LAST>
+template <int ELEMENT, class WIDTHS, int CHUNKS, bool PAIRS, int FIRST, int LAST>
 __device__ __forceinline__ void mox_sm90_dispatch_width(float (&sums)[WIDTHS::sums], mox_sm90_header *header,
                                                         const uint8_t *stages, const mox_sm90_args &args,
                                                         const mox_sm90_work_unit &unit, int chunks,
                                                         const mox_sm90_place &me, mox_sm90_consumer *c)
 {
     if constexpr (FIRST == LAST) {
-        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, CHUNKS>(sums, header, stages, args, me, unit, chunks,
-                                                                        c);
+        mox_sm90_loop<ELEMENT, WIDTHS::at[FIRST], WIDTHS::sums, CHUNKS, PAIRS>(sums, header, stages, args, me, unit,
+                                                                               chunks, c);
     } else {
         constexpr int MIDDLE = (FIRST + LAST) / 2, WIDTH = WIDTHS::at[MIDDLE];
         if (unit.columns <= WIDTH)
-            mox_sm90_dispatch_width<ELEMENT, WIDTHS, CHUNKS, FIRST, MIDDLE>(sums, header, stages, args, unit, chunks,
-                                                                            me, c);
+            mox_sm90_dispatch_width<ELEMENT, WIDTHS, CHUNKS, PAIRS, FIRST, MIDDLE>(sums, header, stages, args, unit,
+                                                                                   chunks, me, c);
         else
-            mox_sm90_dispatch_width<ELEMENT, WIDTHS, CHUNKS, MIDDLE + 1, LAST>(sums, header, stages, args, unit, chunks,
-                                                                               me, c);
+            mox_sm90_dispatch_width<ELEMENT, WIDTHS, CHUNKS, PAIRS, MIDDLE + 1, LAST>(sums, header, stages, args, unit,
+                                                                                      chunks, me, c);
     }
 }
 
-/* The same for all widths, with the number of chunks that a stage has: more where the token tile has few columns, and
- * separate code. MAX_COLUMNS: the kernel's widest tile. */
+/* The same for all widths, where two chunks have one sum, and where they have not: separate code. */
+template <int ELEMENT, class WIDTHS, int CHUNKS>
+__device__ __forceinline__ void mox_sm90_dispatch_sums(float (&sums)[WIDTHS::sums], mox_sm90_header *header,
+                                                       const uint8_t *stages, const mox_sm90_args &args,
+                                                       const mox_sm90_work_unit &unit, int chunks,
+                                                       const mox_sm90_place &me, mox_sm90_consumer *c)
+{
+    constexpr int LAST = WIDTHS::count - 1;
+    if constexpr (MOX_SM90_SUMS_PAIRS(ELEMENT))
+        if (args.sum_shift > 0) {
+            mox_sm90_dispatch_width<ELEMENT, WIDTHS, CHUNKS, true, 0, LAST>(sums, header, stages, args, unit, chunks,
+                                                                            me, c);
+            return;
+        }
+    mox_sm90_dispatch_width<ELEMENT, WIDTHS, CHUNKS, false, 0, LAST>(sums, header, stages, args, unit, chunks, me, c);
+}
+
+/* The same with the number of chunks that a stage has: more where the token tile has few columns, and separate code.
+ * MAX_COLUMNS: the kernel's widest tile. */
 template <int ELEMENT, class WIDTHS, int MAX_COLUMNS>
 __device__ __forceinline__ void mox_sm90_dispatch(float (&sums)[WIDTHS::sums], mox_sm90_header *header,
                                                   const uint8_t *stages, const mox_sm90_args &args,
                                                   const mox_sm90_work_unit &unit, int chunks, const mox_sm90_place &me,
                                                   mox_sm90_consumer *c)
 {
-    constexpr int LAST = WIDTHS::count - 1;
     if constexpr (MAX_COLUMNS == MOX_SM90_NARROW_COLUMNS_DEQUANT && WIDTHS::max_columns <= MOX_SM90_NARROW_COLUMNS)
         if (unit.columns <= args.few_columns) {
-            mox_sm90_dispatch_width<ELEMENT, WIDTHS, mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS), 0,
-                                    LAST>(sums, header, stages, args, unit, chunks, me, c);
+            mox_sm90_dispatch_sums<ELEMENT, WIDTHS, mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS)>(
+                sums, header, stages, args, unit, chunks, me, c);
             return;
         }
-    mox_sm90_dispatch_width<ELEMENT, WIDTHS, mox_sm90_chunks_per_stage(ELEMENT, MAX_COLUMNS), 0, LAST>(
-        sums, header, stages, args, unit, chunks, me, c);
+    mox_sm90_dispatch_sums<ELEMENT, WIDTHS, mox_sm90_chunks_per_stage(ELEMENT, MAX_COLUMNS)>(sums, header, stages, args,
+                                                                                             unit, chunks, me, c);
 }
 
 template <int ELEMENT, class WIDTHS, int MAX_COLUMNS>

@@ -10,6 +10,7 @@
 #include "base/carver.h"
 #include "cuda/expert_gemm/sm90/sm90_tiles.h"
 #include "format/block_at.h"
+#include "pack/hopper/hopper_matrix.h"
 
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
 
@@ -238,6 +239,14 @@ static int64_t rows_of(const mox_cuda_expert_gemm_args *a)
     return first && a->gated ? a->n_out / 2 : a->n_out;
 }
 
+/* The sums of two chunks are added as one where one scale of the weights covers both, and one of each token. The
+ * kernels for every card add each chunk by itself. */
+static int32_t sum_shift_of(const mox_cuda_expert_gemm_args *a, mox_sm90_element element)
+{
+    const bool tokens_share = mox_sm90_token_scales(element) == 0 || a->a.group_cols >= 2 * MOX_HOPPER_CODE_COLS;
+    return !a->mma_sync && MOX_SM90_SUMS_PAIRS(element) && a->tiles.scale_shift > 0 && tokens_share ? 1 : 0;
+}
+
 static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_args *g)
 {
     const bool first = a->projection == 0;
@@ -340,8 +349,9 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
 /* Blocks of a multiprocessor that the other product may have where this one has fewer. */
 static int32_t most_blocks_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_product *p)
 {
-    const bool alike =
-        a->elements[0] == a->elements[1] && (a->block_scales[0] != 0) == (a->block_scales[1] != 0); /* so are blocks */
+    /* Kernels that scale sums differ even for one type of weights: in groups of 32 columns, and in longer ones. */
+    const bool scaled = a->block_scales[0] || a->block_scales[1];
+    const bool alike = a->elements[0] == a->elements[1] && !scaled; /* so are blocks */
     if (a->mma_sync)
         return MOX_SM80_BLOCKS;
     return a->decoded && !alike && p->max_columns <= MOX_SM90_NARROW_COLUMNS_DEQUANT ? 2 : 1;
@@ -402,6 +412,7 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     p->gemm.max_columns = p->max_columns;
     p->gemm.usual_columns = p->usual_columns;
     p->gemm.co_resident = co_residency_of(a, p);
+    p->gemm.sum_shift = sum_shift_of(a, p->element);
     p->blocks = a->multiprocessors * mox_gemm_resident_blocks(p->element, &p->gemm);
     fill_list(a, &space, p);
     fill_gather(a, &space, p);

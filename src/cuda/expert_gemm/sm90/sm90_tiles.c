@@ -11,14 +11,15 @@
 typedef struct tile_traits {
     int32_t narrow, most; /* columns of the widest tile of the narrow kernels (0: there are none), and of any */
     bool halves, sums;    /* wide tiles are multiplied in halves; scales multiply sums */
+    bool fours;           /* weights of four bits */
 } tile_traits;
 
 static tile_traits tile_traits_of(const mox_cuda_expert_gemm_args *a, const mox_sm90_element *elements)
 {
-    tile_traits t = { MOX_SM90_MAX_COLUMNS, MOX_SM90_MAX_COLUMNS, true, false };
+    tile_traits t = { MOX_SM90_MAX_COLUMNS, MOX_SM90_MAX_COLUMNS, true, false, true };
     if (a->mma_sync) {
         const bool sums = a->block_scales[0] || a->block_scales[1];
-        return (tile_traits) { 0, mox_sm80_max_columns(a->decoded != 0, sums, a->shared_bytes), false, sums };
+        return (tile_traits) { 0, mox_sm80_max_columns(a->decoded != 0, sums, a->shared_bytes), false, sums, false };
     }
     for (int32_t i = 0; i < 2; i++) {
         const mox_sm90_element element = elements[i];
@@ -26,6 +27,7 @@ static tile_traits tile_traits_of(const mox_cuda_expert_gemm_args *a, const mox_
         t.most = (int32_t)mox_min_i64(t.most, mox_sm90_max_columns(element));
         t.halves = t.halves && MOX_SM90_IN_HALVES(element);
         t.sums = t.sums || MOX_SM90_BY_CHUNK(element);
+        t.fours = t.fours && mox_sm90_chunk_bytes(element) == 4096;
     }
     return t;
 }
@@ -35,7 +37,7 @@ static tile_traits tile_traits_of(const mox_cuda_expert_gemm_args *a, const mox_
  * kernels another kernel; fewer cut slots. */
 static int32_t deviations_of(const tile_traits *t, int32_t columns)
 {
-    const bool narrow_dequant = t->narrow == MOX_SM90_NARROW_COLUMNS_DEQUANT;
+    const bool narrow_dequant = t->fours || t->narrow == MOX_SM90_NARROW_COLUMNS_DEQUANT;
     if (columns >= 128)
         return t->sums ? 4 : 2;
     if (columns == 64 && t->halves)
@@ -48,8 +50,8 @@ static int32_t deviations_of(const tile_traits *t, int32_t columns)
 static bool holds_slots(const tile_traits *t, int32_t columns, int64_t mean)
 {
     const int64_t above = columns - mean, deviations = deviations_of(t, columns);
-    const bool skipped = columns == MOX_SM90_NARROW_COLUMNS_DEQUANT && columns == t->narrow && t->halves;
-    if (skipped) /* the wide kernel is faster */
+    const bool skipped = columns == MOX_SM90_NARROW_COLUMNS_DEQUANT && t->fours && t->halves;
+    if (skipped) /* wider tiles are faster */
         return false;
     return 2 * mean <= columns || (deviations > 0 && above > 0 && above * above >= deviations * deviations * mean);
 }
@@ -61,7 +63,7 @@ static int32_t first_width(const mox_cuda_expert_gemm_args *a, const tile_traits
 {
     if (!t->halves || a->slots == 1 || a->max_pairs <= MOX_SM90_INLINE_PAIRS)
         return 1;
-    return t->narrow < MOX_SM90_NARROW_COLUMNS_DEQUANT ? 3 : 2;
+    return t->fours ? 2 : 3;
 }
 
 /* Columns of nearly all token tiles, for both products: so many that nearly every slot is one tile; not more than there

@@ -23,7 +23,8 @@
  * second resumes from the first one's accumulators (`state`). A block begins such a job first and resumes one last, so
  * it hardly ever waits. Each accumulator travels in one word with a tag that says it has arrived: a fence would wait
  * for the bulk copies in flight. So a dot product is one chain of additions in the order of K: its bits depend neither
- * on the cut nor, on Hopper's tensor cores, on the width of the token tile.
+ * on the cut nor, on Hopper's tensor cores, on the width of the token tile. Chunks that have one sum (`sum_shift`) are
+ * not dealt out to two blocks.
  *
  * Tiled activations: token tile by token tile, chunk by chunk, as a bulk copy brings them to shared memory. A gather
  * makes them from rows; W13 with a fused activation writes W2's directly.
@@ -199,10 +200,11 @@ typedef struct mox_sm90_block_format {
 } mox_sm90_block_format;
 
 /* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer
- * for memory. */
+ * for memory, and one sum of two chunks needs more registers than that kernel has. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
 {
-    const bool wide = !MOX_SM90_BY_CHUNK(element) || element >= MOX_SM90_INT4_BLOCKS_SHORT;
+    const bool pairs = element == MOX_SM90_INT4_BLOCKS_LONG;
+    const bool wide = !MOX_SM90_BY_CHUNK(element) || (element >= MOX_SM90_INT4_BLOCKS_SHORT && !pairs);
     return MOX_SM90_DECODES(element) && wide ? MOX_SM90_NARROW_COLUMNS_DEQUANT : MOX_SM90_NARROW_COLUMNS;
 }
 
@@ -213,20 +215,24 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Those of them that have one scale a row in a chunk. Wide tiles have stages of two chunks there, and are multiplied in
- * halves of their columns: one half is multiplied while the other is scaled and added. */
+/* Those of them that have one scale a row in a chunk: wide tiles are multiplied in halves of their columns, and one
+ * half is scaled and added while the other is multiplied. */
 #define MOX_SM90_IN_HALVES(element)                                                                                    \
     ((element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT || (element) == MOX_SM90_INT4_BLOCKS_LONG)
 
+/* Those of them whose scales may be for 128 columns and more: one sum of two chunks is then scaled and added. */
+#define MOX_SM90_SUMS_PAIRS(element) (MOX_SM90_IN_HALVES(element) || (element) == MOX_SM90_INT8_BLOCKS)
+
 /* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk or
- * group starts from zero, a second chunk in the code of a stage would else take the registers of wide tiles. */
+ * group starts from zero, a second chunk in the code of a stage would else take the registers of wide tiles; two chunks
+ * that may have one sum lie in one stage. */
 MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_columns)
 {
     const bool narrow = max_columns <= MOX_SM90_NARROW_COLUMNS;
-    if (MOX_SM90_IN_HALVES(element) && max_columns > mox_sm90_narrow_columns(element))
-        return 2;
-    if (!MOX_SM90_DECODES(element) || (MOX_SM90_BY_CHUNK(element) && !narrow))
+    if (!MOX_SM90_DECODES(element))
         return 1;
+    if (MOX_SM90_BY_CHUNK(element) && !narrow)
+        return MOX_SM90_SUMS_PAIRS(element) ? 2 : 1;
     return (narrow ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 
@@ -340,6 +346,7 @@ typedef struct mox_sm90_args {
     int32_t max_columns;   /* columns of a token tile, */
     int32_t usual_columns; /* and of nearly all while routing is even */
     int32_t l2_prefetch;   /* chunks that a block asks L2 for once its ring is full */
+    int32_t sum_shift;     /* 1 << sum_shift chunks have one sum that is scaled, where scales multiply sums */
     /* tokens: tiled activations */
     const uint8_t *a;
     const float *a_scale;  /* of elements with token scales */

@@ -4,7 +4,8 @@
  * cut.
  *
  *     jobs      0 ........................ rounds x blocks | rest
- *               block b: b, b + blocks, ...                | chunks, equally many a block, the first ones one more
+ *               block b: b, b + blocks, ...                | chunks, equally many a block, the first ones one more;
+ *                                                          | for "chunk" read "two chunks" where they have one sum
  *
  * A block's order: first the beginning of a job that the next block ends; then whole jobs of the rounds and of the
  * rest; last the end of a job that the block before began. Only that one waits, and only for a lower block. Where
@@ -58,12 +59,13 @@ __device__ __forceinline__ mox_sm90_work mox_sm90_work_begin(const mox_sm90_args
         w.from = w.to = 0;
         return w;
     }
-    const int rest = (jobs - w.rounds * w.blocks) * args.chunks, each = rest / w.blocks, more = rest - each * w.blocks;
+    const int shift = args.sum_shift, sums = (args.chunks + (1 << shift) - 1) >> shift; /* of a job */
+    const int rest = (jobs - w.rounds * w.blocks) * sums, each = rest / w.blocks, more = rest - each * w.blocks;
     const int begin = w.block * each + min(w.block, more), end = begin + each + (w.block < more);
-    w.first = begin / args.chunks;
-    w.from = begin - w.first * args.chunks;
-    w.last = end / args.chunks;
-    w.to = end - w.last * args.chunks;
+    w.first = begin / sums;
+    w.from = (begin - w.first * sums) << shift;
+    w.last = end / sums;
+    w.to = (end - w.last * sums) << shift;
     return w;
 }
 
