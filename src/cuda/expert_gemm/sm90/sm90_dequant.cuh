@@ -214,7 +214,7 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
     static constexpr int COLUMNS = N == MOX_SM90_NARROW_COLUMNS_DEQUANT ? N / 2 : N;
 
-    /* MMA `t` of the chunk, for 2 SUMS columns from `first` on, added to `part` or from zero. A group of its own. */
+    /* MMA `t` of the chunk, for 2 SUMS columns from `first` on, added to `part` or from zero, as one wgmma group. */
     template <int SUMS>
     __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
                                              int offset) const
@@ -308,8 +308,8 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
 
 /* Is code for CHUNKS chunks a stage for token tiles of few columns, in the kernel that has code for others, too? */
 template <int ELEMENT, int CHUNKS>
-constexpr bool mox_sm90_few_columns = mox_sm90_narrow_columns(ELEMENT) == MOX_SM90_NARROW_COLUMNS_DEQUANT &&CHUNKS ==
-                                      mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS);
+constexpr bool mox_sm90_few_columns = (mox_sm90_narrow_columns(ELEMENT) == MOX_SM90_NARROW_COLUMNS_DEQUANT) &&
+                                      (CHUNKS == mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS));
 
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
  * and is unrolled. Codes are loaded one chunk ahead, across stages too.
