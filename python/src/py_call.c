@@ -270,8 +270,8 @@ PyObject *mpy_call_output(mpy_call *c, mpy_operand id, PyObject *like)
 
 /* ---- workspace ------------------------------------------------------------------------------ */
 
-/* Memory for runs of a plan on a GPU with arrays on the host. The library only asks that it is there: it copies arrays
- * into device memory of its own. */
+/* Runs of a plan on a GPU with arrays on the host need a workspace that is not NULL. Nothing is stored in it: the
+ * library copies the arrays to the device. */
 static int host_workspace(mpy_call *c)
 {
     c->plan->host_workspace = mpy_plan_workspace(c->plan->workspace_bytes);

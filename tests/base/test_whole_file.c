@@ -7,6 +7,7 @@
  */
 #include "one_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -88,7 +89,7 @@ static void content_and_permissions(void **state)
     assert_content(f->path, "first");
     assert_ok(put(f, ""), &f->error);
     assert_content(f->path, "");
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
 }
 
 /* Pieces smaller and larger than the buffer that gathers them. */
@@ -136,7 +137,7 @@ static void a_failed_call_leaves_the_file_before(void **state)
         assert_int_equal(status, MOXIE_ERR_IO);
         assert_non_null(strstr(f->error.text, words[i]));
         assert_content(f->path, "before");
-        assert_int_equal(files_in(f->dir), 1);
+        assert_int_equal(test_entries_in(f->dir), 1);
     }
     assert_ok(put(f, "after"), &f->error);
     assert_content(f->path, "after");
@@ -155,7 +156,7 @@ static void a_lost_piece_is_not_forgotten(void **state)
     assert_ok(mox_whole_file_append(&file, piece, PIECE, &f->error), &f->error);
     assert_int_equal(mox_whole_file_publish(&file, &f->error), MOXIE_ERR_IO);
     mox_whole_file_discard(&file);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
     free(piece);
 }
 
@@ -168,7 +169,7 @@ static void every_allocation_may_fail(void **state)
         mox_alloc_fail_at(++n);
         status = put(f, "text");
         mox_alloc_fail_at(0);
-        assert_int_equal(files_in(f->dir), status == MOXIE_OK);
+        assert_int_equal(test_entries_in(f->dir), status == MOXIE_OK);
     }
     assert_ok(status, &f->error);
     assert_true(n > 1);
@@ -178,12 +179,12 @@ static void every_allocation_may_fail(void **state)
 
 static void rejected(fixture *f, const char *path, const char *says)
 {
-    const int before = files_in(f->dir);
+    const int before = test_entries_in(f->dir);
     assert_int_equal(moxie_file_write(path, "x", 1, &f->error), MOXIE_ERR_IO);
     if (!strstr(f->error.text, says))
         fail_msg("\"%s\" does not say \"%s\"", f->error.text, says);
     assert_int_equal(moxie_file_check_output(path, &f->error), MOXIE_ERR_IO);
-    assert_int_equal(files_in(f->dir), before);
+    assert_int_equal(test_entries_in(f->dir), before);
 }
 
 static void what_is_no_file_is_rejected(void **state)
@@ -235,11 +236,11 @@ static void checking_leaves_nothing(void **state)
 {
     fixture *f = *state;
     assert_ok(moxie_file_check_output(f->path, &f->error), &f->error);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
     assert_ok(put(f, "kept"), &f->error);
     assert_ok(moxie_file_check_output(f->path, &f->error), &f->error);
     assert_content(f->path, "kept");
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
 }
 
 /* ---- other processes ---- */
@@ -290,7 +291,7 @@ static void a_living_writer_is_named_and_a_dead_one_swept(void **state)
     assert_int_equal(access(f->temporary, F_OK), 0);
     assert_ok(put(f, "whole"), &f->error);
     assert_content(f->path, "whole");
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
 }
 
 static void remove_and_die(int number)
@@ -335,8 +336,8 @@ static void a_signal_removes_what_is_unfinished(void **state)
     waitpid(holder, &status, 0);
     signal(SIGTERM, SIG_DFL);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-    assert_int_equal(files_in(f->dir), 1);
-    assert_int_equal(files_in(folder), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
+    assert_int_equal(test_entries_in(folder), 1);
     assert_content(path, "x");
 }
 

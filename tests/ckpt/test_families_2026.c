@@ -188,7 +188,7 @@ static void configs_are_read(void **state)
     }
 }
 
-/* Ling-3.0-flash: some layers clamp only the shared expert, some both, each by a formula of its own. */
+/* Ling-3.0-flash: some layers clamp the shared expert alone, some also the routed ones, by another formula. */
 static void limits_of_ling(void **state)
 {
     (void)state;

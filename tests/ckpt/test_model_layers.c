@@ -161,6 +161,15 @@ static void add_experts(hand_checkpoint *c, const char *prefix, const char *cons
         }
 }
 
+/* Qwen2's shared expert, of width `width`, and its gate. */
+static void add_gated_shared(hand_checkpoint *c, moxie_dtype dtype, int64_t hidden, int64_t width)
+{
+    hand_add2(c, "model.layers.1.mlp.shared_expert.gate_proj.weight", dtype, width, hidden);
+    hand_add2(c, "model.layers.1.mlp.shared_expert.up_proj.weight", dtype, width, hidden);
+    hand_add2(c, "model.layers.1.mlp.shared_expert.down_proj.weight", dtype, hidden, width);
+    hand_add2(c, "model.layers.1.mlp.shared_expert_gate.weight", dtype, 1, hidden);
+}
+
 static const char *const proj[3] = { "gate_proj", "up_proj", "down_proj" };
 static const char *const w132[3] = { "w1", "w3", "w2" };
 #define DEEPSEEK_V4                                                                                                    \
@@ -246,10 +255,7 @@ static void arrays_of_families(void **state)
     hand_open(&c);
     add_experts(&c, "model.layers.1.mlp.experts.", proj, 8, 4);
     hand_add2(&c, "model.layers.1.mlp.gate.weight", MOXIE_BF16, 2, 8);
-    hand_add2(&c, "model.layers.1.mlp.shared_expert.gate_proj.weight", MOXIE_BF16, 6, 8);
-    hand_add2(&c, "model.layers.1.mlp.shared_expert.up_proj.weight", MOXIE_BF16, 6, 8);
-    hand_add2(&c, "model.layers.1.mlp.shared_expert.down_proj.weight", MOXIE_BF16, 8, 6);
-    hand_add2(&c, "model.layers.1.mlp.shared_expert_gate.weight", MOXIE_BF16, 1, 8);
+    add_gated_shared(&c, MOXIE_BF16, 8, 6);
     hand_ramp(&c, "model.layers.1.mlp.shared_expert_gate.weight", 2, 1);
     hand_write(&c, config_text("qwen2_moe", 2, 8, 4, ",\"shared_expert_intermediate_size\":6"));
     m = hand_load(&c, 1, MOXIE_ACTIVATIONS_CHECKPOINT);
@@ -335,10 +341,7 @@ static void a_shared_expert_of_width_0_is_none(void **state)
         hand_open(&c);
         hand_add2(&c, "model.layers.1.mlp.gate.weight", MOXIE_F32, 2, 16);
         add_experts(&c, "model.layers.1.mlp.experts.", proj, 16, 8);
-        hand_add2(&c, "model.layers.1.mlp.shared_expert.gate_proj.weight", MOXIE_F32, 0, 16);
-        hand_add2(&c, "model.layers.1.mlp.shared_expert.up_proj.weight", MOXIE_F32, 0, 16);
-        hand_add2(&c, "model.layers.1.mlp.shared_expert.down_proj.weight", MOXIE_F32, 16, 0);
-        hand_add2(&c, "model.layers.1.mlp.shared_expert_gate.weight", MOXIE_F32, 1, 16);
+        add_gated_shared(&c, MOXIE_F32, 16, 0);
         hand_write(&c, config_text("qwen2_moe", 2, 16, 8, keys[i]));
         if (i < 2) {
             hand_model m = hand_load(&c, 1, MOXIE_ACTIVATIONS_CHECKPOINT);

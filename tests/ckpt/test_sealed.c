@@ -178,12 +178,12 @@ static void what_is_not_finished_leaves_nothing(void **state)
     assert_ok(moxie_sealed_writer_put(writer, 1, 0, data, &f->error), &f->error);
     assert_int_equal(moxie_sealed_writer_finish(writer, &f->error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(f->error.text, "piece 3 of 6"));
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
     assert_ok(moxie_sealed_writer_open(f->path, tensors, 3, NULL, 0, &writer, &f->error), &f->error);
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
     moxie_sealed_writer_abandon(writer);
     moxie_sealed_writer_abandon(NULL);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 static void wrong_declarations_are_refused(void **state)
@@ -205,7 +205,7 @@ static void wrong_declarations_are_refused(void **state)
     assert_int_equal(moxie_sealed_writer_finish(NULL, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_tensor_file_check_seal(NULL, &f->error), MOXIE_ERR_ARGUMENT);
     assert_null(writer);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
     snprintf(f->path, sizeof f->path, "%s/no/such/x", f->dir);
     assert_int_equal(moxie_sealed_writer_open(f->path, &t, 1, NULL, 0, &writer, &f->error), MOXIE_ERR_IO);
 }
@@ -223,7 +223,7 @@ static void every_allocation_may_fail(void **state)
         status = write_sealed(f->path, data, &rng, &f->error);
         mox_alloc_fail_at(0);
         if (status != MOXIE_OK)
-            assert_int_equal(files_in(f->dir), 0);
+            assert_int_equal(test_entries_in(f->dir), 0);
     }
     assert_ok(status, &f->error);
     assert_true(n > 5);

@@ -6,22 +6,10 @@
  */
 #include "synth_fixture.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
 
 #include "base/memory.h"
-
-static int entries_in(const char *dir)
-{
-    int count = 0;
-    DIR *stream = opendir(dir);
-    assert_non_null(stream);
-    for (const struct dirent *entry; (entry = readdir(stream));)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(stream);
-    return count;
-}
 
 /* Every file of `a` has the same bytes in `b`. */
 static void assert_same_directory(const char *a, const char *b, bool same)
@@ -232,7 +220,7 @@ static void every_format_on_models_that_were_never_released_in_it(void **state)
             assert_ok(mox_synth_resolve(presets[i], &o, &m, &f->error), &f->error);
             const moxie_status status = mox_synth_write(presets[i], f->path, &o, &mox_executor_serial, &f->error);
             if (status == MOXIE_ERR_UNSUPPORTED) {
-                assert_int_equal(entries_in(f->dir), 0);
+                assert_int_equal(test_entries_in(f->dir), 0);
                 continue;
             }
             assert_ok(status, &f->error);
@@ -360,11 +348,11 @@ static void shards_are_cut_and_indexed(void **state)
     mox_synth_model m;
     assert_ok(mox_synth_resolve("qwen3-30b-a3b", &o, &m, &f->error), &f->error);
     write_threads(f, "qwen3-30b-a3b", f->path, &o, 1);
-    assert_int_equal(entries_in(f->path), 2);
+    assert_int_equal(test_entries_in(f->path), 2);
     o.shard_bytes = 250000;
     write_threads(f, "qwen3-30b-a3b", f->path2, &o, 1);
     /* 96 matrices of 49,152 bytes, five to a file, and two routers of 4,096. */
-    assert_int_equal(entries_in(f->path2), 2 + 20);
+    assert_int_equal(test_entries_in(f->path2), 2 + 20);
     assert_exactly_the_tensors(f, &m, f->path2);
     assert_common_tensors_equal(f, f->path, f->path2, 98);
     json_t *index;
@@ -388,19 +376,19 @@ static void only_an_empty_directory_is_taken(void **state)
     const moxie_synth_options o = small(NULL, 1, 16);
     assert_int_equal(mkdir(f->path, 0777), 0);
     write_threads(f, "gpt-oss-20b", f->path, &o, 1);
-    assert_int_equal(entries_in(f->path), 2);
+    assert_int_equal(test_entries_in(f->path), 2);
     /* The directory is not empty now, and stays as it is. */
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_non_null(strstr(f->error.text, "not empty"));
-    assert_int_equal(entries_in(f->path), 2);
-    assert_int_equal(entries_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->path), 2);
+    assert_int_equal(test_entries_in(f->dir), 1);
     char slashes[700], nowhere[700];
     snprintf(slashes, sizeof slashes, "%s//", f->path2);
     write_threads(f, "gpt-oss-20b", slashes, &o, 1);
     assert_same_directory(f->path, f->path2, true);
     snprintf(nowhere, sizeof nowhere, "%s/no/such", f->dir);
     assert_int_equal(mox_synth_write("gpt-oss-20b", nowhere, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
-    assert_int_equal(entries_in(f->dir), 2);
+    assert_int_equal(test_entries_in(f->dir), 2);
 }
 
 typedef struct meter {
@@ -433,7 +421,7 @@ static void progress_counts_bytes_and_cancels(void **state)
         meter cancel = { .cancel_at = at };
         o.progress_user = &cancel;
         assert_int_equal(moxie_synth_write("qwen3-30b-a3b", f->path, &o, &f->error), MOXIE_ERR_TIMEOUT);
-        assert_int_equal(entries_in(f->dir), 0);
+        assert_int_equal(test_entries_in(f->dir), 0);
     }
 }
 
@@ -445,7 +433,7 @@ static void a_disk_without_room_is_told_first(void **state)
     o.hidden = o.intermediate = 1 << 20;
     assert_int_equal(moxie_synth_write("kimi-k2", f->path, &o, &f->error), MOXIE_ERR_IO);
     assert_non_null(strstr(f->error.text, "file system has"));
-    assert_int_equal(entries_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 static void a_failed_allocation_leaves_nothing(void **state)
@@ -465,9 +453,9 @@ static void a_failed_allocation_leaves_nothing(void **state)
             break;
         }
         assert_int_equal(status, MOXIE_ERR_MEMORY);
-        assert_int_equal(entries_in(f->dir), 0);
+        assert_int_equal(test_entries_in(f->dir), 0);
     }
-    assert_int_equal(entries_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
 }
 
 int main(void)

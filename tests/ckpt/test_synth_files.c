@@ -5,24 +5,12 @@
  */
 #include "synth_fixture.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memory.h"
-
-static int entries_in(const char *dir)
-{
-    int count = -2;
-    DIR *stream = opendir(dir);
-    assert_non_null(stream);
-    while (readdir(stream))
-        count++;
-    closedir(stream);
-    return count;
-}
 
 static void assert_says(const moxie_error *error, const char *says)
 {
@@ -75,19 +63,19 @@ static void the_second_writer_is_told_who_is_first(void **state)
     fixture *f = *state;
     const moxie_synth_options o = small(NULL, 1, 16);
     const pid_t child = writing_child(f);
-    const int before = entries_in(join(f, "a.moxie.tmp"));
+    const int before = test_entries_in(join(f, "a.moxie.tmp"));
     assert_true(before > 0);
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_says(&f->error, "is at work there");
-    assert_int_equal(entries_in(join(f, "a.moxie.tmp")), before);
-    assert_int_equal(entries_in(f->dir), 1);
+    assert_int_equal(test_entries_in(join(f, "a.moxie.tmp")), before);
+    assert_int_equal(test_entries_in(f->dir), 1);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     /* The directory of the dead writer is reused. */
-    assert_int_equal(entries_in(join(f, "a.moxie.tmp")), before);
+    assert_int_equal(test_entries_in(join(f, "a.moxie.tmp")), before);
     assert_ok(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), &f->error);
-    assert_int_equal(entries_in(f->dir), 1);
-    assert_int_equal(entries_in(f->path), 2);
+    assert_int_equal(test_entries_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->path), 2);
 }
 
 static void foreign_files_stay(void **state)
@@ -99,7 +87,7 @@ static void foreign_files_stay(void **state)
     assert_ok(moxie_file_write(join(f, "a.moxie.tmp/notes.txt"), "mine", 4, &f->error), &f->error);
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_says(&f->error, "\"notes.txt\" in it is not moxie's");
-    assert_int_equal(entries_in(join(f, "a.moxie.tmp")), 2);
+    assert_int_equal(test_entries_in(join(f, "a.moxie.tmp")), 2);
     remove_dir(join(f, "a.moxie.tmp"));
     /* Links are not followed, whatever they are called. */
     assert_int_equal(mkdir(f->path2, 0777), 0);
@@ -107,13 +95,13 @@ static void foreign_files_stay(void **state)
     assert_int_equal(symlink("b", join(f, "a.moxie.tmp")), 0);
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_says(&f->error, "symbolic link");
-    assert_int_equal(entries_in(f->path2), 1);
+    assert_int_equal(test_entries_in(f->path2), 1);
     assert_int_equal(unlink(join(f, "a.moxie.tmp")), 0);
     assert_int_equal(unlink(join(f, "b/config.json")), 0);
     assert_int_equal(symlink("b", f->path), 0);
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_says(&f->error, "symbolic link");
-    assert_int_equal(entries_in(f->dir), 2);
+    assert_int_equal(test_entries_in(f->dir), 2);
 }
 
 /* ---- memory inside Jansson ---- */
@@ -193,7 +181,7 @@ static void nothing_or_the_same_checkpoint(void **state)
             fail_msg("without allocation %lld the checkpoint is another", (long long)n);
         if (status == MOXIE_OK)
             remove_dir(f->path);
-        assert_int_equal(entries_in(f->dir), 1);
+        assert_int_equal(test_entries_in(f->dir), 1);
     }
     assert_true(failed > 5);
 }

@@ -33,10 +33,10 @@ static void test_bytes_by_hand(void **state)
     assert_ok(mox_tensor_writer_put(writer, "AB", 2, &f->error), &f->error);
     assert_ok(mox_tensor_writer_put(writer, NULL, 0, &f->error), &f->error);
     assert_ok(mox_tensor_writer_put(writer, "CDE", 3, &f->error), &f->error);
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
     assert_int_equal(access(f->path, F_OK), -1);
     assert_ok(mox_tensor_writer_finish(writer, &f->error), &f->error);
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
 
     unsigned char got[512], want[512];
     const size_t padded = (sizeof json - 1 + 7) / 8 * 8;
@@ -191,7 +191,7 @@ static void rejected(fixture *f, const mox_tensor_decl *decls, int64_t count, co
     if (!strstr(f->error.text, says))
         fail_msg("\"%s\" does not say \"%s\"", f->error.text, says);
     assert_null(writer);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 static void test_bad_declarations(void **state)
@@ -217,7 +217,7 @@ static void test_bad_declarations(void **state)
     mox_tensor_writer *writer = NULL;
     assert_int_equal(mox_tensor_writer_open(f->path, NULL, 0, pairs, 2, &writer, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(mox_tensor_writer_open(f->path, NULL, 0, latin, 1, &writer, &f->error), MOXIE_ERR_ARGUMENT);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 static void test_bad_tensors(void **state)
@@ -243,7 +243,7 @@ static void test_bad_tensors(void **state)
     assert_int_equal(moxie_tensor_file_write(NULL, &t, 1, NULL, 0, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_tensor_file_write(f->path, NULL, 1, NULL, 0, &f->error), MOXIE_ERR_ARGUMENT);
     assert_int_equal(moxie_tensor_file_write(f->path, NULL, 0, NULL, 1, &f->error), MOXIE_ERR_ARGUMENT);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 static mox_tensor_writer *start_four_bytes(fixture *f)
@@ -259,18 +259,18 @@ static void test_unfinished_leaves_nothing(void **state)
     fixture *f = *state;
     mox_tensor_writer_abandon(NULL);
     mox_tensor_writer_abandon(start_four_bytes(f));
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 
     mox_tensor_writer *writer = start_four_bytes(f);
     assert_ok(mox_tensor_writer_put(writer, "123", 3, &f->error), &f->error);
     assert_int_equal(mox_tensor_writer_finish(writer, &f->error), MOXIE_ERR_ARGUMENT);
     assert_non_null(strstr(f->error.text, "4 bytes of data were declared, 3 were written"));
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 
     writer = start_four_bytes(f);
     assert_int_equal(mox_tensor_writer_put(writer, "12345", 5, &f->error), MOXIE_ERR_ARGUMENT);
     mox_tensor_writer_abandon(writer);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 /* An existing file stays unchanged until the new one is complete. */
@@ -323,7 +323,7 @@ static void test_full_disk(void **state)
     assert_int_equal(opened, MOXIE_OK);
     assert_int_equal(worst, MOXIE_ERR_IO);
     assert_int_equal(finished, MOXIE_ERR_IO);
-    assert_int_equal(files_in(f->dir), 0);
+    assert_int_equal(test_entries_in(f->dir), 0);
 }
 
 static void test_impossible_places(void **state)
@@ -337,7 +337,7 @@ static void test_impossible_places(void **state)
     assert_ok(mox_tensor_writer_open(f->path, NULL, 0, NULL, 0, &writer, &f->error), &f->error);
     assert_int_equal(mkdir(f->path, 0777), 0);
     assert_int_equal(mox_tensor_writer_finish(writer, &f->error), MOXIE_ERR_IO);
-    assert_int_equal(files_in(f->dir), 1);
+    assert_int_equal(test_entries_in(f->dir), 1);
 }
 
 /* The n-th allocation fails, for every n: an error, no leak (the sanitizer looks), no file. */
@@ -359,7 +359,7 @@ static void test_no_memory(void **state)
             return;
         }
         assert_int_equal(status, MOXIE_ERR_MEMORY);
-        assert_int_equal(files_in(f->dir), 0);
+        assert_int_equal(test_entries_in(f->dir), 0);
     }
 }
 

@@ -72,7 +72,7 @@ typedef struct communicator {
     int rank, n;
     message group[MESSAGES];
     kept *kept;
-    const later_group *current; /* of those on lazy streams, that which has begun */
+    const later_group *current; /* the group on lazy streams that has begun */
     uint64_t enqueued, ended;   /* of those */
     bool lazy, begun;
     bool finalizing, failed;

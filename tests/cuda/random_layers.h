@@ -106,8 +106,8 @@ static inline bool is_scaled(mox_sum sum)
     return sum == MOX_SUM_TENSOR_CHUNKS || sum == MOX_SUM_TENSOR_PAIRS;
 }
 
-/* How often the rarest kernel of the device's set that reads `layout` was chosen, of those for these kinds of
- * activations. Kernels for scales of blocks count in layers of blocks, the others elsewhere. */
+/* Of the device's kernels that read `layout` and take these kinds of activations: how often the rarest was chosen.
+ * Kernels for scales of blocks count in layers of blocks, the others elsewhere. */
 static int rarest_chosen(const char *device, const test_layer_limits *limits, const char *layout, uint32_t kinds)
 {
     int rarest = INT32_MAX;

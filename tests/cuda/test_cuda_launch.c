@@ -166,7 +166,7 @@ static void words_between_blocks_are_zeroed(void **state)
     }
 }
 
-/* Where the other product's kernel has narrower tiles, no tile has the stages of those past 32 columns. */
+/* When the other product's kernel has narrower tiles, stages are never those of tiles with more than 32 columns. */
 static void stages_follow_both_products(void **state)
 {
     (void)state;

@@ -314,6 +314,74 @@ static void every_kind_of_acts(void **state)
     }
 }
 
+/* Hidden states such that products with MXFP4 weights are small integers times a power of two, and many of w2's
+ * activations lie halfway between two codes. */
+static void fill_small_integers(uint16_t *hidden, int64_t tokens, int64_t cols)
+{
+    memset(hidden, 0, (size_t)(tokens * cols) * sizeof *hidden);
+    for (int64_t t = 0; t < tokens; t++) {
+        hidden[t * cols] = (uint16_t)moxie_encode(MOXIE_BF16, 1.0);
+        hidden[t * cols + 1] = (uint16_t)moxie_encode(MOXIE_BF16, t % 2 == 0 ? 2.0 : -1.0);
+    }
+}
+
+static void fill_small_numbers(uint16_t *hidden, int64_t tokens, int64_t cols)
+{
+    test_rng rng = { 78 };
+    for (int64_t i = 0; i < tokens * cols; i++)
+        hidden[i] = (uint16_t)moxie_encode(MOXIE_BF16, test_normal(&rng) * 0x1p-30f);
+}
+
+/* Products of gate and up are infinite, they themselves are not. */
+static void fill_large_numbers(uint16_t *hidden, int64_t tokens, int64_t cols)
+{
+    test_rng rng = { 79 };
+    for (int64_t i = 0; i < tokens * cols; i++)
+        hidden[i] = (uint16_t)moxie_encode(MOXIE_BF16, test_normal(&rng) * 0x1p66f);
+}
+
+/* W13's kernel quantizes w2's activations by the rule, to the bit, where random numbers do not show it: halfway between
+ * two codes, where UE8M0 bounds the scale below, and where the largest number of a group is infinite. */
+static void ends_of_group_scales(void **state)
+{
+    static const test_act_quant floor = { "mxfp8 ocp floor",
+                                          { .element = MOXIE_F8_E4M3,
+                                            .scale = MOXIE_F8_E8M0,
+                                            .group_rows = 1,
+                                            .group_cols = 32,
+                                            .rule = MOXIE_RULE_OCP_FLOOR } };
+    const struct {
+        const test_act_quant *act;
+        void (*fill)(uint16_t *hidden, int64_t tokens, int64_t cols);
+    } cases[] = { { test_act_quant_named("mxfp8"), fill_small_integers },
+                  { test_act_quant_named("mxfp4"), fill_small_integers },
+                  { test_act_quant_named("fp8 1x32 ue8m0"), fill_small_numbers },
+                  { &floor, fill_large_numbers } };
+    (void)state;
+    test_cuda_set_device("sm_90");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t seed = test_seed(48000 + i);
+        const test_layer_limits limits = { .tokens = 13,
+                                           .experts = 3,
+                                           .largest = 270,
+                                           .plain_routing = true,
+                                           .no_parallel = true,
+                                           .decoded_acts = true,
+                                           .weight = test_weight_quant_named("mxfp4"),
+                                           .act = cases[i].act };
+        test_layer layer;
+        test_layer_make_large(&layer, &limits, &seed);
+        while (layer.config.dtype != MOXIE_BF16 || !all_gated(&layer.config)) {
+            test_layer_free(&layer);
+            test_layer_make_large(&layer, &limits, &seed);
+        }
+        layer.config.activation = layer.config.shared_activation = (moxie_activation) { .kind = MOXIE_ACT_RELU };
+        cases[i].fill((uint16_t *)(uintptr_t)layer.args.hidden, layer.args.tokens, layer.config.hidden);
+        check_decoded("sm_90", &layer, MOXIE_MODE_EXACT, true, seed);
+        test_layer_free(&layer);
+    }
+}
+
 /* Bytes with a zero point a row, by activations of bytes with a scale a row: formats int8-modelslim, int8-w8a8-asym. */
 static void bytes_with_zero_points(void **state)
 {
@@ -440,6 +508,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(far_scales_are_decoded, test_cuda_begin, test_cuda_end),
         ON_BOTH(block_types),
         ON_BOTH(every_kind_of_acts),
+        cmocka_unit_test_setup_teardown(ends_of_group_scales, test_cuda_begin, test_cuda_end),
         ON_BOTH(bytes_with_zero_points),
         ON_BOTH(batches_do_not_matter),
         ON_BOTH(sums_of_two_chunks),

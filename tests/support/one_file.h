@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * one_file.h - fixture of tests of writers: a fresh directory, the path of a file in it, and how many files it holds.
+ * one_file.h - fixture of tests of writers: a fresh directory, and the path of a file in it.
  */
 #ifndef TEST_ONE_FILE_H
 #define TEST_ONE_FILE_H
 
 #include "test_support.h"
-
-#include <dirent.h>
 
 typedef struct fixture {
     char *dir;
@@ -31,18 +29,6 @@ static int tear_down(void **state)
     test_rmdir(f->dir);
     free(f);
     return 0;
-}
-
-/* Number of entries of `dir`. */
-static int files_in(const char *dir)
-{
-    int count = -2; /* . and .. */
-    DIR *stream = opendir(dir);
-    assert_non_null(stream);
-    while (readdir(stream))
-        count++;
-    closedir(stream);
-    return count;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "test_support.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <math.h>
 #include <sys/mman.h>
@@ -140,6 +141,17 @@ void test_rmdir(char *dir)
 {
     nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     free(dir);
+}
+
+int test_entries_in(const char *dir)
+{
+    int count = -2; /* . and .. */
+    DIR *stream = opendir(dir);
+    assert_non_null(stream);
+    while (readdir(stream))
+        count++;
+    closedir(stream);
+    return count;
 }
 
 void test_close(double got, double want, double bound, const char *what, const char *file, int line)

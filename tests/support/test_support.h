@@ -67,6 +67,9 @@ void test_guarded_free(void *data, size_t bytes);
 char *test_tmpdir(void);
 void test_rmdir(char *dir);
 
+/* How many entries `dir` has, less . and .. */
+int test_entries_in(const char *dir);
+
 /* Fails with both numbers when they differ by more than `bound`. */
 #define assert_close(got, want, bound) test_close((got), (want), (bound), #got, __FILE__, __LINE__)
 void test_close(double got, double want, double bound, const char *what, const char *file, int line);

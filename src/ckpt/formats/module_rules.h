@@ -61,7 +61,7 @@ moxie_status mox_module_rules_create(const json_t *quant_config, mox_arena *aren
  * it hold, too. MOXIE_ERR_UNSUPPORTED names a pattern that is not understood and that would have decided. */
 moxie_status mox_module_rules_choose(const mox_module_rules *rules, const char *module, bool stacked,
                                      mox_module_choice *out, moxie_error *error);
-/* The configuration as if `choice` held for all modules: a copy of its own, or NULL when out of memory. */
+/* The configuration as if `choice` held for all modules: a deep copy, or NULL when out of memory. */
 json_t *mox_module_rules_config(const mox_module_rules *rules, const mox_module_choice *choice);
 
 #endif

@@ -3,14 +3,14 @@
  * unread.c - finds the tensors of a layer's MoE block that nothing has read. A scale or a bias that a reader does not
  * know would make results wrong without a word, so such a layer is refused by name.
  *
- *     name behind the prefix          module    in the block, because
- *     mlp.gate.mystery_bias           mlp       names of the family begin so
- *     shared_mlp.input_linear.weight  shared_mlp   unread_tensors.def: it contains "mlp"
- *     self_attn.k_scale               self_attn -
+ *     name behind the prefix          module      in the block, because
+ *     mlp.gate.mystery_bias           mlp         names of the family begin so
+ *     shared_mlp.input_linear.weight  shared_mlp  unread_tensors.def: it contains "mlp"
+ *     self_attn.k_scale               self_attn   -
  *
- * Readers mark what they use (mox_layer_mark). Excused are the tensors of unread_tensors.def, and those that a family
- * names but that are not part of a layer here: the projections of latent layers, and the shared expert beside them. A
- * tensor without elements is excused, too.
+ * Readers mark what they use (mox_layer_mark). A layer may have others: those of unread_tensors.def; the
+ * projections of latent layers and the shared expert beside them, which are not part of moxie's layer; experts that are
+ * numbered on from those of the layer; tensors without elements.
  */
 #include "ckpt/model/unread.h"
 
@@ -58,7 +58,7 @@ static bool has_block_word(const char *rest)
     char module[64];
     const size_t length = module_length(rest);
     if (length >= sizeof module)
-        return true; /* no known module has such a name: let it be looked at */
+        return true; /* no known module has so long a name */
     memcpy(module, rest, length);
     module[length] = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)

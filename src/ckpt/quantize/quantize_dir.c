@@ -237,7 +237,7 @@ static bool has(int fd, const char *name)
     return faccessat(fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A run ended between the two names of its manifest and the end. */
+/* Of a run that was killed after its manifest had been renamed. */
 static void settle_partial(const char *partial)
 {
     mox_directory dir = { .fd = -1 };

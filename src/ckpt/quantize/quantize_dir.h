@@ -32,8 +32,9 @@ typedef struct mox_quantize_dir {
     bool finished; /* some layer is */
 } mox_quantize_dir;
 
-/* Does the rest of a run for `out` that was killed after its result was moved there: removes what it has left. Changes
- * nothing while another process is at work. */
+/* Call first. After a run for `out` that was killed at its end: if the result is in place, removes the other files of
+ * that run; else gives the manifest its first name again, so that this run goes on from there. Changes nothing while
+ * another process is at work. */
 void mox_quantize_dir_settle(const char *out);
 /* MOXIE_ERR_IO when `out` is not absent or empty. */
 moxie_status mox_quantize_dir_check(const char *out, moxie_error *error);

@@ -40,17 +40,17 @@ static uint64_t limb_bytes(mox_ymm_acts acts, mox_panel_order order, int64_t col
 }
 
 void mox_ymm_lay_out(mox_carver *carver, mox_ymm_acts acts, moxie_dtype element, int64_t cols, int64_t groups,
-                     int64_t call_rows, mox_ymm_scratch *out)
+                     int64_t rows, mox_ymm_scratch *out)
 {
     const mox_panel_order order = mox_panel_order_of(element);
     const bool blocks = order == MOX_PANEL_BLOCKS;
     const int64_t scales = blocks ? 1 + cols / mox_block_panel_cols(element) : groups;
     const uint64_t floats = 2 * (uint64_t)scales * MOX_PANEL_ROWS;
     const int64_t steps = (int_dot_max_steps(element, cols) + 1) / 2 * 2; /* whole steps of 32 columns */
-    const int64_t rows = mox_min_i64(call_rows, mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT));
+    const int64_t limb_rows = mox_min_i64(rows, mox_ymm_int_dot_max_rows(acts != MOX_YMM_ACTS_EXACT));
     out->head = mox_carve(carver, 1, sizeof *out->head);
-    out->limbs = mox_carve(carver, limb_bytes(acts, order, cols, steps, rows), 1);
-    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(rows));
+    out->limbs = mox_carve(carver, limb_bytes(acts, order, cols, steps, limb_rows), 1);
+    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_ymm_int_dot_order_bytes(limb_rows));
     out->slab = mox_carve(carver, MOX_YMM_SLAB * 2 * MOX_YMM_HALF, sizeof *out->slab);
     out->part = mox_carve(carver, MOX_PANEL_BLOCK * MOX_YMM_WIDTH, sizeof *out->part);
     out->scale = mox_carve(carver, floats, sizeof *out->scale);

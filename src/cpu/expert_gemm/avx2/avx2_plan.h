@@ -26,7 +26,7 @@ enum {
     MOX_YMM_SLAB = 4,
     MOX_YMM_HALF = MOX_PANEL_STEP * 8,  /* floats of half a panel's step */
     MOX_YMM_WIDTH = 2 * MOX_PANEL_ROWS, /* of c */
-    MOX_YMM_PREFETCH_BYTES = 2048,      /* bytes from the codes in use to those that are prefetched */
+    MOX_YMM_PREFETCH_BYTES = 2048,      /* how far ahead of their use codes are prefetched */
     MOX_YMM_PREFETCH_L2_BYTES = 6144    /* likewise, to the second-level cache */
 };
 

@@ -106,15 +106,15 @@ uint64_t mox_expert_gemm_avx512_fma_scratch_bytes(const mox_expert_gemm_problem 
 
 /* ---- avx512_bytes -------------------------------------------------------------------------------- */
 
-void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups, int64_t call_rows,
+void mox_int_dot_lay_out(mox_carver *carver, mox_int_dot_variant f, int64_t cols, int64_t groups, int64_t rows,
                          mox_int_dot_scratch *out)
 {
     const int64_t steps = mox_ceil_div(cols, 8 * f.Q);
-    const int64_t rows = f.bytes ? call_rows : mox_min_i64(call_rows, MOX_INT_DOT_LIMB_ROWS);
+    const int64_t limb_rows = f.bytes ? rows : mox_min_i64(rows, MOX_INT_DOT_LIMB_ROWS);
     mox_fma_lay_out(carver, groups, &out->fma);
     out->format = mox_carve(carver, 1, MOX_INT_DOT_FORMAT_BYTES);
-    out->limbs = mox_carve(carver, (uint64_t)(steps * rows), (uint64_t)mox_int_dot_step_bytes(f));
-    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(rows));
+    out->limbs = mox_carve(carver, (uint64_t)(steps * limb_rows), (uint64_t)mox_int_dot_step_bytes(f));
+    out->order = mox_carve(carver, (uint64_t)steps, (uint64_t)mox_int_dot_order_bytes(limb_rows));
     out->float_steps = mox_carve(carver, 1, sizeof *out->float_steps);
 }
 

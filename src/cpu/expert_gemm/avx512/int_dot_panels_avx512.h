@@ -216,7 +216,8 @@ MOX_KERNEL_INLINE void mox_int_dot_few_rows_floats(mox_int_dot_variant f, int R,
     }
 }
 
-/* Works on a copy of the job, whose address nobody else has: no store makes the compiler load its fields again. */
+/* Works on a copy of the job, to which no other pointer points. So the compiler need not load its fields again after a
+ * store. */
 MOX_KERNEL_INLINE void mox_int_dot_few_rows(mox_int_dot_variant f, int R, const mox_int_dot_job *from)
 {
     mox_int_dot_job j = *from;

@@ -171,8 +171,8 @@ __device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], con
 
 /* Is code for CHUNKS chunks a stage for token tiles of few columns, in the kernel that has code for others, too? */
 template <int ELEMENT, int CHUNKS>
-constexpr bool mox_sm90_few_columns = mox_sm90_narrow_columns(ELEMENT) == MOX_SM90_NARROW_COLUMNS_DEQUANT &&CHUNKS ==
-                                      mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS);
+constexpr bool mox_sm90_few_columns = (mox_sm90_narrow_columns(ELEMENT) == MOX_SM90_NARROW_COLUMNS_DEQUANT) &&
+                                      (CHUNKS == mox_sm90_chunks_per_stage(ELEMENT, MOX_SM90_NARROW_COLUMNS));
 
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
  * and is unrolled. Codes are loaded one chunk ahead, across stages too; or two chunks, where a strategy takes two

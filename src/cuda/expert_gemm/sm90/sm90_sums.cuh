@@ -159,7 +159,7 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
         mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
     }
 
-    /* The same as a group of its own. */
+    /* The same, as one wgmma group. */
     template <int SUMS>
     __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
                                              int offset) const

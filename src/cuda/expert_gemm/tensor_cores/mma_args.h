@@ -241,7 +241,7 @@ MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_column
 typedef struct mox_sm90_clear {
     uint64_t *state;
     int32_t places;                     /* of one warpgroup each: [max_columns / 2][128] */
-    int32_t usual_columns, max_columns; /* even */
+    int32_t usual_columns, max_columns; /* multiples of 8 */
 } mox_sm90_clear;
 
 /* Makes the list and zeroes words of `state`. */

@@ -31,8 +31,7 @@ template <class DECODER> struct mox_sm90_words {
     typename DECODER::scales scales;
 };
 
-/* Where a thread finds its codes and scales in a stage with room for `chunks` chunks, the first of which is chunk `k`.
- */
+/* Where a thread finds its codes and scales in a stage, which has room for several chunks. Its first is chunk `k`. */
 template <class DECODER> struct mox_sm90_view {
     static constexpr int CODES_BYTES = 8 * DECODER::codes::WARP_BYTES; /* of 128 rows */
     const mox_sm90_args &args;
