@@ -183,6 +183,10 @@ class Plan(_moxie.Plan):
     def __str__(self):
         return self.explain(rejected=False)
 
+    def __repr__(self):
+        products = "+".join(step.kernel for step in self.steps if step.chosen and step.family == "expert_gemm")
+        return f"<moxie.Plan {products}, workspace {self.workspace_bytes / 1e6:.3g} MB>"
+
     def _repr_html_(self) -> str:
         """The plan as a table for notebooks; rejected kernels are grey."""
         import html

@@ -118,6 +118,8 @@ def test_model(model, checkpoint):
     assert model.expert_prefix(0).startswith("model.layers.0.mlp.experts")
     assert moxie.Layer.from_model(checkpoint(), threads=1).nbytes == model.layer(threads=1).nbytes > 1000
     assert "gpt-oss" in repr(model) and "f4_e2m1" in repr(model.load(0)) and "top-4" in repr(model.layer(0))
+    products = [step.kernel for step in model.layer(0).plan().steps if step.chosen and step.family == "expert_gemm"]
+    assert products[0] in repr(model.layer(0).plan()) and "MB" in repr(model.layer(0).plan())
     sixteen = moxie.Model(checkpoint(), activations="16bit", mmap=False)
     assert sixteen.load(0).config.a13.element == ""
 

@@ -143,7 +143,7 @@ typedef struct separate {
 
 static inline void add_three(hand_checkpoint *c, test_rng *rng, const char *root, int64_t n, float size)
 {
-    char name[128];
+    char name[256];
     snprintf(name, sizeof name, "%s.gate_proj.weight", root);
     add(c, rng, name, n, H, -1, 0, size);
     snprintf(name, sizeof name, "%s.up_proj.weight", root);
@@ -154,7 +154,7 @@ static inline void add_three(hand_checkpoint *c, test_rng *rng, const char *root
 
 static inline const float *part(const hand_checkpoint *c, const char *root, const char *suffix)
 {
-    char name[128];
+    char name[256];
     snprintf(name, sizeof name, "%s.%s", root, suffix);
     return of(c, name);
 }

@@ -135,7 +135,7 @@ static void compare(const fixture *f, int32_t backend)
         const float *want = (const float *)(ids[t] == 0 ? with.data : without.data) + t * with.shape[1];
         double largest = 0;
         for (int64_t n = 0; n < with.shape[1]; n++)
-            largest = fmax(largest, fabs((double)want[n]));
+            largest = fabs((double)want[n]) > largest ? fabs((double)want[n]) : largest;
         for (int64_t n = 0; n < with.shape[1]; n++) /* both round sums in fp32: far below bf16's 2^-8 */
             if (!(fabs((double)(got[t * with.shape[1] + n] - want[n])) <= 1e-5 * largest))
                 fail_msg("token %lld column %lld: %.9g, peft has %.9g", (long long)t, (long long)n,

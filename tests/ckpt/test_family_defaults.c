@@ -125,6 +125,8 @@ static const struct {
     { "deepseek_v41_text", DEEP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
     { "glm5_next", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
     { "glm5_next_text", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
+    { "lara_mini", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
+    { "axk2", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "qwen4_exp", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "qwen4_exp_text", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "mellum", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
@@ -223,8 +225,8 @@ static void dropped_groups(void **state)
                             &got),
                   &got.error);
         assert_int_equal(got.layer.routing.n_group, 4);
-        const bool mistral = strcmp(absent[i].model_type, "mistral4") == 0;
-        assert_int_equal(got.layer.routing.group_fill_zero, v2 ? MOXIE_FILL_ZERO : mistral ? MOXIE_FILL_ZERO_KEY : 0);
+        const bool key = strcmp(absent[i].model_type, "mistral4") == 0 || strcmp(absent[i].model_type, "axk2") == 0;
+        assert_int_equal(got.layer.routing.group_fill_zero, v2 ? MOXIE_FILL_ZERO : key ? MOXIE_FILL_ZERO_KEY : 0);
     }
 }
 
@@ -327,6 +329,7 @@ static const struct {
     { "deepseek_v3", DEEP, ",\"routed_scaling_factor\":null", MOXIE_ERR_UNSUPPORTED, "routed_scaling_factor is null" },
     { "deepseek_v3", DEEP, ",\"routed_scaling_factor\":0", MOXIE_ERR_FORMAT, "routed_scaling_factor is 0" },
     { "glm4_moe", DEEP, ",\"n_group\":null", MOXIE_ERR_UNSUPPORTED, "n_group is null" },
+    { "axk2", DEEP, ",\"n_group\":4,\"topk_group\":null", MOXIE_ERR_UNSUPPORTED, "topk_group is null" },
     { "deepseek_v3", DEEP, ",\"topk_group\":null", MOXIE_ERR_UNSUPPORTED, "topk_group is null" },
     { "kimi_linear", KIMI, ",\"num_expert_group\":null", MOXIE_ERR_UNSUPPORTED, "num_expert_group is null" },
     { "kimi_k3", KIMI, K3 ",\"hidden_act\":\"situ\",\"activation_situ_beta\":4", MOXIE_ERR_FORMAT, "linear_beta" },
@@ -384,6 +387,8 @@ static void nulls_that_mean_something(void **state)
     result got;
     assert_ok(read_text("mimo_v2_flash", DEEP, ",\"routed_scaling_factor\":null", &got), &got.error);
     assert_true(got.layer.routing.scale == 1);
+    assert_ok(read_text("axk2", DEEP, ",\"n_group\":null,\"topk_group\":null", &got), &got.error);
+    assert_int_equal(got.layer.routing.n_group, 0);
     assert_ok(read_text("deepseek_v2", DEEP, ",\"n_group\":null,\"topk_group\":null", &got), &got.error);
     assert_int_equal(got.layer.routing.n_group, 0);
     /* a family without groups does not read the key */

@@ -222,6 +222,15 @@ table <<'ROWS'
 2 ~ GPU architecture "sm_70" ~ there is no ~ sm_80, sm_86 ~ explain $hand --device sm_70
 2 ~ --device ~ --backend cpu ~ leave one ~ explain $hand --device sm_90 --backend cpu
 2 ~ --isa ~ oracle ~ leave one ~ explain $hand --backend ref --isa scalar
+2 ~ --isa ~ for a GPU ~ leave one ~ explain $hand --device sm_90 --isa scalar
+2 ~ --isa ~ for a GPU ~ leave one ~ explain model --budget-ram 1G --budget-gpu 1G --isa scalar
+2 ~ --group goes with --scheme ~ not given ~ no groups ~ explain $hand --group 64
+2 ~ ocp_mx has groups ~ --group 64 ~ leave ~ explain $hand --scheme ocp_mx --group 64
+2 ~ mxfp4_mxfp8 has groups ~ --group 32 ~ leave ~ explain $hand --scheme mxfp4_mxfp8 --group 32
+2 ~ fp8_w8a8 has groups ~ --group -1 ~ leave ~ explain $hand --scheme fp8_w8a8 --group -1
+2 ~ --allow-unread ~ not given ~ goes with a directory ~ explain $hand --allow-unread
+2 ~ --allow-unread ~ not given ~ goes with a directory ~ explain --preset gpt-oss-20b --allow-unread
+2 ~ --exchange-chunk ~ beside --exchange-capacity ~ leave one ~ explain $hand --ranks 2 --exchange-capacity 4 --exchange-chunk 2
 2 ~ --numa ~ runs nothing ~ leave it out ~ explain $hand --numa off
 2 ~ --threads ~ --budget-ram, which is not given ~ leave them out ~ explain $hand --threads 1
 2 ~ --disk-gb-s ~ --read-depth ~ leave them out ~ explain model --budget-ram 1G --disk-gb-s 2 --read-depth 4
@@ -279,6 +288,8 @@ table <<'ROWS'
 2 ~ --device sm_90 ~ architecture ~ give its number ~ run model --device sm_90
 2 ~ --device ~ "first" ~ from 0 on ~ run model --device first
 2 ~ --device ~ --backend ref ~ leave one ~ run model --backend ref --device 0
+2 ~ --isa ~ for a GPU ~ leave one ~ run model --backend cuda --isa scalar
+2 ~ --allow-unread ~ not given ~ goes with a directory ~ run --preset gpt-oss-20b --allow-unread
 4 ~ MOXIE_CUDA_LIBRARY is ~ cannot be opened ~ use backend cpu ~ MOXIE_CUDA_LIBRARY=$tmp/none run model --backend cuda
 2 ~ a directory and --preset ~ "model" ~ leave ~ run model --preset gpt-oss-20b
 2 ~ --experts goes with --preset ~ not given ~ a checkpoint has its own ~ run model --experts 8
@@ -340,6 +351,7 @@ table <<'ROWS'
 2 ~ --against ~ --mode is for running ~ leave one ~ diff model --against other --mode fast
 2 ~ --against ~ --threads is for running ~ leave one ~ diff model --against other --threads 1
 2 ~ --isa ~ oracle ~ leave one ~ diff model --a ref --isa scalar
+2 ~ --isa ~ for a GPU ~ leave one ~ diff model --a cuda --isa scalar
 2 ~ layer 7 ~ there are 2 ~ give one of them ~ diff model --layer 7
 2 ~ layer 1 ~ there is one ~ give that ~ diff model --layer 1 --against int4
 2 ~ --layer ~ "first" ~ whole number ~ diff model --layer first
@@ -383,6 +395,8 @@ table <<'ROWS'
 2 ~ --plot ~ x.pdf ~ FILE.svg or FILE.png ~ bench model --plot x.pdf
 4 ~ MOXIE_CUDA_LIBRARY is ~ cannot be opened ~ use backend cpu ~ MOXIE_CUDA_LIBRARY=$tmp/none bench model --backend cuda
 2 ~ --device ~ --backend cpu ~ leave one ~ bench model --backend cpu --device 0
+2 ~ --isa ~ for a GPU ~ leave one ~ bench model --device 0 --isa scalar
+2 ~ --allow-unread ~ not given ~ goes with a directory ~ bench --preset gpt-oss-20b --allow-unread
 2 ~ a directory and --preset ~ "model" ~ leave ~ bench model --preset gpt-oss-20b
 2 ~ --no-shared goes with --preset ~ not given ~ a checkpoint has its own ~ bench model --no-shared
 2 ~ layer 7 ~ there are 2 ~ give one of them ~ bench model --layer 7

@@ -250,6 +250,9 @@ typedef struct cli_layer_options {
 const char *cli_layer_how(const cli_layer_options *options);
 /* Ends the program when an option was given that has no effect on the oracle. */
 void cli_check_oracle(struct argp_state *state, const cli_layer_options *options);
+/* The same of a layer that runs on a GPU, and of one that comes from no checkpoint. */
+void cli_check_gpu(struct argp_state *state, const cli_layer_options *options);
+void cli_check_checkpoint(struct argp_state *state, const cli_layer_options *options);
 
 typedef struct cli_layer {
     moxie_model *model;

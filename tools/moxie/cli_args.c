@@ -219,6 +219,19 @@ void cli_check_oracle(struct argp_state *state, const cli_layer_options *options
         argp_error(state, "--mode fast chooses kernels, and the oracle (ref) has none: leave one of the two out");
 }
 
+void cli_check_gpu(struct argp_state *state, const cli_layer_options *options)
+{
+    if (options->isa && options->backend == MOXIE_BACKEND_CUDA && !options->where)
+        argp_error(state, "--isa caps the CPU's kernels, and the layer is for a GPU: leave one of the two out");
+}
+
+void cli_check_checkpoint(struct argp_state *state, const cli_layer_options *options)
+{
+    if (options->allow_unread && !options->dir)
+        argp_error(state,
+                   "--allow-unread goes with a directory, which is not given: only a checkpoint has such tensors");
+}
+
 static void choose_backend(struct argp_state *state, cli_layer_options *options)
 {
     if (options->backend == MOXIE_BACKEND_REF)

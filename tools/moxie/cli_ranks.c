@@ -70,6 +70,10 @@ static void check(struct argp_state *state, const cli_ranks_options *options)
 {
     if (options->lone && !cli_ranks_asked(options))
         argp_error(state, "%s goes with --ranks N, which is not given", options->lone);
+    if (options->capacity > 0 && options->chunk > 0)
+        argp_error(state,
+                   "--exchange-chunk has no effect beside --exchange-capacity, whose messages have a size of their "
+                   "own: leave one of the two out");
     if (options->ranks > 0 && options->tp > 0 && options->ranks % options->tp)
         argp_error(state, "--ranks %d is no multiple of --tp %d: each group of --tp ranks shares experts",
                    options->ranks, options->tp);

@@ -215,6 +215,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         bench_ranks_check(state, args);
         check_adapters(state, args);
         check_store(state, args);
+        cli_check_gpu(state, &args->layer);
         check_phases(state, args);
         check_threads(state, args);
         return 0;

@@ -78,6 +78,8 @@ static void check_combination(struct argp_state *state, arguments *args)
     if (args->a == MOXIE_BACKEND_REF && (many || args->layer.budget_ram || args->b == MOXIE_BACKEND_REF))
         cli_check_oracle(state, &args->layer);
     cli_store_check(state, &args->layer, args->against ? "--against" : many ? "--ranks" : args->has_b ? "--b" : NULL);
+    if (args->b != MOXIE_BACKEND_CPU)
+        cli_check_gpu(state, &args->layer);
     if (args->layer.tokens < 0)
         args->layer.tokens = 16;
 }

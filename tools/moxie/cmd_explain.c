@@ -10,6 +10,7 @@
 #include "cli_disk.h"
 #include "cli_store.h"
 #include "explain_beside.h"
+#include "explain_scheme.h"
 #include "explain_store.h"
 #include "explain_times.h"
 #include "preset_layer.h"
@@ -128,6 +129,8 @@ static void check_source(struct argp_state *state, const arguments *args)
                    "%s has sizes and formats of its own: leave --experts, --scheme and the others that describe a "
                    "layer by hand out, or %s",
                    args->preset ? "a preset" : "a checkpoint", args->preset ? "--preset" : "the directory");
+    if (args->group && !args->scheme)
+        argp_error(state, "--group goes with --scheme, which is not given: weights without one have no groups");
     if (args->format && !args->preset)
         argp_error(state, "--format goes with --preset NAME, which is not given");
     if (args->layer.layer >= 0 && !args->layer.dir)
@@ -138,6 +141,7 @@ static void check_source(struct argp_state *state, const arguments *args)
         argp_error(state,
                    "one layer is needed, and none is named: give a checkpoint's directory, --preset NAME, or all of "
                    "--experts, --top-k, --hidden and --intermediate");
+    cli_check_checkpoint(state, &args->layer);
 }
 
 /* --limits is for ranks and for stores. */
@@ -147,6 +151,7 @@ static void check_store(struct argp_state *state, arguments *args)
     const char *lone = explain_store_lone(&args->store), *times = args->times.lone;
     args->store.limits = args->times.limits;
     cli_store_check(state, &args->layer, ranks ? "--ranks" : NULL);
+    cli_check_gpu(state, &args->layer);
     if (times && !ranks && !(store && !strcmp(times, "--limits")))
         argp_error(state, "%s goes with --ranks N, which is not given", times);
     if (!lone && cli_disk_asked(&args->layer.disk))
@@ -201,22 +206,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Block schemes name [rows, columns]; group schemes one number. */
-static void set_group(moxie_scheme_args *scheme, const char *constructor, int64_t group)
-{
-    if (!strcmp(constructor, "gptq_marlin") || !strcmp(constructor, "awq_marlin")) {
-        scheme->bits = 4;
-        scheme->group_size = (int32_t)(group ? group : 128);
-    } else if (!strcmp(constructor, "int4_w4a16") || !strcmp(constructor, "int8_w8a16")) {
-        scheme->block[0] = 1;
-        scheme->block[1] = (int32_t)(group ? group : 128);
-    } else if (!strcmp(constructor, "ocp_mx")) {
-        scheme->quant_dtype = "mxfp4";
-    } else if (group > 0) {
-        scheme->block[0] = scheme->block[1] = (int32_t)group;
-    }
-}
-
 static moxie_status config_from_flags(const arguments *args, moxie_layer_config *config, moxie_error *error)
 {
     config->dtype = args->dtype;
@@ -231,14 +220,7 @@ static moxie_status config_from_flags(const arguments *args, moxie_layer_config 
     if (status != MOXIE_OK || !args->scheme)
         return status;
     moxie_scheme scheme = MOXIE_SCHEME_INIT;
-    moxie_scheme_args scheme_args = MOXIE_SCHEME_ARGS_INIT;
-    set_group(&scheme_args, args->scheme, args->group);
-    status = moxie_scheme_make(args->scheme, &scheme_args, &scheme, error);
-    if (status != MOXIE_OK && args->group) {
-        const size_t used = strlen(error->text);
-        snprintf(error->text + used, sizeof error->text - used, " (--group %lld makes blocks: leave it out)",
-                 (long long)args->group);
-    }
+    status = explain_scheme_make(args->scheme, args->group, &scheme, error);
     if (status != MOXIE_OK)
         return status;
     config->a13 = scheme.a13;

@@ -94,6 +94,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
                         : cli_ranks_asked(&args->ranks) ? "--ranks"
                         : args->adapters.count > 0      ? "--adapter"
                                                         : NULL);
+        cli_check_gpu(state, &args->layer);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -124,9 +124,9 @@ static double product_seconds(const explain_times *times, int64_t tokens)
     const double t = (double)tokens, ranks = r->placement.ranks, tp = r->placement.tp;
     const double matrices = moxie_act_is_gated(c->activation.kind) ? 3 : 2;
     const double unread = pow(1 - fmin(1, (double)c->top_k / (double)c->experts), t);
-    double held = 0;
+    int32_t held = 0;
     for (int32_t i = 0; i < r->placement.ranks; i++)
-        held = fmax(held, r->rank[i].count);
+        held = r->rank[i].count > held ? r->rank[i].count : held;
     const uint64_t *shared = r->rank[0].shared_bytes;
     const double part = shared[1] > 0 ? (double)shared[0] / (double)shared[1] : 0;
     const double bytes = held * (1 - unread) * times->expert_bytes / tp + (tokens > 0 ? part * times->shared_bytes : 0);

@@ -66,6 +66,7 @@ void preset_check(struct argp_state *state, const preset_choice *choice, const c
         argp_error(state,
                    "one layer is needed, and none is named: give a checkpoint's directory, or --preset NAME (`moxie "
                    "synth --list` lists them)");
+    cli_check_checkpoint(state, layer);
     if (choice->name && layer->layer >= 0)
         argp_error(state, "--layer goes with a directory; the layers of a preset are alike: leave --layer out");
 }

@@ -28,9 +28,10 @@ static moxie_status group_number(const mox_config_reader *r, const char *key, co
                                  int64_t *out)
 {
     const char *const keys[] = { key, other };
+    const bool null_is_none = r->family->null_n_group && strcmp(key, "n_group") == 0;
     const char *found;
     *out = 0;
-    for (int i = 0; i < 2 && keys[i] && r->family->default_n_group != 0; i++)
+    for (int i = 0; i < 2 && keys[i] && r->family->default_n_group != 0 && !null_is_none; i++)
         MOX_TRY(mox_config_refuse_null(r, keys[i], "1"));
     MOX_TRY(mox_config_first_int(r, keys, 2, out, &found));
     if (!found && absent == MOX_REQUIRED)

@@ -185,6 +185,7 @@ typedef struct mox_family {
     bool norm_unclear;               /* key_norm true is refused: the libraries disagree on what it means */
     float default_scale, null_scale; /* of key_scale. 0: absent is refused, and so is null. No key_scale: factor 1 */
     int32_t default_n_group, default_topk_group; /* 0: experts have no groups. MOX_REQUIRED: absent is refused */
+    bool null_n_group;                           /* n_group null: no groups; else it is refused */
     const char *default_topk_method; /* DeepSeek-V2: "greedy" uses no groups. NULL: groups do not depend on it */
     bool fixed_activation;           /* the model's code reads no hidden_act */
     bool shared_unclamped;           /* the limits of `activation` are the routed experts' alone */
