@@ -9,11 +9,10 @@
  *                   codes of the next chunk                     | load    |
  *     warp          the same with mma.sync of 8 tokens each, whose operand B it loads to registers
  *
- *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
- *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
- *
- *     blocks        the same with 16 columns and 16 bits; each sum of a chunk, or of a group within it, is multiplied
- *                   by the scales of its block of weights and of its token
+ *     blocks        16 columns of a chunk      decode | MMA |                from zero; of codes that become e4m3 32
+ *                   ... the last ones                             decode | MMA | scaled and added to the sums in fp32:
+ *                   each sum of a chunk, or of a group within it, by the scales of its block of weights and of its
+ *                   token
  *     halves        of the tokens of a wide tile, where chunks are not cut into groups; two chunks a stage:
  *                   chunk 0  decode and multiply half 0 | half 1 | add half 0
  *                   chunk 1                             | decode and multiply half 0 | add half 1 of chunk 0 | ...
@@ -110,45 +109,12 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warp {
     }
 };
 
-/* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
-template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = true, IN_HALVES = false;
-    uint32_t tokens;
-
-    __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, const uint8_t *, int)
-        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
-    {
-    }
-
-    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
-                                          const mox_sm90_args &, int offset) const
-    {
-        uint32_t a[4][4];
-        float part[N / 2];
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            DECODER::decode(a[t], words.codes, words.scales, t);
-            mox_wgmma_fence();
-            mox_wgmma_registers_e4m3<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
-            mox_wgmma_commit();
-        }
-        mox_wgmma_wait<0>();
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            acc[i] = __fadd_rn(acc[i], part[i]);
-    }
-
-    static __device__ __forceinline__ void end()
-    {
-    }
-};
-
-/* Codes that become bf16 without their scales, by a warpgroup. Each group within a chunk starts from zero; a longer
- * one starts anew with each chunk. Its sum is multiplied by the scales of its rows and, with TOKEN_SCALES, of its
- * tokens. */
-template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block {
+/* Codes that become bf16 or e4m3 without the scales of their sums, by a warpgroup. Each group within a chunk starts
+ * from zero; a longer one starts anew with each chunk, as tensor cores keep few bits of sums of e4m3. Its sum is
+ * multiplied by the scales of its rows and, where there are any, of its tokens. */
+template <int ELEMENT, class DECODER, int N> struct mox_sm90_mma_by_block {
     static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
-    static constexpr bool IN_HALVES = N > MOX_SM90_NARROW_COLUMNS_DEQUANT &&DECODER::GROUPS == 1 && !DECODER::MINIMUMS;
+    static constexpr bool IN_HALVES = N > MOX_SM90_NARROW_COLUMNS_DEQUANT &&MOX_SM90_IN_HALVES(ELEMENT);
     uint32_t tokens;
     const uint8_t *scales; /* of the tokens of the stage's first chunk */
     int lane;
@@ -221,7 +187,10 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     {
         const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
         mox_wgmma_fence();
-        mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
+        if constexpr (MOX_SM90_TO_FP8(ELEMENT))
+            mox_wgmma_registers_e4m3<2 * SUMS>(part, a, b, added);
+        else
+            mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
         mox_wgmma_commit();
     }
 
@@ -267,7 +236,7 @@ template <class DECODER, int N, bool TOKEN_SCALES> struct mox_sm90_mma_by_block 
     {
         float(&acc)[SUMS] = reinterpret_cast<float(&)[SUMS]>(all[first / 2]);
         mox_wgmma_wait<PENDING>();
-        if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
+        if constexpr (mox_sm90_token_scales(ELEMENT) > 0) { /* 128 bytes of a token have one float */
             mox_sm90_scale_and_add<2 * SUMS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
         } else {
 #pragma unroll
@@ -283,11 +252,8 @@ using mox_sm90_mma_to_16_bits =
     std::conditional_t<N <= mox_sm90_warp_mma_columns(ELEMENT), mox_sm90_mma_by_warp<DECODER, N>,
                        mox_sm90_mma_by_warpgroup<DECODER, N>>;
 template <int ELEMENT, class DECODER, int N>
-using mox_sm90_mma_strategy =
-    std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
-                       std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT),
-                                          mox_sm90_mma_by_block<DECODER, N, (mox_sm90_token_scales(ELEMENT) > 0)>,
-                                          mox_sm90_mma_to_16_bits<ELEMENT, DECODER, N>>>;
+using mox_sm90_mma_strategy = std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT), mox_sm90_mma_by_block<ELEMENT, DECODER, N>,
+                                                 mox_sm90_mma_to_16_bits<ELEMENT, DECODER, N>>;
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
@@ -314,7 +280,7 @@ constexpr bool mox_sm90_few_columns = mox_sm90_narrow_columns(ELEMENT) == MOX_SM
 /* `chunks` chunks, at least one, from chunk `first` on, of a token tile of `width` columns. A stage has CHUNKS chunks,
  * and is unrolled. Codes are loaded one chunk ahead, across stages too.
  *
- * FULL_STAGES (the strategies warp, fp8 and blocks): the unrolled code runs full stages only, so that loads can move
+ * FULL_STAGES (the strategies warp and blocks): the unrolled code runs full stages only, so that loads can move
  * up in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and
  * leaves a stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would
  * keep the registers that it reads for good, and would do so for each width. */
@@ -353,7 +319,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
                 load_first();
         };
         if constexpr (mma::IN_HALVES) {
-            static_assert(CHUNKS == 2 && MOX_SM90_IN_HALVES(ELEMENT), "mma_args.h gives a stage other chunks");
+            static_assert(CHUNKS == 2, "mma_args.h gives a stage other chunks");
             const mox_sm90_words<DECODER> both[2] = { words, from.words(1) };
             by.stage(acc, both, args, step, enter_next_stage);
         } else {

@@ -213,10 +213,11 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Those of them that have one scale a row in a chunk. Wide tiles have stages of two chunks there, and are multiplied in
- * halves of their columns: one half is multiplied while the other is scaled and added. */
+/* Those of them that have one scale a row in a chunk, or none. Wide tiles have stages of two chunks there, and are
+ * multiplied in halves of their columns: one half is multiplied while the other is scaled and added. */
 #define MOX_SM90_IN_HALVES(element)                                                                                    \
-    ((element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT || (element) == MOX_SM90_INT4_BLOCKS_LONG)
+    ((element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT ||                                        \
+     (element) == MOX_SM90_INT4_BLOCKS_LONG || MOX_SM90_TO_FP8(element))
 
 /* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk or
  * group starts from zero, a second chunk in the code of a stage would else take the registers of wide tiles. */
