@@ -9,8 +9,8 @@
  *     fast      the same for layers that tensor-core kernels accept, until each kernel was chosen often
  *
  * Device memory lies between guards and is filled with NaN first. MOXIE_TEST_CONFIGS sets the number of layers (default
- * 200), MOXIE_TEST_SEED the first seed. With MOXIE_TEST_TELL=1 each layer is printed before it runs. Skipped without a
- * GPU.
+ * 200), MOXIE_TEST_SEED the first seed; MOXIE_TEST_FILTER="*as_fp8*" runs the tests whose names match. With
+ * MOXIE_TEST_TELL=1 each layer is printed before it runs. Skipped without a GPU.
  */
 #include <math.h>
 
@@ -374,6 +374,32 @@ static void act_order_is_within_bounds(void **state)
     mode = MOXIE_MODE_FAST;
 }
 
+/* Weights that become FP8, in tiles of few columns and in wide ones. */
+static void weights_as_fp8_are_within_bounds(void **state)
+{
+    (void)state;
+    static const char *const kinds[][2] = { { "int4 words g128", "fp8 token" },
+                                            { "mxfp4", "fp8 1x128" },
+                                            { "int4 words g128", "fp8 tensor static" },
+                                            { "mxfp4", "fp8 1x128 ue8m0" } };
+    static const int64_t tokens[] = { 1, 13, 40, 90, 350 };
+    for (uint64_t i = 0; i < 20; i++) {
+        test_weight_quant weight = *test_weight_quant_named(kinds[i % 4][0]);
+        if (i % 3 == 0 && weight.quant.element == MOXIE_U4B8)
+            weight.quant.group_cols = i % 4 == 0 ? 256 : -1;
+        if (i % 8 == 4)
+            weight.quant.element = MOXIE_I4;
+        const test_layer_limits limits = { .tokens = tokens[i / 4 % 5],
+                                           .experts = 2,
+                                           .top_k = 1,
+                                           .largest = i % 3 == 0 && i / 4 % 5 < 3 ? 1100 : 400,
+                                           .to_fp8 = true,
+                                           .weight = &weight,
+                                           .act = test_act_quant_named(kinds[i % 4][1]) };
+        check_large(test_seed(300000) + i, &limits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,7 +407,9 @@ int main(void)
         cmocka_unit_test(stages_are_within_bounds),
         cmocka_unit_test(fast_kernels_are_within_bounds),
         cmocka_unit_test(act_order_is_within_bounds),
+        cmocka_unit_test(weights_as_fp8_are_within_bounds),
     };
+    cmocka_set_test_filter(getenv("MOXIE_TEST_FILTER"));
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that the output of a program that hangs shows where */
     table = device_or_skip();
     return table != NULL ? cmocka_run_group_tests(tests, NULL, NULL) : 77;

@@ -237,9 +237,14 @@ static int count_chosen(const char *name)
 static void far_scales_are_decoded(void **state)
 {
     (void)state;
-    const test_layer_limits limits = {
-        .tokens = 13, .experts = 3, .largest = 130, .plain_routing = true, .no_parallel = true, .to_fp8 = true
-    };
+    const test_layer_limits limits = { .tokens = 13,
+                                       .experts = 3,
+                                       .largest = 130,
+                                       .plain_routing = true,
+                                       .no_parallel = true,
+                                       .to_fp8 = true,
+                                       .weight = test_weight_quant_named("mxfp4"),
+                                       .act = test_act_quant_named("fp8 token") };
     uint64_t seed = test_seed(46000);
     test_layer layer;
     const char *device = "sm_90";
@@ -253,6 +258,55 @@ static void far_scales_are_decoded(void **state)
         assert_int_equal(count_chosen("sm90_dequant_qact") > 0, far);
     }
     test_layer_free(&layer);
+}
+
+/* A layer whose weights become FP8, as tiles of few columns, as such ones in the kernel of wide tiles, or multiplied in
+ * halves of their columns. Rows of up to 390 columns leave chunks over. */
+static void check_as_fp8(const test_weight_quant *weight, const test_act_quant *act, uint64_t width, uint64_t *seed)
+{
+    static const int64_t tokens[] = { 5, 40, 100 };
+    const test_layer_limits limits = { .tokens = tokens[width % 3],
+                                       .experts = 1,
+                                       .top_k = 1,
+                                       .largest = 390,
+                                       .plain_routing = true,
+                                       .no_parallel = true,
+                                       .to_fp8 = true,
+                                       .weight = weight,
+                                       .act = act };
+    test_layer layer;
+    test_cuda_set_device("sm_90");
+    test_layer_make_large(&layer, &limits, seed);
+    check_decoded("sm_90", &layer, MOXIE_MODE_FAST, true, *seed);
+    assert_true(count_chosen("sm90_w4a8_fp8") > 0);
+    test_layer_free(&layer);
+}
+
+/* Both kinds of codes; groups of a chunk, of two, of rows. */
+static void integers_as_fp8(void **state)
+{
+    static const int32_t groups[] = { 128, 256, -1 };
+    uint64_t seed = test_seed(53000);
+    (void)state;
+    for (uint64_t i = 0; i < (few_cases() ? 6 : 18); i++) {
+        const test_weight_quant weight = { .name = "int4",
+                                           .packing = TEST_DENSE,
+                                           .quant = { .element = i % 2 == 0 ? MOXIE_I4 : MOXIE_U4B8,
+                                                      .scale = MOXIE_BF16,
+                                                      .group_rows = 1,
+                                                      .group_cols = groups[i / 2 % 3] } };
+        check_as_fp8(&weight, NULL, i + i / 6, &seed);
+    }
+}
+
+/* By activations with a scale for each chunk, and for each row. */
+static void mxfp4_as_fp8(void **state)
+{
+    static const char *const acts[] = { "fp8 1x128", "fp8 1x128 ue8m0", "fp8 token" };
+    uint64_t seed = test_seed(54000);
+    (void)state;
+    for (uint64_t i = 0; i < (few_cases() ? 3 : 9); i++)
+        check_as_fp8(test_weight_quant_named("mxfp4"), test_act_quant_named(acts[i % 3]), i + i / 3, &seed);
 }
 
 /* Whether another gated activation fits the weights' shapes. */
@@ -500,6 +554,8 @@ int main(void)
         ON_BOTH(random_layers_of_decoded_acts),
         ON_BOTH(random_layers_of_blocks),
         cmocka_unit_test_setup_teardown(random_layers_of_fp8, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(integers_as_fp8, test_cuda_begin, test_cuda_end),
+        cmocka_unit_test_setup_teardown(mxfp4_as_fp8, test_cuda_begin, test_cuda_end),
         ON_BOTH(wide_tiles_of_decoded_acts),
         ON_BOTH(wide_tiles_of_ints),
         ON_BOTH(every_decoded_format),

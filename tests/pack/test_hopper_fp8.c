@@ -23,10 +23,23 @@ static const mox_layout *layout(void)
 
 /* ---- hopper.h in formulas ---------------------------------------------------------------------------------- */
 
-/* 64 bytes of codes and 4 of scales for every row and chunk: always a multiple of 128 bytes. */
+static bool is_integer(const moxie_quant *quant)
+{
+    return quant->element != MOXIE_F4_E2M1;
+}
+
+/* Columns of a scale of integers. */
+static int64_t group_of(const place *p)
+{
+    return p->quant->group_cols > 0 ? p->quant->group_cols : up_to(p->cols, CHUNK);
+}
+
+/* 64 bytes of codes for every row and chunk, and 4 of scales, or 2 for every group of integers: always a multiple of
+ * 128 bytes. */
 static int64_t tile_bytes(const place *p, int64_t rows)
 {
-    return up_to(p->cols, CHUNK) / CHUNK * rows * (CHUNK / 2 + GROUPS);
+    const int64_t chunks = up_to(p->cols, CHUNK) / CHUNK, groups = up_to(p->cols, group_of(p)) / group_of(p);
+    return rows * (chunks * (CHUNK / 2) + (is_integer(p->quant) ? groups * 2 : chunks * GROUPS));
 }
 
 static int64_t tiles_bytes(const place *p)
@@ -47,14 +60,23 @@ static uint32_t read_code(const place *p, int64_t n, int64_t k)
     return sign * SIGN | magnitude;
 }
 
-/* The scale byte of the group with product row n and column k. */
-static int read_scale(const place *p, int64_t n, int64_t k)
+/* Where block `block` of scales, of `bytes` for a row, has those of product row n. */
+static const uint8_t *scales_at(const place *p, int64_t n, int64_t block, int64_t bytes)
 {
     const int64_t tile = n / TILE, in = n % TILE, rows = rows_of_tile(p, tile);
     const int64_t pair = in % 64 / WARP * 8 + in % 8, second = in % WARP / 8;
     const uint8_t *blocks = p->tiles + tile * tile_bytes(p, TILE) + up_to(p->cols, CHUNK) / CHUNK * rows * (CHUNK / 2);
-    const uint8_t *block = blocks + k / CHUNK * rows * GROUPS;
-    return block[in / 64 * 64 * GROUPS + (pair * 2 + second) * GROUPS + k % CHUNK / GROUP];
+    return blocks + (block * rows + in / 64 * 64 + pair * 2 + second) * bytes;
+}
+
+/* The scale byte of the group with product row n and column k; of integers the multiplier's two bytes. */
+static int read_scale(const place *p, int64_t n, int64_t k)
+{
+    uint16_t multiplier;
+    if (!is_integer(p->quant))
+        return scales_at(p, n, k / CHUNK, GROUPS)[k % CHUNK / GROUP];
+    memcpy(&multiplier, scales_at(p, n, k / group_of(p), 2), 2);
+    return multiplier;
 }
 
 static float read_factor(const place *p, int64_t n)
@@ -108,6 +130,26 @@ static int64_t scale_row(const moxie_matrix *from, const place *p, int64_t row, 
     return r;
 }
 
+/* Every sign and magnitude of integers. */
+static bool met_integer[16];
+
+/* A row of integers: kernels look up a quarter of each, and multiply sums by a bf16. */
+static void check_integers(const place *p, const moxie_matrix *from, int64_t row, int64_t n)
+{
+    const float factor = read_factor(p, n);
+    assert_true(isnormal(factor));
+    for (int64_t k = 0; k < p->cols; k++) {
+        const uint16_t multiplier = (uint16_t)read_scale(p, n, k);
+        const uint32_t code = read_code(p, n, k);
+        const double number = code == SIGN ? -8 : code > SIGN ? -(double)(code - SIGN) : (double)code;
+        const double value = number / 4 * (double)mox_format_of(MOXIE_BF16)->decode(multiplier) * (double)factor;
+        if (value != mox_matrix_weight(from, p->quant, row, k))
+            fail_msg("row %lld, column %lld: code %u, multiplier %04x, factor %g: %g, not %g", (long long)row,
+                     (long long)k, code, multiplier, (double)factor, value, mox_matrix_weight(from, p->quant, row, k));
+        met_integer[code] = true;
+    }
+}
+
 static void check_row(const place *p, const moxie_matrix *from, int64_t row, int64_t n)
 {
     int greatest;
@@ -127,11 +169,13 @@ static void check_row(const place *p, const moxie_matrix *from, int64_t row, int
     }
 }
 
-/* Code 0 with scale 0 behind the last column; a group that has some columns has its scale. */
+/* Code 0 (as u4b8 has it: -8) with scale 0 behind the last column; a group that has some columns has its scale. */
 static void check_nothing(const place *p, int64_t n, int64_t from)
 {
+    const int64_t group = is_integer(p->quant) ? group_of(p) : GROUP;
+    const uint32_t nothing = p->quant->element == MOXIE_U4B8 ? SIGN : 0;
     for (int64_t k = from; k < up_to(p->cols, CHUNK); k++)
-        if (read_code(p, n, k) != 0 || (k >= up_to(from, GROUP) && read_scale(p, n, k) != 0))
+        if (read_code(p, n, k) != nothing || (k >= up_to(from, group) && read_scale(p, n, k) != 0))
             fail_msg("product row %lld, column %lld: code %u, scale %d, not nothing", (long long)n, (long long)k,
                      read_code(p, n, k), read_scale(p, n, k));
 }
@@ -143,7 +187,7 @@ static void check_product(const place *p, const moxie_matrix *const *from)
         int half;
         const int64_t row = find_row(p, n, &half);
         if (row >= 0)
-            check_row(p, from[half], row, n);
+            (is_integer(p->quant) ? check_integers : check_row)(p, from[half], row, n);
         check_nothing(p, n, row >= 0 ? p->cols : 0);
     }
 }
@@ -242,6 +286,7 @@ static void fill_scales(test_rng *rng, const moxie_quant *q, const moxie_matrix 
 static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing packing)
 {
     static const test_fill fills[] = { TEST_FILL_RANDOM, TEST_FILL_RANDOM, TEST_FILL_EXTREME, TEST_FILL_ZERO };
+    const bool floats = !is_integer(quant); /* extreme scales of integers are too far apart */
     char name[160], text[128], reason[256];
     const test_weight_quant which = { .name = name, .quant = *quant, .packing = packing };
     snprintf(name, sizeof name, "%s, packing %d", mox_quant_describe(quant, text, sizeof text), (int)packing);
@@ -254,7 +299,7 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
                                     .w13 = &which,
                                     .w2 = &which,
                                     .a13 = &test_act_quants[1],
-                                    .fill = PICK(rng, fills) };
+                                    .fill = floats ? PICK(rng, fills) : TEST_FILL_RANDOM };
     const mox_record_shape shape = test_record_shape(&spec);
     test_expert expert;
     const char *rejection = layout()->reject(&shape, reason, sizeof reason);
@@ -262,10 +307,12 @@ static void check_quant(test_rng *rng, const moxie_quant *quant, test_packing pa
         fail_msg("%s is rejected: %s", name, rejection);
     test_expert_make(&expert, rng, &spec);
     const int how = (int)test_below(rng, 3);
-    if (spec.gated)
+    if (floats && spec.gated)
         fill_scales(rng, quant, &expert.view.gate, how);
-    fill_scales(rng, quant, &expert.view.up, how);
-    fill_scales(rng, quant, &expert.view.down, how);
+    if (floats) {
+        fill_scales(rng, quant, &expert.view.up, how);
+        fill_scales(rng, quant, &expert.view.down, how);
+    }
     check_expert(&shape, &expert, name);
     test_expert_free(&expert);
 }
@@ -287,6 +334,23 @@ static void every_form(void **state)
     for (int e = 0; e < WINDOW; e++)
         for (int code = 0; code < 16; code++)
             assert_true(met[e][code]);
+}
+
+static void every_form_of_integers(void **state)
+{
+    (void)state;
+    static const test_packing packings[] = { TEST_DENSE, TEST_INTERLEAVED, TEST_WORDS };
+    static const int32_t groups[] = { 128, 256, -1 };
+    test_rng rng = { test_seed(4) };
+    for (int i = 0; i < 90; i++) {
+        const moxie_quant quant = { .element = i / 3 % 2 == 0 ? MOXIE_I4 : MOXIE_U4B8,
+                                    .scale = MOXIE_BF16,
+                                    .group_rows = (int32_t)test_below(&rng, 3),
+                                    .group_cols = PICK(&rng, groups) };
+        check_quant(&rng, &quant, packings[i % 3]);
+    }
+    for (int code = 0; code < 16; code++)
+        assert_true(met_integer[code]);
 }
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
@@ -394,8 +458,13 @@ static void shapes_are_refused(void **state)
     q = mxfp4, q.global = MOXIE_GLOBAL_DIVIDE, rejects(&q, "f4_e2m1");
     q = mxfp4, q.has_zero = 1, rejects(&q, "f4_e2m1");
     rejects(&(moxie_quant) { .element = MOXIE_BF16 }, "bf16");
-    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 32 }, "i4");
-    rejects(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 32 }, "u4b8");
+    for (int32_t group = 32; group <= 96; group += 32)
+        rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = group },
+                "those of 128, 256, ... or all");
+    q = (moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_BF16, .group_cols = 128, .has_zero = 1 };
+    rejects(&q, "i4");
+    rejects(&(moxie_quant) { .element = MOXIE_U4B8, .scale = MOXIE_F16, .group_cols = 128 }, "u4b8");
+    rejects(&(moxie_quant) { .element = MOXIE_I4, .scale = MOXIE_F32, .group_cols = 128 }, "i4");
     rejects(&(moxie_quant) { .element = MOXIE_I8, .scale = MOXIE_F32, .group_cols = -1 }, "i8");
 }
 
@@ -465,8 +534,11 @@ static void scales_are_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_form), cmocka_unit_test(parts_come_in_any_order),
-                                        cmocka_unit_test(sizes_are_known), cmocka_unit_test(shapes_are_refused),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_form),
+                                        cmocka_unit_test(every_form_of_integers),
+                                        cmocka_unit_test(parts_come_in_any_order),
+                                        cmocka_unit_test(sizes_are_known),
+                                        cmocka_unit_test(shapes_are_refused),
                                         cmocka_unit_test(scales_are_bounded) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,10 +202,10 @@ static moxie_status gemm(void *context, mox_sm90_element element, const mox_sm90
     (void)context, (void)dependent;
     const bool f16 = element == MOX_SM90_F16 || element == MOX_SM90_INT4_F16_SHORT || element == MOX_SM90_INT4_F16_LONG;
     gemm_problem p = { .a = a, .kind = element };
-    p.element = element == MOX_SM90_E4M3 || element == MOX_SM90_MXFP4_FP8 ? MOXIE_F8_E4M3
-                : element == MOX_SM90_INT8                                ? MOXIE_I8
-                : f16                                                     ? MOXIE_F16
-                                                                          : MOXIE_BF16;
+    p.element = element == MOX_SM90_INT8             ? MOXIE_I8
+                : mox_sm90_token_bytes(element) == 1 ? MOXIE_F8_E4M3
+                : f16                                ? MOXIE_F16
+                                                     : MOXIE_BF16;
     assert_int_equal(mox_dtype_bytes(p.element), mox_sm90_token_bytes(element));
     p.size = mox_dtype_bytes(p.element);
     p.per = 128 / p.size;

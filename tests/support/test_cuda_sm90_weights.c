@@ -85,7 +85,8 @@ static double decoded_six(const gemm_problem *p, const uint8_t *base, int64_t ro
            bf16((uint32_t)scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 2 + k % 64 / 32] << 7);
 }
 
-/* A weight of layout hopper_fp8, less its row's factor: the e4m3 that a byte permutation finds. */
+/* A weight of layout hopper_fp8, less its row's factor: the e4m3 that a byte permutation finds; of integers times the
+ * scale of its sums. */
 static double decoded_fp8(const gemm_problem *p, const uint8_t *base, int64_t rows, int64_t in, int64_t k)
 {
     static const double magnitudes[] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
@@ -94,11 +95,17 @@ static double decoded_fp8(const gemm_problem *p, const uint8_t *base, int64_t ro
     const bool high = k % 32 >= 16;
     const uint8_t *scales = base + a->chunks * rows * 64 + k / 128 * rows * 4;
     uint32_t word;
-    assert_true(a->scale_bytes == 512 && a->scale_shift == 0);
     memcpy(&word, base + k / 128 * rows * 64 + in / 16 * 1024 + k % 128 / 64 * 512 + lane * 16 + number * 4, 4);
     const uint32_t magnitude = word >> (4 * i + (high ? 16 : 0)) & 7, sign = word >> (8 * i + (high ? 3 : 7)) & 1;
-    const int scale = scales[((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * 4 + k % 128 / 32];
-    assert_true(scale < 12 || magnitude == 0);
+    const int64_t at = (in / 16 * 8 + in % 8) * 2 + in % 16 / 8;
+    if (p->kind == MOX_SM90_INT4_FP8) {
+        const double scale = (double)mox_load(MOXIE_BF16, base + a->chunks * rows * 64 +
+                                                              (k / 128 >> a->scale_shift) * rows * 2 + at * 2);
+        assert_int_equal(a->scale_bytes, 256);
+        return (sign == 0 ? magnitude : magnitude == 0 ? -8.0 : -(double)magnitude) / 4 * scale;
+    }
+    const int scale = scales[at * 4 + k % 128 / 32];
+    assert_true(a->scale_bytes == 512 && a->scale_shift == 0 && (scale < 12 || magnitude == 0));
     return ldexp(sign ? -magnitudes[magnitude] : magnitudes[magnitude], scale - 5);
 }
 
@@ -174,7 +181,7 @@ static double decoded_weight(const gemm_problem *p, const uint8_t *base, int64_t
     const uint8_t *scales = base + a->chunks * rows * 32 + (k / 64 >> a->scale_shift) * rows * groups * size;
     const int64_t at = ((in / 16 * 8 + in % 8) * 2 + in % 16 / 8) * groups + k % 64 / (64 / groups);
     uint32_t word, placed;
-    if (p->kind == MOX_SM90_MXFP4_FP8)
+    if (MOX_SM90_TO_FP8(p->kind))
         return decoded_fp8(p, base, rows, in, k);
     if (p->kind == MOX_SM90_MXFP6)
         return decoded_six(p, base, rows, in, k);

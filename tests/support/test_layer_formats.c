@@ -67,9 +67,21 @@ static bool is_mxfp4(const moxie_quant *q)
     return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0;
 }
 
+/* 4-bit integers that become FP8: their scales multiply sums of whole chunks. */
+static bool is_int4_of_chunks(const moxie_quant *q)
+{
+    return (q->element == MOXIE_I4 || q->element == MOXIE_U4B8) && q->scale == MOXIE_BF16 && !q->has_zero &&
+           (q->group_cols == -1 || q->group_cols == 128);
+}
+
 static bool is_fp8_of_rows(const moxie_quant *q)
 {
     return q->element == MOXIE_F8_E4M3 && q->scale == MOXIE_F32 && q->group_cols == -1;
+}
+
+static bool is_fp8_of_chunks(const moxie_quant *q)
+{
+    return q->element == MOXIE_F8_E4M3 && q->scale == MOXIE_F32 && q->group_cols == 128;
 }
 
 bool test_layer_decodes(const moxie_quant *weight)
@@ -88,7 +100,7 @@ const test_weight_quant *test_layer_any_weight(test_rng *rng, const test_layer_l
            (limits->decoded && !test_layer_decodes_to(&weight->quant, dtype)) ||
            (limits->decoded_acts &&
             (!test_layer_decodes_to(&weight->quant, MOXIE_BF16) || is_int_of_sums(&weight->quant))) ||
-           (limits->to_fp8 && !is_mxfp4(&weight->quant)) ||
+           (limits->to_fp8 && !is_mxfp4(&weight->quant) && !is_int4_of_chunks(&weight->quant)) ||
            (limits->blocks && !is_fp8_of_blocks(&weight->quant) && !is_int_of_sums(&weight->quant)) ||
            (limits->short_groups && weight->quant.element != MOXIE_F4_E2M1));
     return weight;
@@ -118,7 +130,8 @@ const test_act_quant *test_layer_any_act(test_rng *rng, const test_layer_limits 
     while ((limits->plain_acts && mox_act_quant_needs_amax(&act->quant)) ||
            (limits->decoded_acts && !any && !test_layer_decodes_acts(&act->quant) &&
             !(is_fp8_of_blocks(&weight->quant) && is_fp8_of_blocks(&act->quant))) ||
-           (limits->to_fp8 && !is_fp8_of_rows(&act->quant)) ||
+           (limits->to_fp8 && !is_fp8_of_rows(&act->quant) &&
+            !(is_mxfp4(&weight->quant) && is_fp8_of_chunks(&act->quant))) ||
            (limits->blocks && !is_fp8_of_blocks(&act->quant) && !test_layer_decodes_acts(&act->quant)) ||
            (limits->mma && (act->quant.element != weight->quant.element || act->quant.scale != MOXIE_F32 ||
                             !is_for_mma(&act->quant, MOXIE_DTYPE_NONE))));

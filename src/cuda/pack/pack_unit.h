@@ -140,7 +140,7 @@ MOX_SHARED mox_pack_unit mox_pack_fragments_fp8(const mox_pack_source *s, int32_
             word |= mox_pack_code(s, lane / 4 + k % 2 * 8,
                                   64 * plane + 32 * (k / 2) + 16 * (i / 4) + 4 * (lane % 4) + i % 4)
                     << 4 * i;
-        unit.word[k] = mox_hopper_moved(word, MOX_HOPPER_TO_FP8);
+        unit.word[k] = mox_hopper_moved(word, mox_hopper_fp8_order(s->element));
     }
     return unit;
 }

@@ -31,6 +31,14 @@ __device__ __forceinline__ uint32_t mox_convert_e4m3x2(float low, float high)
     return pair;
 }
 
+/* 0xff in place of each byte whose top bit is set, 0 in place of others. */
+__device__ __forceinline__ uint32_t mox_byte_signs(uint32_t bytes)
+{
+    uint32_t signs;
+    asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(signs) : "r"(bytes));
+    return signs;
+}
+
 /* x with its magnitude clamped to `max`, above 0; keeps the sign. NaN gives NaN. */
 __device__ __forceinline__ float mox_clamp_magnitude(float x, float max)
 {

@@ -6,7 +6,7 @@
  *     layout         elements                                 how a kernel reads a chunk
  *     hopper         bf16, f16, f8_e4m3, i8                   wgmma takes it from shared memory as it is
  *     hopper_codes   codes of 4 to 8 bits with scales         decoded in registers to bf16 or f16: operand A
- *     hopper_fp8     f4_e2m1 with f8_e8m0 scales              decoded in registers to f8_e4m3: operand A
+ *     hopper_fp8     f4_e2m1 with f8_e8m0 scales, integers    decoded in registers to f8_e4m3: operand A
  *
  *     record  | header | W13 tiles | W13 rows | W2 tiles | W2 rows |             each part starts on 128 bytes
  *     tile    | chunk 0 | chunk 1 | ... along K | blocks of scales |  128 rows; the last tile of a product has 64
@@ -117,7 +117,8 @@
  * negative.
  *
  * ---- layout "hopper_fp8" ---------------------------------------------------------------------------------------
- * For e2m1 with f8_e8m0 scales of 32 columns; kernels look codes up as e4m3 (operand A of wgmma.mma_async.m64nNk32). As
+ * For e2m1 with f8_e8m0 scales of 32 columns, and for 4-bit integers with bf16 scales of 128, 256, ... columns or of
+ * rows; kernels look codes up as e4m3 (operand A of wgmma.mma_async.m64nNk32). As
  * "hopper_codes", but a chunk has 128 columns, and every 16 rows have two planes: columns 0-63 and columns 64-127. In a
  * plane lane l has words 0 and 1 for columns 0-31 and words 2 and 3 for columns 32-63: the first of
  * each two is for row r, the second for row r + 8. A word holds columns c = 4 (l % 4) .. c + 3 in its low half and
@@ -128,6 +129,10 @@
  *     scale     a byte e from 0 to 11: the decoded e4m3 is 2^(e - 5) times the code's value. Four per row of a chunk
  *     factor    2^(g - 133), where 2^(g - 127) is the row's largest scale and g is at least 7. e is the exponent
  *               field of the scale - g + 11, modulo 256. Only groups of zeros may have another e than 0 .. 11
+ *
+ *     integers  sign and magnitude of the number, the magnitude modulo 8: a negative 0 is -8. Decoded, a quarter of it
+ *     scale     bf16: the scale times 2^(2 - p), one per row of a block; kernels multiply the sum of each chunk by it
+ *     factor    2^p
  */
 
 extern const mox_layout mox_layout_hopper, mox_layout_hopper_codes, mox_layout_hopper_fp8;

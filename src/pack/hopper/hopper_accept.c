@@ -26,8 +26,8 @@ static bool is_supported(const product *p)
     const moxie_quant *q = p->quant;
     const mox_hopper_element *codes = p->element;
     if (p->to_fp8)
-        return q->element == MOXIE_F4_E2M1 && q->scale == MOXIE_F8_E8M0 && q->global == MOXIE_GLOBAL_NONE &&
-               !q->has_zero;
+        return (p->has_window ? q->scale == MOXIE_F8_E8M0 : p->bits == 4 && mox_hopper_has_float_scales(p)) &&
+               codes != NULL && q->global == MOXIE_GLOBAL_NONE && !q->has_zero;
     if (p->super.bits > 0)
         return true;
     if (codes == NULL || q->scale == MOXIE_DTYPE_NONE || (q->global != MOXIE_GLOBAL_NONE && !is_nvfp4(q)))
@@ -51,8 +51,9 @@ static const char *other_groups(const product *p)
                : p->bits == 8                           ? "32, 64, 128, 256, ... or all"
                                                         : "32";
     const bool whole = group == p->cols && (q->group_cols <= 0 || q->group_cols >= mox_hopper_chunk_cols(p));
-    const bool even = q->group_cols == 32 || (group >= mox_hopper_chunk_cols(p) && (group & (group - 1)) == 0);
-    return whole || even ? NULL : "32, 64, 128, ... or all";
+    const bool even =
+        (q->group_cols == 32 && !p->to_fp8) || (group >= mox_hopper_chunk_cols(p) && (group & (group - 1)) == 0);
+    return whole || even ? NULL : p->to_fp8 ? "128, 256, ... or all" : "32, 64, 128, ... or all";
 }
 
 const char *mox_hopper_codes_reject(const product *p, const char *name, char *buffer, size_t size)
@@ -61,8 +62,10 @@ const char *mox_hopper_codes_reject(const product *p, const char *name, char *bu
     if (!is_supported(p)) {
         char text[128];
         if (p->to_fp8)
-            snprintf(buffer, size, "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns", name,
-                     mox_quant_describe(q, text, sizeof text));
+            snprintf(buffer, size,
+                     "%s has %s, the chunks hold f4_e2m1 with scales of f8_e8m0 of 32 columns, and 4-bit integers with "
+                     "scales of bf16",
+                     name, mox_quant_describe(q, text, sizeof text));
         else
             snprintf(buffer, size,
                      "%s has %s%s, the chunks hold f4_e2m1 with scales of f8_e8m0 or f8_e4m3, f6 and f8 with f8_e8m0, "
@@ -178,7 +181,7 @@ bool mox_hopper_codes_accept(const product *p, const moxie_matrix *from, const c
         bool exact;
         (void)mox_hopper_row_power(p, from, row, &exact);
         if (!exact) {
-            if (p->to_fp8)
+            if (p->has_window)
                 snprintf(reason, size, "row %lld of %s has scales that are NaN, or not within %d powers of two",
                          (long long)row, name, WINDOW);
             else

@@ -46,12 +46,13 @@ void mox_hopper_classify(mox_hopper_product *p)
     const moxie_quant *q = p->quant;
     p->super = mox_hopper_block_of(q->element);
     p->bits = p->super.bits > 0 ? p->super.bits : mox_dtype_bits(q->element);
-    p->words = p->to_fp8           ? (mox_hopper_words) { MOX_HOPPER_TO_FP8, 8 }
+    p->words = p->to_fp8           ? (mox_hopper_words) { mox_hopper_fp8_order((int)q->element), 8 }
                : p->super.bits > 0 ? (mox_hopper_words) { p->super.order, p->bits }
                                    : (mox_hopper_words) { (int32_t)q->element, p->bits };
     p->element = element_of(p);
     p->is_mx = q->scale == MOXIE_F8_E8M0 && q->group_cols == 32 && p->element != NULL && !p->element->integer;
     p->is_by_row = p->bits == 8 && !p->is_mx && mox_group_cols(q, p->cols) >= p->cols;
+    p->has_window = p->to_fp8 && q->element == MOXIE_F4_E2M1;
     p->has_words = !p->to_fp8 && mox_hopper_has_words(q, p->cols);
     p->has_blocks = !p->to_fp8 && mox_hopper_has_block_scales(q, p->cols);
 }

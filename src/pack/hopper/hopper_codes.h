@@ -32,13 +32,14 @@ typedef struct mox_hopper_product {
     const mox_hopper_element *element; /* NULL: layouts of codes do not hold it */
     mox_hopper_block super;            /* of a block type; bits 0: it is none */
     mox_hopper_words words;            /* of codes */
-    bool is_mx, is_by_row, has_words, has_blocks;
+    bool is_mx, is_by_row, has_window, has_words, has_blocks;
 } mox_hopper_product;
 
 /* Sets what follows from a product's quantization:
  *     element      of its weights; NULL: the layouts do not hold it
  *     is_mx        MX formats: float elements with an f8_e8m0 scale for every 32 columns
  *     is_by_row    8-bit codes with one scale per row. The scale is the row factor, and all multipliers are equal
+ *     has_window   of layout hopper_fp8, e2m1: codes hold their scales, within MOX_HOPPER_WINDOW powers of two
  *     has_words, has_blocks   as mox_hopper_has_words and _has_block_scales; never of layout hopper_fp8 */
 void mox_hopper_classify(mox_hopper_product *p);
 

@@ -11,8 +11,28 @@
 #include "base/shared.h"
 
 /* Beside the dtypes: e2m1 codes of layout hopper_fp8; codes of block types, 4-bit ones that are looked up, and those of
- * 5 and 6 bits. */
-enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_FIVE_BITS = -3, MOX_HOPPER_SIX_BITS = -4 };
+ * 5 and 6 bits; integers of layout hopper_fp8, i4 and u4b8. */
+enum {
+    MOX_HOPPER_TO_FP8 = -1,
+    MOX_HOPPER_LEVELS = -2,
+    MOX_HOPPER_FIVE_BITS = -3,
+    MOX_HOPPER_SIX_BITS = -4,
+    MOX_HOPPER_I4_TO_FP8 = -5,
+    MOX_HOPPER_U4_TO_FP8 = -6
+};
+
+/* The order of codes of an element in layout hopper_fp8. */
+MOX_SHARED int mox_hopper_fp8_order(int element)
+{
+    return element == MOXIE_I4     ? MOX_HOPPER_I4_TO_FP8
+           : element == MOXIE_U4B8 ? MOX_HOPPER_U4_TO_FP8
+                                   : MOX_HOPPER_TO_FP8;
+}
+
+MOX_SHARED bool mox_hopper_is_fp8_order(int order)
+{
+    return order == MOX_HOPPER_TO_FP8 || order == MOX_HOPPER_I4_TO_FP8 || order == MOX_HOPPER_U4_TO_FP8;
+}
 
 /* A word of eight 4-bit codes starts as nibbles: nibble i of each half is the code of register i. Integers stay so. A
  * word of four 8-bit codes starts as bytes: the low byte of each half is the code of the first register, the high byte
@@ -51,6 +71,13 @@ enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_FIVE_BITS = -3
     MOVE(24, 0x00080000)                                                                                               \
     MOVE(28, 0x08000000)
 
+/* Eight integers of two's complement to signs and magnitudes, 8 as 0, and back. Of negative ones three bits are
+ * negated. */
+#define MOX_HOPPER_NIBBLE_SIGNS(word) ((word) >> 3 & 0x11111111)
+#define MOX_HOPPER_MAGNITUDES(word)                                                                                    \
+    (((((word) ^ MOX_HOPPER_NIBBLE_SIGNS(word) * 7) & 0x77777777) + MOX_HOPPER_NIBBLE_SIGNS(word)) & 0x77777777) |     \
+        ((word)&0x88888888)
+
 #define MOX_ROTATED(word, bits_left)      ((word) << (bits_left) | (word) >> (-(bits_left)&31))
 #define MOX_ROTATED_BACK(word, bits_left) MOX_ROTATED(word, -(bits_left)&31)
 
@@ -65,6 +92,8 @@ enum { MOX_HOPPER_TO_FP8 = -1, MOX_HOPPER_LEVELS = -2, MOX_HOPPER_FIVE_BITS = -3
 #define MOX_HOPPER_MOVE(bits_left, mask) all |= MOX_ROTATED(plain, bits_left) & (mask);
 #define MOX_HOPPER_MOVED(plain, element, all)                                                                          \
     switch (element) {                                                                                                 \
+    case MOX_HOPPER_U4_TO_FP8: (plain) ^= 0x88888888;                  /* fall through */                              \
+    case MOX_HOPPER_I4_TO_FP8: (plain) = MOX_HOPPER_MAGNITUDES(plain); /* fall through */                              \
     case MOX_HOPPER_TO_FP8: MOX_HOPPER_TO_FP8_MOVES(MOX_HOPPER_MOVE) return all;                                       \
     case MOX_HOPPER_LEVELS: MOX_HOPPER_LEVELS_MOVES(MOX_HOPPER_MOVE) return all;                                       \
     case MOXIE_F4_E2M1: MOX_HOPPER_E2M1_MOVES(MOX_HOPPER_MOVE) return all;                                             \
@@ -86,7 +115,12 @@ MOX_SHARED uint32_t mox_hopper_moved_back(uint32_t word, int element)
     uint32_t all = 0;
 #define MOVE(bits_left, mask) all |= MOX_ROTATED_BACK(word & (mask), bits_left);
     switch (element) {
-    case MOX_HOPPER_TO_FP8: MOX_HOPPER_TO_FP8_MOVES(MOVE) return all;
+    case MOX_HOPPER_TO_FP8:
+    case MOX_HOPPER_I4_TO_FP8:
+    case MOX_HOPPER_U4_TO_FP8:
+        MOX_HOPPER_TO_FP8_MOVES(MOVE)
+        all = element == MOX_HOPPER_TO_FP8 ? all : MOX_HOPPER_MAGNITUDES(all);
+        return element == MOX_HOPPER_U4_TO_FP8 ? all ^ 0x88888888 : all;
     case MOX_HOPPER_LEVELS: MOX_HOPPER_LEVELS_MOVES(MOVE) return all;
     case MOXIE_F4_E2M1: MOX_HOPPER_E2M1_MOVES(MOVE) return all;
     case MOXIE_F8_E4M3: MOX_HOPPER_E4M3_MOVES(MOVE) return all;

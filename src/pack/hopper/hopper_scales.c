@@ -59,8 +59,11 @@ static const float16_form *form_of(const product *p)
     static const float16_form f16_of_words = { 10, 15, 31, 0, 15, -24, false };
     static const float16_form bf16 = { 7, 127, 255, 129, 127, -126, false };
     static const float16_form bf16_of_bytes = { 7, 127, 255, 133, 127, -126, false };
+    static const float16_form bf16_of_fp8 = { 7, 127, 255, 2, MAX_FACTOR_EXPONENT, -126, false };
     static const float16_form f16 = { 10, 15, 31, 17, 15, -14, true };
     const bool bytes = p->bits == 8;
+    if (p->to_fp8)
+        return q->scale == MOXIE_BF16 ? &bf16_of_fp8 : NULL;
     if (p->has_words)
         return q->scale == MOXIE_F16 ? &f16_of_words : &bf16_of_words;
     return q->scale == MOXIE_BF16 ? bytes ? &bf16_of_bytes : &bf16 : q->scale == MOXIE_F16 && !bytes ? &f16 : NULL;
@@ -196,7 +199,7 @@ int mox_hopper_row_power(const product *p, const moxie_matrix *from, int64_t row
 {
     const scale_row scales = row_of(&from->scale, row / mox_group_rows(p->quant, p->rows));
     const float16_form *form = form_of(p);
-    if (p->to_fp8)
+    if (p->has_window)
         return row_window(p, from, &scales, exact);
     if (p->quant->scale == MOXIE_F8_E4M3) {
         *exact = are_positive(&scales);
@@ -232,7 +235,7 @@ typedef struct scaling {
 static scaling scaling_of(const product *p, int power)
 {
     const float16_form *form = form_of(p);
-    const int unit = p->to_fp8 ? WINDOW - 1 : form != NULL ? form->unit : p->element->unit;
+    const int unit = p->has_window ? WINDOW - 1 : form != NULL ? form->unit : p->element->unit;
     return (scaling) { p->quant->scale, form, p->quant->scale == MOXIE_F8_E4M3 ? 0 : unit - power };
 }
 
@@ -428,7 +431,7 @@ void mox_hopper_get_scales(const product *p, const uint8_t *from, uint64_t apart
         get_blocks(from, apart, r, &to->scale);
         return;
     }
-    const scaling by = scaling_of(p, ilogbf(factor) + (p->to_fp8 ? FP8_BIAS : 0));
+    const scaling by = scaling_of(p, ilogbf(factor) + (p->has_window ? FP8_BIAS : 0));
     for (int64_t g = 0; g < to->scale.cols; g++) {
         uint32_t stored = 0;
         const uint8_t *at = from + (uint64_t)(g / own) * apart + (uint64_t)(g % own * copies) * bytes;
@@ -473,7 +476,7 @@ float mox_hopper_codes_factor(const product *p, const moxie_matrix *from, int64_
         return 1.0f;
     if (p->quant->scale == MOXIE_F8_E4M3)
         return ldexpf(global_of(p, from, row), global_shift(p->quant));
-    return ldexpf(1.0f, mox_hopper_row_power(p, from, row, &exact) - (p->to_fp8 ? FP8_BIAS : 0));
+    return ldexpf(1.0f, mox_hopper_row_power(p, from, row, &exact) - (p->has_window ? FP8_BIAS : 0));
 }
 
 bool mox_hopper_has_float_scales(const product *p)

@@ -34,11 +34,11 @@ MOX_PACK_INLINE mox_words words_of(mox_v16u8 pairs, int element)
 
 /* 16 bytes of a row (32 columns) become one word for each of four lanes: four neighbouring codes and those 16 columns
  * on. */
-MOX_PACK_INLINE mox_words fp8_words_of(const uint8_t *from)
+MOX_PACK_INLINE mox_words fp8_words_of(const uint8_t *from, int order)
 {
     mox_v8u16 fours;
     memcpy(&fours, from, sizeof fours);
-    return moved((mox_words)__builtin_shufflevector(fours, fours, 0, 4, 1, 5, 2, 6, 3, 7), MOX_HOPPER_TO_FP8);
+    return moved((mox_words)__builtin_shufflevector(fours, fours, 0, 4, 1, 5, 2, 6, 3, 7), order);
 }
 
 /* Bytes of rows r and r + 8 interleaved, 16 of each, in two vectors. */
@@ -59,9 +59,9 @@ MOX_PACK_INLINE void put_plane(const uint8_t *low, const uint8_t *high, int elem
         mox_v16u8 pairs[2];
         interleave(low + 16 * h, high + 16 * h, pairs);
         for (int i = 0; i < 2; i++)
-            v[2 * h + i] = element == MOX_HOPPER_TO_FP8 ? fp8_words_of((i == 0 ? low : high) + 16 * h)
-                           : bytes                      ? moved((mox_words)pairs[i], element)
-                                                        : words_of(pairs[i], element);
+            v[2 * h + i] = mox_hopper_is_fp8_order(element) ? fp8_words_of((i == 0 ? low : high) + 16 * h, element)
+                           : bytes                          ? moved((mox_words)pairs[i], element)
+                                                            : words_of(pairs[i], element);
     }
     mox_transpose_words(v);
     for (int q = 0; q < WORDS; q++)
@@ -144,19 +144,19 @@ MOX_PACK_INLINE void put_sixes(const mox_hopper_sixes *s, const uint8_t *low, co
 
 /* ---- a warp ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t fp8_code_of(const uint8_t *warp, int row, int col)
+static uint32_t fp8_code_of(const uint8_t *warp, int order, int row, int col)
 {
     const int lane = row % HALF * 4 + col % 16 / 4, number = col % 64 / 32 * 2 + row / HALF;
     uint32_t word;
     memcpy(&word, warp + col / 64 * MOX_HOPPER_PLANE + (lane * WORDS + number) * 4, sizeof word);
-    return mox_hopper_moved_back(word, MOX_HOPPER_TO_FP8) >> (4 * (col % 4) + col % 32 / 16 * 16) & 15;
+    return mox_hopper_moved_back(word, order) >> (4 * (col % 4) + col % 32 / 16 * 16) & 15;
 }
 
 uint32_t mox_hopper_code_of(const mox_hopper_words *words, const uint8_t *warp, int row, int col)
 {
     const int bits = words->bits;
-    if (words->order == MOX_HOPPER_TO_FP8)
-        return fp8_code_of(warp, row, col);
+    if (mox_hopper_is_fp8_order(words->order))
+        return fp8_code_of(warp, words->order, row, col);
     const int lane = row % HALF * 4 + col % 8 / 2, i = row / HALF + col % 16 / 8 * 2; /* i: register, of four */
     const int number = (col / 16 * 4 + i) / (16 / bits),
               in = i % (16 / bits); /* the word, and the register within it */
@@ -198,6 +198,8 @@ void mox_hopper_put_warp(const mox_hopper_words *words, const uint8_t *low, int6
     case element: put_rows(element, bits, low, low_stride, high, high_stride, place); break;
     switch (words->order) {
         PUT(MOX_HOPPER_TO_FP8, 8) /* its planes are cut like those of 8-bit codes */
+        PUT(MOX_HOPPER_I4_TO_FP8, 8)
+        PUT(MOX_HOPPER_U4_TO_FP8, 8)
         PUT(MOX_HOPPER_LEVELS, 4)
         PUT(MOX_HOPPER_FIVE_BITS, 5)
         PUT(MOX_HOPPER_SIX_BITS, 6)

@@ -7,7 +7,9 @@
  *     sm90_w16a16            bf16, f16                                  of the same type
  *     sm90_w8a8_fp8          e4m3                                       e4m3, a scale for 128 columns or for a row
  *     sm90_w8a8_int8         8-bit integers, a scale a row              8-bit integers, a scale a row: sums are exact
- *     sm90_w4a8_fp8          f4_e2m1 with e8m0 scales, as e4m3          e4m3, a scale a row
+ *     sm90_w4a8_fp8          as e4m3: f4_e2m1 with e8m0 scales; 4-bit   e4m3, a scale a row; by f4_e2m1 also a scale
+ *                            integers with bf16 scales of 128, 256, ... for 128 columns
+ *                            columns
  *     sm90_dequant           f4_e2m1; f6 and f8 with e8m0 scales;       bf16
  *                            f8 and 8-bit integers with a scale a row
  *     sm90_dequant_int       4-bit integers, and 8-bit integers with    the type of the weights' scales, bf16 or f16
@@ -133,15 +135,19 @@ static bool admit_w8a8_int8(const mox_expert_gemm_problem *problem, mox_rejectio
 static bool admit_w4a8_fp8(const mox_expert_gemm_problem *problem, mox_rejection *why)
 {
     const moxie_quant *weight = problem->weight, *act = problem->act;
-    const int64_t cols = cols_of(problem);
+    const int64_t cols = cols_of(problem), group = mox_act_group_cols(act, cols);
+    const bool integers = mox_sm90_element_of(weight, 1) == MOX_SM90_INT4_FP8;
     char text[128];
-    if (weight->element != MOXIE_F4_E2M1 || weight->scale != MOXIE_F8_E8M0)
-        return mox_reject(why, "", "looks up weights of f4_e2m1 with scales of f8_e8m0, %s has %s", name_of(problem),
-                          mox_quant_dtype_name(weight->element));
-    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE || mox_act_group_cols(act, cols) < cols)
+    if (!integers && (weight->element != MOXIE_F4_E2M1 || weight->scale != MOXIE_F8_E8M0))
+        return mox_reject(why, "",
+                          "looks up weights of f4_e2m1 with scales of f8_e8m0, and 4-bit integers with scales of bf16, "
+                          "%s has %s",
+                          name_of(problem), mox_quant_describe(weight, text, sizeof text));
+    if (act->element != MOXIE_F8_E4M3 || act->global != MOXIE_GLOBAL_NONE ||
+        (group < cols && (integers || group != MOX_HOPPER_CHUNK_WIDTH)))
         return mox_reject(why, "quantize them to f8_e4m3 with one scale a row",
-                          "multiplies by activations of f8_e4m3 with a scale a row, those of %s are %s",
-                          name_of(problem),
+                          "multiplies by activations of f8_e4m3 with a scale a row%s, those of %s are %s",
+                          integers ? "" : " or for every 128 columns", name_of(problem),
                           mox_quant_is_none(act) ? "unquantized" : mox_quant_describe(act, text, sizeof text));
     return fits(problem, why);
 }
@@ -392,7 +398,7 @@ static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_s
 {
     if (is_scaled(sum))
         return mox_sm90_blocks_element(problem->weight, problem->act, act_groups(problem));
-    return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS);
+    return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS ? act_groups(problem) : 0);
 }
 
 /* The kernels for every card take what shared memory the device has, from two stages on; wgmma comes with more. */

@@ -9,10 +9,9 @@
  *                   codes of the next chunk                     | load    |
  *     warp          the same with mma.sync of 8 tokens each, whose operand B it loads to registers
  *
- *     fp8           columns 0-31 of a chunk    decode | MMA |                from zero
- *                   ... columns 96-127                             decode | MMA | added to the sums in fp32
- *
- *     sums          the same with 16 columns and 16 bits; scales multiply the sums (sm90_sums.cuh)
+ *     sums          16 columns of a chunk      decode | MMA |                from zero; of codes that become e4m3 32
+ *                   ... the last ones                             decode | MMA | scaled and added in fp32
+ *                   (sm90_sums.cuh)
  *
  * A 16-bit product is the chain of additions that 16-bit weights have. The MMAs of a warp and of a warpgroup add alike,
  * to the bit (measured, docs/kernels-cuda.md).
@@ -107,40 +106,6 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warp {
     }
 };
 
-/* Codes that become e4m3, by a warpgroup. Each chunk starts from zero: these tensor cores keep few bits of a sum. */
-template <class DECODER, int N> struct mox_sm90_mma_by_fp8 {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
-    static constexpr int TOGETHER = 1, UNROLLED = 1;
-    uint32_t tokens;
-
-    __device__ __forceinline__ mox_sm90_mma_by_fp8(const uint8_t *at, const uint8_t *, int)
-        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at)))
-    {
-    }
-
-    __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
-                                          const mox_sm90_args &, int offset) const
-    {
-        uint32_t a[4][4];
-        float part[N / 2];
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            DECODER::decode(a[t], words.codes, words.scales, t);
-            mox_wgmma_fence();
-            mox_wgmma_registers_e4m3<N>(part, a[t], mox_wgmma_descriptor(tokens + offset / 16 + 2 * t), t > 0);
-            mox_wgmma_commit();
-        }
-        mox_wgmma_wait<0>();
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            acc[i] = __fadd_rn(acc[i], part[i]);
-    }
-
-    static __device__ __forceinline__ void end()
-    {
-    }
-};
-
 /* The strategy for an element and a width. */
 template <int ELEMENT, class DECODER, int N>
 using mox_sm90_mma_to_16_bits =
@@ -148,9 +113,8 @@ using mox_sm90_mma_to_16_bits =
                        mox_sm90_mma_by_warpgroup<DECODER, N>>;
 template <int ELEMENT, class DECODER, int N, bool PAIRS>
 using mox_sm90_mma_strategy =
-    std::conditional_t<MOX_SM90_TO_FP8(ELEMENT), mox_sm90_mma_by_fp8<DECODER, N>,
-                       std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT), mox_sm90_mma_of_sums<ELEMENT, DECODER, N, PAIRS>,
-                                          mox_sm90_mma_to_16_bits<ELEMENT, DECODER, N>>>;
+    std::conditional_t<MOX_SM90_BY_CHUNK(ELEMENT), mox_sm90_mma_of_sums<ELEMENT, DECODER, N, PAIRS>,
+                       mox_sm90_mma_to_16_bits<ELEMENT, DECODER, N>>;
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
@@ -178,7 +142,7 @@ constexpr bool mox_sm90_few_columns = (mox_sm90_narrow_columns(ELEMENT) == MOX_S
  * and is unrolled. Codes are loaded one chunk ahead, across stages too; or two chunks, where a strategy takes two
  * TOGETHER. PAIRS: they have one sum.
  *
- * FULL_STAGES (the strategies warp, fp8 and sums): the unrolled code runs full stages only, so that loads can move
+ * FULL_STAGES (the strategies warp and sums): the unrolled code runs full stages only, so that loads can move
  * up in it; a stage that is not full runs in a loop behind. With warpgroup MMAs one piece of code runs all stages and
  * leaves a stage where the chunks end. There no MMA may be in flight from one stage to the next: the compiler would
  * keep the registers that it reads for good, and would do so for each width. */

@@ -65,9 +65,10 @@ const mox_sm90_weight *mox_sm90_weight_of(const moxie_quant *weight)
     return &other;
 }
 
-mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes)
+mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, int64_t act_groups)
 {
-    return mox_sm90_weight_of(weight)->kernel[bytes];
+    const mox_sm90_element element = mox_sm90_weight_of(weight)->kernel[act_groups > 0];
+    return element == MOX_SM90_MXFP4_FP8 && act_groups > 1 ? MOX_SM90_MXFP4_FP8_QACT : element;
 }
 
 bool mox_sm90_has_token_scales(const moxie_quant *act, int64_t groups)
@@ -93,7 +94,7 @@ static mox_sm90_element element_for(const mox_cuda_expert_gemm_args *a)
 {
     if (a->decoded && a->block_scales[a->projection])
         return mox_sm90_blocks_element(&a->weight, &a->act, a->a.scale_cols);
-    return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded);
+    return mox_sm90_element_of(&a->weight, a->act.element != MOXIE_DTYPE_NONE && !a->decoded ? a->a.scale_cols : 0);
 }
 
 /* An element whose kernels have the token tiles of a product of these records. */
@@ -102,7 +103,7 @@ static mox_sm90_element any_element_for(const mox_cuda_expert_gemm_args *a, int3
     moxie_quant weight = a->weight;
     weight.element = a->elements[projection];
     weight.group_cols = a->group_cols[projection];
-    return !a->decoded                   ? mox_sm90_element_of(&weight, true)
+    return !a->decoded                   ? mox_sm90_element_of(&weight, 1)
            : a->block_scales[projection] ? mox_sm90_weight_of(&weight)->sums
                                          : MOX_SM90_FIRST_CODES;
 }

@@ -153,8 +153,8 @@ mox_sm90_element mox_sm90_blocks_element(const moxie_quant *weight, const moxie_
 /* Do scales multiply sums of chunks, not weights, where tokens have the type `dtype`? (cuda_expert_gemm_sm90.c) */
 bool mox_sm90_scales_sums(const moxie_quant *weight, int64_t cols, moxie_dtype dtype);
 
-/* `bytes`: tokens are 8-bit elements to the tensor cores. */
-mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, bool bytes);
+/* act_groups: scales of a row of tokens that are 8-bit elements to the tensor cores; 0: they are 16-bit ones. */
+mox_sm90_element mox_sm90_element_of(const moxie_quant *weight, int64_t act_groups);
 void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p);
 
 /* Runs the kernels of one launch. Those of a traced run wait for each other. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_sums.cuh - the MMA strategy of the main loop (sm90_dequant.cuh) for codes that become bf16 without their scales:
- * the tensor cores start each sum from zero, and one fp32 multiply-add applies the scales of its block of weights and
- * of its token.
+ * sm90_sums.cuh - the MMA strategy of the main loop (sm90_dequant.cuh) for codes that become bf16, or e4m3, without the
+ * scales of their sums: the tensor cores start each sum from zero, and one fp32 multiply-add applies the scales of its
+ * block of weights and of its token. Those for e4m3 keep few bits of a sum, so they add no longer ones.
  *
  *     groups     of a chunk: a sum each
  *     chunks     of one group: a sum each. Wide tiles take two chunks, in halves of their columns:
  *                chunk 0  decode and multiply half 0 | half 1 | add half 0
  *                chunk 1                             | decode and multiply half 0 | add half 1 of chunk 0 | ...
- *     pairs      where scales are for 128 columns and more (mox_sm90_args.sum_shift): one sum of chunks 2 i and
+ *     pairs      of bf16, where scales are for 128 columns and more (mox_sm90_args.sum_shift): one sum of chunks 2 i and
  *                2 i + 1; the last one alone where their number is odd. Wide tiles in halves:
  *                both     decode and multiply half 0 | half 1 | add half 0 | add half 1
  *
@@ -156,7 +156,10 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
                                           int offset) const
     {
         const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
-        mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
+        if constexpr (MOX_SM90_TO_FP8(ELEMENT))
+            mox_wgmma_registers_e4m3<2 * SUMS>(part, a, b, added);
+        else
+            mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
     }
 
     /* The same, as one wgmma group. */

@@ -10,7 +10,7 @@
 /* What the widths of token tiles depend on, of both products. */
 typedef struct tile_traits {
     int32_t narrow, most; /* columns of the widest tile of the narrow kernels (0: there are none), and of any */
-    bool halves, sums;    /* wide tiles are multiplied in halves; scales multiply sums */
+    bool halves, sums;    /* wide tiles of 16 bits are multiplied in halves; scales multiply sums */
     bool fours;           /* weights of four bits */
 } tile_traits;
 
@@ -25,7 +25,7 @@ static tile_traits tile_traits_of(const mox_cuda_expert_gemm_args *a, const mox_
         const mox_sm90_element element = elements[i];
         t.narrow = (int32_t)mox_min_i64(t.narrow, mox_sm90_narrow_columns(element));
         t.most = (int32_t)mox_min_i64(t.most, mox_sm90_max_columns(element));
-        t.halves = t.halves && MOX_SM90_IN_HALVES(element);
+        t.halves = t.halves && MOX_SM90_IN_HALVES(element) && !MOX_SM90_TO_FP8(element);
         t.sums = t.sums || MOX_SM90_BY_CHUNK(element);
         t.fours = t.fours && mox_sm90_chunk_bytes(element) == 4096;
     }

@@ -215,13 +215,15 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Those of them that have one scale a row in a chunk: wide tiles are multiplied in halves of their columns, and one
+/* Those of them that have one scale a row in a chunk, or none: wide tiles are multiplied in halves of their columns. One
  * half is scaled and added while the other is multiplied. */
 #define MOX_SM90_IN_HALVES(element)                                                                                    \
-    ((element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT || (element) == MOX_SM90_INT4_BLOCKS_LONG)
+    ((element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT ||                                        \
+     (element) == MOX_SM90_INT4_BLOCKS_LONG || MOX_SM90_TO_FP8(element))
 
 /* Those of them whose scales may be for 128 columns and more: one sum of two chunks is then scaled and added. */
-#define MOX_SM90_SUMS_PAIRS(element) (MOX_SM90_IN_HALVES(element) || (element) == MOX_SM90_INT8_BLOCKS)
+#define MOX_SM90_SUMS_PAIRS(element)                                                                                   \
+    ((MOX_SM90_IN_HALVES(element) && !MOX_SM90_TO_FP8(element)) || (element) == MOX_SM90_INT8_BLOCKS)
 
 /* Chunks of a stage. Codes come several chunks at a time where tokens leave room: fewer barriers. Where each chunk or
  * group starts from zero, a second chunk in the code of a stage would else take the registers of wide tiles; two chunks
@@ -232,7 +234,7 @@ MOX_SM90_CONSTEXPR mox_sm90_chunks_per_stage(int32_t element, int32_t max_column
     if (!MOX_SM90_DECODES(element))
         return 1;
     if (MOX_SM90_BY_CHUNK(element) && !narrow)
-        return MOX_SM90_SUMS_PAIRS(element) ? 2 : 1;
+        return MOX_SM90_IN_HALVES(element) || MOX_SM90_SUMS_PAIRS(element) ? 2 : 1;
     return (narrow ? 16384 : 8192) / mox_sm90_chunk_bytes(element);
 }
 

@@ -11,6 +11,7 @@
 #include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp4_fp8.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_decode_gguf.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_decode_int4.cuh"
+#include "cuda/expert_gemm/tensor_cores/mma_decode_int4_fp8.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_decode_ints.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp4.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_decode_mxfp6.cuh"

@@ -12,8 +12,14 @@
 #include "cuda/expert_gemm/tensor_cores/mma_scales.cuh"
 
 struct mox_sm90_decode_mxfp4_fp8 : mox_sm90_typed_scales<uint2> {
-    static constexpr bool F16 = false;
+    static constexpr int GROUPS = 1;
     using codes = mox_sm90_codes_of_8;
+    using multipliers = scales;
+
+    static __device__ __forceinline__ multipliers prepare(scales s, const mox_sm90_args &)
+    {
+        return s;
+    }
 
     /* The table of a row for columns 32 t and on. */
     static __device__ __forceinline__ uint2 table(uint32_t scales, int t)
@@ -32,12 +38,20 @@ struct mox_sm90_decode_mxfp4_fp8 : mox_sm90_typed_scales<uint2> {
     }
 
     /* Codes of two rows of this thread, from column 32 t of the chunk on. */
-    static __device__ __forceinline__ void decode(uint32_t (&a)[4], const codes &words, const scales &s, int t)
+    static __device__ __forceinline__ void decode(uint32_t (&a)[4], uint2 rows, multipliers s, int t)
     {
-        const uint2 rows = words.part(t);
         look_up(a[0], a[2], rows.x, table(s.x, t));
         look_up(a[1], a[3], rows.y, table(s.y, t));
     }
+
+    /* Codes have their scales. */
+    static __device__ __forceinline__ float2 sum_scales(scales, int, const mox_sm90_args &)
+    {
+        return make_float2(1.0f, 1.0f);
+    }
 };
+
+/* Activations have scales of groups. */
+using mox_sm90_decode_mxfp4_fp8_qact = mox_sm90_decode_mxfp4_fp8;
 
 #endif

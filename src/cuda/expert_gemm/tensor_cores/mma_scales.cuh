@@ -9,7 +9,8 @@
  *                                       of chunk k
  *     pair_bytes(args)                  bytes of those scales in shared memory
  *     multipliers                       what prepare(scales, args) makes of them once a chunk
- *     decode(a, word, multipliers, j)   eight codes from column 16 j of the chunk on, to registers of operand A
+ *     decode(a, word, multipliers, j)   eight codes from column 16 j of the chunk on, to registers of operand A; of
+ *                                       layout hopper_fp8 sixteen from column 32 j on
  *     GROUPS, sum_scales(scales, g, args)
  *                                       where scales multiply sums: groups of a chunk; what multiplies those of group g
  *     MINIMUMS                          sums of minimums may be added (mma_decode_gguf.cuh)

@@ -22,6 +22,11 @@ static inline uint32_t mox_convert_f16x2(float low, float high)
     return l | h << 16;
 }
 
+static inline uint32_t mox_byte_signs(uint32_t bytes)
+{
+    return (bytes >> 7 & 0x01010101) * 0xff;
+}
+
 static inline uint32_t emulated_e4m3(float x)
 {
     return isnan(x) ? 0x7f : mox_device_encode(MOXIE_F8_E4M3, fminf(fmaxf(x, -448.0f), 448.0f));
