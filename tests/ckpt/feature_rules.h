@@ -111,8 +111,8 @@ static inline void add_expert(const expert *e, const double *x, double weight, d
         y[h] += weight * (dot(e->down + h * e->n, a, e->n) + (e->down_bias ? (double)e->down_bias[h] : 0));
 }
 
-/* The chosen experts are the K largest keys; the routing itself has tests of its own, so the weights are taken from the
- * run after `check` compared the logits. */
+/* The chosen experts are the K largest keys. Other tests check the routing; here `check` has compared the logits, and
+ * the weights are the run's. */
 static inline void check_output(const results *r, const float *x, const expert *routed, const expert *shared)
 {
     for (int64_t t = 0; t < T; t++) {

@@ -94,7 +94,7 @@ assert len(a) == 16 and a == b, [k for k in a if a[k] != b.get(k)]
 END
 python3 "$tmp/gptoss.py" "$tmp/gptoss" "$tmp/gptoss2" || fail "gpt-oss is not the same after it was a GGUF file"
 
-# Attention, embeddings and norms go there and back byte for byte, under llama.cpp's names; what it has no name for stays.
+# Attention, embeddings and norms go there and back byte for byte, under llama.cpp's names; tensors without such a name stay.
 synth qwen3-30b-a3b bf16 "$tmp/whole"
 cat >"$tmp/attention.py" <<'END'
 import json, os, random, struct, sys

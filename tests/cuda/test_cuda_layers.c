@@ -127,7 +127,7 @@ static void every_decoded_format(void **state)
     }
 }
 
-/* A layer of one expert whose scales multiply sums of chunks, of which it has five or fewer. */
+/* A layer of one expert whose scales multiply sums of chunks. It has at most five chunks. */
 static test_layer_limits limits_of_sums(int64_t tokens, const test_weight_quant *weight, const char *act)
 {
     return (test_layer_limits) { .tokens = tokens,
@@ -141,8 +141,8 @@ static test_layer_limits limits_of_sums(int64_t tokens, const test_weight_quant 
                                  .act = test_act_quant_named(act) };
 }
 
-/* Tiles that are multiplied in halves of their columns, two chunks a stage: each chunk with scales of its own, both
- * with one, tokens with scales, and a chunk left over. */
+/* Tiles that are multiplied in halves of their columns, two chunks a stage. Chunks have scales each, or one for
+ * both; tokens may have scales; a chunk may be left over. */
 static void tiles_in_halves(void **state)
 {
     static const char *const kinds[][2] = { { "int4 words g128 zero", "none" },
@@ -163,8 +163,8 @@ static void tiles_in_halves(void **state)
     }
 }
 
-/* Columns in act order: kernels of the set read them sorted, and gather the activations in that order; with a list made
- * inline and with one of its own, in groups and in rows that end inside a chunk. */
+/* Columns in act order: kernels of the set read them sorted, and gather the activations in that order. The list is
+ * made inline or by its own kernel; groups and rows end inside a chunk. */
 static void act_order(void **state)
 {
     static const char *const weights[] = { "gptq act order", "gptq 8 bit whole groups" };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_cuda_skewed.c - batches of which a few experts have most tokens: their slots have wider token tiles than the
- * others. Results are within the oracle's bounds, and the bytes of a token are those that it has in smaller batches.
+ * test_cuda_skewed.c - a few experts have most tokens of a batch, so their slots have wider token tiles than others.
+ * Results are within the oracle's bounds, and a token has the same bytes as in smaller batches.
  */
 #include <stdlib.h>
 #include <string.h>

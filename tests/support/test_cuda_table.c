@@ -108,7 +108,7 @@ static moxie_status use(int32_t ordinal, moxie_error *error)
     return MOXIE_OK;
 }
 
-/* A block's size lies before it, in a cache line of its own. */
+/* The cache line before a block holds its size. */
 static moxie_status allocate(uint64_t bytes, void **out, moxie_error *error)
 {
     MOX_TRY(record("allocate", error));

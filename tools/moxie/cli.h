@@ -223,7 +223,7 @@ typedef struct cli_layer_options {
     int64_t layer;     /* -1: the first MoE layer */
     int32_t backend;   /* CLI_BACKEND_NOT_GIVEN: the command's own default */
     int32_t mode, activations, threads;
-    cli_sizes thread_counts;  /* of bench: a list, of which `threads` is the first */
+    cli_sizes thread_counts;  /* of bench; `threads` is the first of them */
     const char *numa;         /* NULL: auto */
     const char *isa, *device; /* the device, and behind a colon the set of kernels that it may run */
     const char *device_kernels;
