@@ -8,7 +8,7 @@
  *     chunks     of one group: a sum each. Wide tiles take two chunks, in halves of their columns:
  *                chunk 0  decode and multiply half 0 | half 1 | add half 0
  *                chunk 1                             | decode and multiply half 0 | add half 1 of chunk 0 | ...
- *     pairs      of bf16, where scales are for 128 columns and more (mox_sm90_args.sum_shift): one sum of chunks 2 i and
+ *     pairs      of bf16, where scales are for 128 columns or more (mox_sm90_args.sum_shift): one sum of chunks 2 i and
  *                2 i + 1; the last one alone where their number is odd. Wide tiles in halves:
  *                both     decode and multiply half 0 | half 1 | add half 0 | add half 1
  *

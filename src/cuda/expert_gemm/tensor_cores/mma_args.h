@@ -215,8 +215,8 @@ MOX_SM90_CONSTEXPR mox_sm90_blocks_per_sm(int32_t element, int32_t max_columns)
     return MOX_SM90_DECODES(element) && max_columns <= mox_sm90_narrow_columns(element) ? 2 : 1;
 }
 
-/* Those of them that have one scale a row in a chunk, or none: wide tiles are multiplied in halves of their columns. One
- * half is scaled and added while the other is multiplied. */
+/* Those of them that have one scale a row in a chunk, or none: wide tiles are multiplied in halves of their columns.
+ * One half is scaled and added while the other is multiplied. */
 #define MOX_SM90_IN_HALVES(element)                                                                                    \
     ((element) == MOX_SM90_W8_BLOCKS || (element) == MOX_SM90_W8_BLOCKS_QACT ||                                        \
      (element) == MOX_SM90_INT4_BLOCKS_LONG || MOX_SM90_TO_FP8(element))
