@@ -350,7 +350,7 @@ static void fast_kernels_are_within_bounds(void **state)
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_kernel *kernel = &mox_cuda_expert_gemm_at(i)->cuda;
         print_message("%s: %d\n", kernel->base.name, times_chosen[i]);
-        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 100 && getenv("MOXIE_TEST_DEVICE") == NULL &&
+        if (test_env("MOXIE_TEST_CONFIGS", 200) >= 300 && getenv("MOXIE_TEST_DEVICE") == NULL &&
             kernel->needs & MOX_CUDA_WGMMA && !(kernel->needs & ~device.flags))
             assert_true(times_chosen[i] > 5);
     }
