@@ -20,21 +20,67 @@
 #include "cuda/expert_gemm/tensor_cores/mma_codes.cuh"
 #include "cuda/expert_gemm/tensor_cores/mma_tile.cuh"
 
-template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_sums {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = true, TOKEN_SCALES = mox_sm90_token_scales(ELEMENT) > 0;
+/* A strategy's tokens, its MMAs, and how their sums are added. */
+template <int ELEMENT, int N> struct mox_sm90_parts_of_sums {
+    static constexpr bool TOKEN_SCALES = mox_sm90_token_scales(ELEMENT) > 0;
+    uint32_t tokens;
+    const uint8_t *scales; /* of the tokens of the stage's first chunk */
+    int lane;
+
+    __device__ __forceinline__ mox_sm90_parts_of_sums(const uint8_t *at, const uint8_t *token_scales, int my_lane)
+        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at))), scales(token_scales), lane(my_lane)
+    {
+    }
+
+    /* MMA `t` of a chunk, for 2 SUMS columns from `first` on, added to `part` or from zero. */
+    template <int SUMS>
+    __device__ __forceinline__ void issue(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
+                                          int offset) const
+    {
+        const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
+        if constexpr (MOX_SM90_TO_FP8(ELEMENT))
+            mox_wgmma_registers_e4m3<2 * SUMS>(part, a, b, added);
+        else
+            mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
+    }
+
+    /* The same, as one wgmma group. */
+    template <int SUMS>
+    __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
+                                             int offset) const
+    {
+        mox_wgmma_fence();
+        issue(part, a, t, added, first, offset);
+        mox_wgmma_commit();
+    }
+
+    /* Adds `part` to the columns from `first` on, when all MMAs but the PENDING latest groups are done. */
+    template <int PENDING = 0, int SUMS>
+    __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[SUMS], float2 weight, int first,
+                                        int offset) const
+    {
+        float(&acc)[SUMS] = reinterpret_cast<float(&)[SUMS]>(all[first / 2]);
+        mox_wgmma_wait<PENDING>();
+        if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
+            mox_sm90_scale_and_add<2 * SUMS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
+        } else {
+#pragma unroll
+            for (int i = 0; i < SUMS; i++)
+                acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
+        }
+    }
+};
+
+template <int ELEMENT, class DECODER, int N, bool PAIRS>
+struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
+    using parts = mox_sm90_parts_of_sums<ELEMENT, N>;
+    using parts::mox_sm90_parts_of_sums;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = true;
     static constexpr int GROUPS = PAIRS ? 1 : DECODER::GROUPS;
     static constexpr bool IN_HALVES = GROUPS == 1 && !DECODER::MINIMUMS && N > MOX_SM90_NARROW_COLUMNS_DEQUANT;
     static constexpr int TOGETHER = PAIRS || IN_HALVES ? 2 : 1; /* chunks that two_chunks() takes */
     /* Beside the code of pairs, that of several chunks would need too many registers. */
     static constexpr bool UNROLLED = TOGETHER == 2 || !MOX_SM90_SUMS_PAIRS(ELEMENT) || N <= 24;
-    uint32_t tokens;
-    const uint8_t *scales; /* of the tokens of the stage's first chunk */
-    int lane;
-
-    __device__ __forceinline__ mox_sm90_mma_of_sums(const uint8_t *at, const uint8_t *token_scales, int my_lane)
-        : tokens(mox_wgmma_descriptor_low(mox_shared_address(at))), scales(token_scales), lane(my_lane)
-    {
-    }
 
     __device__ __forceinline__ void chunk(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
                                           const mox_sm90_args &args, int offset) const
@@ -73,6 +119,9 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
     }
 
   private:
+    using parts::add;
+    using parts::issue;
+    using parts::multiply;
     static constexpr int EACH = 4 / GROUPS; /* MMAs of a group */
     static constexpr int HALF_0 = (N + 15) / 16 * 8, HALF_1 = N - HALF_0;
     /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
@@ -95,7 +144,7 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
                 multiply(part_0, a[c][t], t, t > 0, 0, offset + c * step);
             }
             if (c > 0)
-                add<4>(acc, part_1, DECODER::sum_scales(words[0].scales, 0, args), HALF_0, offset);
+                parts::template add<4>(acc, part_1, DECODER::sum_scales(words[0].scales, 0, args), HALF_0, offset);
             mox_wgmma_fence();
 #pragma unroll
             for (int t = 0; t < 4; t++)
@@ -103,7 +152,7 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
             mox_wgmma_commit();
             if (c > 0)
                 meanwhile();
-            add<1>(acc, part_0, DECODER::sum_scales(words[c].scales, 0, args), 0, offset + c * step);
+            parts::template add<1>(acc, part_0, DECODER::sum_scales(words[c].scales, 0, args), 0, offset + c * step);
         }
         add(acc, part_1, DECODER::sum_scales(words[1].scales, 0, args), HALF_0, offset + step);
     }
@@ -128,7 +177,7 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
             issue(part_1, a[t], t % 4, t > 0, HALF_0, offset + t / 4 * step);
         mox_wgmma_commit();
         meanwhile();
-        add<1>(acc, part_0, weight, 0, offset);
+        parts::template add<1>(acc, part_0, weight, 0, offset);
         add(acc, part_1, weight, HALF_0, offset);
     }
 
@@ -148,28 +197,6 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
         }
         meanwhile();
         add(acc, part, DECODER::sum_scales(words[0].scales, 0, args), 0, offset);
-    }
-
-    /* MMA `t` of a chunk, for 2 SUMS columns from `first` on, added to `part` or from zero. */
-    template <int SUMS>
-    __device__ __forceinline__ void issue(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
-                                          int offset) const
-    {
-        const uint64_t b = mox_wgmma_descriptor(tokens + (offset + first * 128) / 16 + 2 * t);
-        if constexpr (MOX_SM90_TO_FP8(ELEMENT))
-            mox_wgmma_registers_e4m3<2 * SUMS>(part, a, b, added);
-        else
-            mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
-    }
-
-    /* The same, as one wgmma group. */
-    template <int SUMS>
-    __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
-                                             int offset) const
-    {
-        mox_wgmma_fence();
-        issue(part, a, t, added, first, offset);
-        mox_wgmma_commit();
     }
 
     /* Adds the sums of group `g` of the chunk; where they are not those of all columns, multiplies the others first. */
@@ -204,22 +231,6 @@ template <int ELEMENT, class DECODER, int N, bool PAIRS> struct mox_sm90_mma_of_
             for (int t = 0; t < 4; t++)
                 multiply(part, a[t / EACH], t, t > 0, first, offset);
             add(acc, part, weight, first, offset);
-        }
-    }
-
-    /* Adds `part` to the columns from `first` on, when all MMAs but the PENDING latest groups are done. */
-    template <int PENDING = 0, int SUMS>
-    __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[SUMS], float2 weight, int first,
-                                        int offset) const
-    {
-        float(&acc)[SUMS] = reinterpret_cast<float(&)[SUMS]>(all[first / 2]);
-        mox_wgmma_wait<PENDING>();
-        if constexpr (TOKEN_SCALES) { /* 128 bytes of a token have one float */
-            mox_sm90_scale_and_add<2 * SUMS>(acc, part, weight, scales + offset / 32 + first * 4, lane);
-        } else {
-#pragma unroll
-            for (int i = 0; i < SUMS; i++)
-                acc[i] = __fmaf_rn(i / 2 % 2 == 0 ? weight.x : weight.y, part[i], acc[i]);
         }
     }
 };
