@@ -32,6 +32,10 @@ template <int ELEMENT, int N> struct mox_sm90_parts_of_sums {
     {
     }
 
+    static __device__ __forceinline__ void end()
+    {
+    }
+
     /* MMA `t` of a chunk, for 2 SUMS columns from `first` on, added to `part` or from zero. */
     template <int SUMS>
     __device__ __forceinline__ void issue(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
@@ -112,10 +116,6 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
             pair_in_halves(acc, words, args, offset, step, meanwhile);
         else
             pair(acc, words, args, offset, step, meanwhile);
-    }
-
-    static __device__ __forceinline__ void end()
-    {
     }
 
   private:
