@@ -100,12 +100,6 @@ static const char *set_device(void **state)
     return *state;
 }
 
-/* Do scales multiply the sums of this kernel? */
-static inline bool is_scaled(mox_sum sum)
-{
-    return sum == MOX_SUM_TENSOR_CHUNKS || sum == MOX_SUM_TENSOR_PAIRS;
-}
-
 /* Of the device's kernels that read `layout` and take these kinds of activations: how often the rarest was chosen.
  * Kernels for scales of blocks count in layers of blocks, the others elsewhere. */
 static int rarest_chosen(const char *device, const test_layer_limits *limits, const char *layout, uint32_t kinds)
@@ -114,7 +108,7 @@ static int rarest_chosen(const char *device, const test_layer_limits *limits, co
     for (int32_t i = 0; i < MOX_CUDA_ROWS_expert_gemm; i++) {
         const mox_cuda_expert_gemm_kernel *kernel = mox_cuda_expert_gemm_at(i);
         if (strcmp(kernel->cuda.base.layout, layout) == 0 && kernel->cuda.needs == needs_of(device) &&
-            kinds >> kernel->activations & 1 && is_scaled(kernel->sum) == limits->blocks)
+            kinds >> kernel->activations & 1 && mox_sum_traits_of(kernel->sum)->chunks == limits->blocks)
             rarest = times_chosen[i] < rarest ? times_chosen[i] : rarest;
     }
     return rarest;

@@ -127,37 +127,42 @@ static void every_decoded_format(void **state)
     }
 }
 
-/* A layer of one expert whose scales multiply sums of chunks. It has at most five chunks. */
-static test_layer_limits limits_of_sums(int64_t tokens, const test_weight_quant *weight, const char *act)
+/* Layers whose scales multiply sums of chunks: a row's weights and activations. */
+typedef struct sums_kind {
+    const char *weight, *act;
+    int32_t group_cols; /* 0: those of the weights' name */
+} sums_kind;
+
+/* All tokens have all experts. A product has at most five chunks. */
+static void make_of_sums(test_layer *layer, const sums_kind *kind, int64_t tokens, int32_t experts, uint64_t *seed)
 {
-    return (test_layer_limits) { .tokens = tokens,
-                                 .experts = 1,
-                                 .top_k = 1,
-                                 .largest = 270,
-                                 .plain_routing = true,
-                                 .no_parallel = true,
-                                 .blocks = true,
-                                 .weight = weight,
-                                 .act = test_act_quant_named(act) };
+    test_weight_quant weight = *test_weight_quant_named(kind->weight);
+    weight.quant.group_cols = kind->group_cols > 0 ? kind->group_cols : weight.quant.group_cols;
+    const test_layer_limits limits = { .tokens = tokens,
+                                       .experts = experts,
+                                       .top_k = experts,
+                                       .largest = 270,
+                                       .plain_routing = true,
+                                       .no_parallel = true,
+                                       .blocks = true,
+                                       .weight = &weight,
+                                       .act = test_act_quant_named(kind->act) };
+    test_layer_make_large(layer, &limits, seed);
 }
 
 /* Tiles that are multiplied in halves of their columns, two chunks a stage. Chunks have scales each, or one for
  * both; tokens may have scales; a chunk may be left over. */
 static void tiles_in_halves(void **state)
 {
-    static const char *const kinds[][2] = { { "int4 words g128 zero", "none" },
-                                            { "awq", "none" },
-                                            { "fp8 block 128x128", "none" },
-                                            { "fp8 block 128x128", "fp8 1x128" } };
+    static const sums_kind kinds[] = { { "int4 words g128 zero", "none", 64 },
+                                       { "awq", "none", 0 },
+                                       { "fp8 block 128x128", "none", 0 },
+                                       { "fp8 block 128x128", "fp8 1x128", 0 } };
     uint64_t seed = test_seed(51500);
     const char *device = set_device(state);
     for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
-        test_weight_quant weight = *test_weight_quant_named(kinds[i % 4][0]);
-        if (i % 4 == 0)
-            weight.quant.group_cols = 64;
-        const test_layer_limits limits = limits_of_sums(100, &weight, kinds[i % 4][1]);
         test_layer layer;
-        test_layer_make_large(&layer, &limits, &seed);
+        make_of_sums(&layer, &kinds[i % 4], 100, 1, &seed);
         check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
         test_layer_free(&layer);
     }
@@ -517,23 +522,19 @@ static void batches_do_not_matter(void **state)
  * between blocks; an odd number of chunks. */
 static void sums_of_two_chunks(void **state)
 {
-    static const char *const kinds[][2] = { { "int4 words g128 zero", "none" },
-                                            { "gptq 8 bit zero", "none" },
-                                            { "fp8 block 128x128", "none" },
-                                            { "fp8 block 128x128", "fp8 1x128" } };
+    static const sums_kind kinds[] = { { "int4 words g128 zero", "none", 128 },
+                                       { "gptq 8 bit zero", "none", 128 },
+                                       { "fp8 block 128x128", "none", 128 },
+                                       { "fp8 block 128x128", "fp8 1x128", 128 } };
     uint64_t seed = test_seed(54500);
     const char *device = set_device(state);
     test_cuda_set_multiprocessors(2); /* so that some jobs are cut between two blocks, at an odd chunk if they could */
     for (uint64_t i = 0; i < (few_cases() ? 4 : 16); i++) {
-        test_weight_quant weight = *test_weight_quant_named(kinds[i % 4][0]);
-        weight.quant.group_cols = 128;
-        test_layer_limits limits = limits_of_sums(70, &weight, kinds[i % 4][1]);
-        limits.experts = limits.top_k = 3;
         test_layer layer;
-        test_layer_make_large(&layer, &limits, &seed);
+        make_of_sums(&layer, &kinds[i % 4], 70, 3, &seed);
         check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
         test_layer_free(&layer);
-        test_layer_make_large(&layer, &limits, &seed);
+        make_of_sums(&layer, &kinds[i % 4], 70, 3, &seed);
         check_prefixes_of(&layer, MOXIE_MODE_EXACT, seed);
     }
 }

@@ -4,8 +4,9 @@
  */
 #include "cpu/expert_gemm/sums.h"
 
-#define MOX_SUM(id, flushes_, bytes_, mma_bits_, words_)                                                               \
-    [MOX_SUM_##id] = { .words = words_, .flushes = flushes_, .bytes = bytes_, .mma_bits = mma_bits_ },
+#define MOX_SUM(id, flushes_, bytes_, chunks_, mma_bits_, words_)                                                      \
+    [MOX_SUM_##                                                                                                        \
+        id] = { .words = words_, .flushes = flushes_, .bytes = bytes_, .chunks = chunks_, .mma_bits = mma_bits_ },
 static const mox_sum_traits traits[MOX_SUMS] = {
 #include "cpu/expert_gemm/sums.def"
 };

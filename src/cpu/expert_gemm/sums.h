@@ -19,7 +19,7 @@ typedef enum mox_sum {
 
 typedef struct mox_sum_traits {
     const char *words;
-    bool flushes, bytes;
+    bool flushes, bytes, chunks;
     int32_t mma_bits;
 } mox_sum_traits;
 

@@ -114,8 +114,8 @@ static void read_codes(const scale_row *row, int64_t first, int64_t count, uint1
             codes[i] = (uint16_t)code_at(row, first + i);
 }
 
-/* The smallest and the largest code of a row without its bits outside `mask`. `any`: there is one that is not 0;
- * `min_any` is the smallest of those. */
+/* The smallest and the largest code of a row without its bits outside `mask`. `any`: there is one that is not 0.
+ * `min_any`: the smallest that is not 0. */
 typedef struct range {
     uint32_t min, min_any, max;
     bool any;

@@ -387,16 +387,10 @@ static bool admit_dequant_int_qact(const mox_expert_gemm_problem *problem, mox_r
     return admit_qact(problem, false, why);
 }
 
-/* Do scales multiply the sums of a kernel? */
-static bool is_scaled(mox_sum sum)
-{
-    return sum == MOX_SUM_TENSOR_CHUNKS || sum == MOX_SUM_TENSOR_PAIRS;
-}
-
 /* The kernel's element: tokens have 16 bits where the tensor cores add products of 16 bits, else 8. */
 static mox_sm90_element element_of(const mox_expert_gemm_problem *problem, mox_sum sum)
 {
-    if (is_scaled(sum))
+    if (mox_sum_traits_of(sum)->chunks)
         return mox_sm90_blocks_element(problem->weight, problem->act, act_groups(problem));
     return mox_sm90_element_of(problem->weight, sum != MOX_SUM_TENSOR_16_BITS ? act_groups(problem) : 0);
 }
@@ -416,7 +410,8 @@ static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t needs,
 {
     if (fuses == MOX_FUSES_GLU && (needs & MOX_CUDA_WGMMA) == 0 && is_fp8_next(problem))
         return mox_reject(why, "leave them unquantized", "leaves no activations of f8_e4m3 for w2");
-    if (fuses == MOX_FUSES_GLU && is_scaled(sum) && problem->next != NULL && !mox_quant_is_none(problem->next))
+    if (fuses == MOX_FUSES_GLU && mox_sum_traits_of(sum)->chunks && problem->next != NULL &&
+        !mox_quant_is_none(problem->next))
         return mox_reject(why, "leave them unquantized", "leaves w2's activations in 16 bits");
     if (fuses == MOX_FUSES_GLU)
         return admit_next(problem, MOX_SM90_DECODES(element_of(problem, sum)), why);

@@ -26,8 +26,8 @@
 
 /* By a warpgroup: the MMAs of one half run while the next half is decoded. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
-    static constexpr bool FULL_STAGES = false, BY_CHUNK = false;
-    static constexpr int TOGETHER = 1, UNROLLED = 1;
+    static constexpr bool FULL_STAGES = false, BY_CHUNK = false, UNROLLED = true;
+    static constexpr int TOGETHER = 1;
     uint32_t tokens;
 
     __device__ __forceinline__ mox_sm90_mma_by_warpgroup(const uint8_t *at, const uint8_t *, int)
@@ -67,8 +67,8 @@ template <class DECODER, int N> struct mox_sm90_mma_by_warpgroup {
 
 /* By each warp alone: with few columns this takes no longer, and warps need not wait for each other. */
 template <class DECODER, int N> struct mox_sm90_mma_by_warp {
-    static constexpr bool FULL_STAGES = true, BY_CHUNK = false;
-    static constexpr int TOGETHER = 1, UNROLLED = 1;
+    static constexpr bool FULL_STAGES = true, BY_CHUNK = false, UNROLLED = true;
+    static constexpr int TOGETHER = 1;
     uint32_t tokens; /* address of this lane's row of four 8 x 8 matrices, 32 columns */
 
     __device__ __forceinline__ mox_sm90_mma_by_warp(const uint8_t *at, const uint8_t *, int lane)

@@ -157,6 +157,19 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
         add(acc, part_1, DECODER::sum_scales(words[1].scales, 0, args), HALF_0, offset + step);
     }
 
+    /* Decodes both chunks to `a` and multiplies them, by the first 2 SUMS columns, to one sum. */
+    template <int SUMS>
+    __device__ __forceinline__ void multiply_both(float (&part)[SUMS], uint32_t (&a)[8][4],
+                                                  const mox_sm90_words<DECODER> (&words)[2],
+                                                  const typename DECODER::multipliers &m, int offset, int step) const
+    {
+#pragma unroll
+        for (int t = 0; t < 8; t++) {
+            DECODER::decode(a[t], words[t / 4].codes.part(t % 4), m, t % 4);
+            multiply(part, a[t], t % 4, t > 0, 0, offset + t / 4 * step);
+        }
+    }
+
     template <class MEANWHILE>
     __device__ __forceinline__ void pair_in_halves(float (&acc)[N / 2], const mox_sm90_words<DECODER> (&words)[2],
                                                    const mox_sm90_args &args, int offset, int step,
@@ -166,11 +179,7 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
         const float2 weight = DECODER::sum_scales(words[0].scales, 0, args);
         float part_0[HALF_0 / 2], part_1[HALF_1 / 2];
         uint32_t a[8][4];
-#pragma unroll
-        for (int t = 0; t < 8; t++) {
-            DECODER::decode(a[t], words[t / 4].codes.part(t % 4), m, t % 4);
-            multiply(part_0, a[t], t % 4, t > 0, 0, offset + t / 4 * step);
-        }
+        multiply_both(part_0, a, words, m, offset, step);
         mox_wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; t++)
@@ -190,11 +199,7 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
         const typename DECODER::multipliers m = DECODER::prepare(words[0].scales, args);
         float part[N / 2];
         uint32_t a[8][4];
-#pragma unroll
-        for (int t = 0; t < 8; t++) {
-            DECODER::decode(a[t], words[t / 4].codes.part(t % 4), m, t % 4);
-            multiply(part, a[t], t % 4, t > 0, 0, offset + t / 4 * step);
-        }
+        multiply_both(part, a, words, m, offset, step);
         meanwhile();
         add(acc, part, DECODER::sum_scales(words[0].scales, 0, args), 0, offset);
     }
