@@ -58,6 +58,19 @@ template <int ELEMENT, int N> struct mox_sm90_parts_of_sums {
         mox_wgmma_commit();
     }
 
+    /* Decodes two chunks to `a` and multiplies them, by the first 2 SUMS columns, to one sum. */
+    template <class DECODER, int SUMS>
+    __device__ __forceinline__ void multiply_both(float (&part)[SUMS], uint32_t (&a)[8][4],
+                                                  const mox_sm90_words<DECODER> (&words)[2],
+                                                  const typename DECODER::multipliers &m, int offset, int step) const
+    {
+#pragma unroll
+        for (int t = 0; t < 8; t++) {
+            DECODER::decode(a[t], words[t / 4].codes.part(t % 4), m, t % 4);
+            multiply(part, a[t], t % 4, t > 0, 0, offset + t / 4 * step);
+        }
+    }
+
     /* Adds `part` to the columns from `first` on, when all MMAs but the PENDING latest groups are done. */
     template <int PENDING = 0, int SUMS>
     __device__ __forceinline__ void add(float (&all)[N / 2], float (&part)[SUMS], float2 weight, int first,
@@ -122,6 +135,7 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
     using parts::add;
     using parts::issue;
     using parts::multiply;
+    using parts::multiply_both;
     static constexpr int EACH = 4 / GROUPS; /* MMAs of a group */
     static constexpr int HALF_0 = (N + 15) / 16 * 8, HALF_1 = N - HALF_0;
     /* Columns multiplied at a time: half of a tile that would need too many registers in the narrow kernel. */
@@ -155,19 +169,6 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
             parts::template add<1>(acc, part_0, DECODER::sum_scales(words[c].scales, 0, args), 0, offset + c * step);
         }
         add(acc, part_1, DECODER::sum_scales(words[1].scales, 0, args), HALF_0, offset + step);
-    }
-
-    /* Decodes both chunks to `a` and multiplies them, by the first 2 SUMS columns, to one sum. */
-    template <int SUMS>
-    __device__ __forceinline__ void multiply_both(float (&part)[SUMS], uint32_t (&a)[8][4],
-                                                  const mox_sm90_words<DECODER> (&words)[2],
-                                                  const typename DECODER::multipliers &m, int offset, int step) const
-    {
-#pragma unroll
-        for (int t = 0; t < 8; t++) {
-            DECODER::decode(a[t], words[t / 4].codes.part(t % 4), m, t % 4);
-            multiply(part, a[t], t % 4, t > 0, 0, offset + t / 4 * step);
-        }
     }
 
     template <class MEANWHILE>
