@@ -183,6 +183,33 @@ static int64_t permuted_byte(const mox_sm90_gather_args *a, const own_list *own,
     return 0;
 }
 
+/* Sum `s` of 32 columns of row `in` of a tile, in the order of the kernel: four times eight columns, then pairs. */
+static float sum_of_columns(const mox_sm90_gather_args *a, const token_tile *t, int64_t in, int64_t s)
+{
+    const uint8_t *tiles = a->a_tiled ? a->a : a->to;
+    float part[4] = { 0, 0, 0, 0 };
+    for (int64_t i = 0; i < 32; i++)
+        part[i / 8] += 0x1p-5f * mox_load(MOXIE_BF16, tiles + tiled_at(t, a->chunks, in, (32 * s + i) * 2));
+    return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+/* The parts of a sum are bf16 of what those before leave. */
+static void gather_sums(const mox_sm90_gather_args *a, const token_tile *t, int64_t in)
+{
+    const int64_t blocks = a->chunks / 4;
+    for (int64_t s = 0; s < 8 * blocks; s++) {
+        uint16_t parts[4] = { 0, 0, 0, 0 };
+        float rest = sum_of_columns(a, t, in, s);
+        for (int i = 0; i < 3; i++) {
+            mox_narrow(MOXIE_BF16, &rest, parts + i, 1);
+            rest -= mox_load(MOXIE_BF16, parts + i);
+        }
+        memcpy(a->to_sums + (t->row * blocks + s / 8 * t->rows) * 64 + in / 8 * 512 + s % 8 / 4 * 256 +
+                   s % 4 / 2 * 128 + in % 8 * 16 + s % 2 * 8,
+               parts, sizeof parts);
+    }
+}
+
 static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool dependent)
 {
     (void)context, (void)dependent;
@@ -201,12 +228,14 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
                 a->to_factor[t.row + in] = factor_of_row(a, row);
             if (a->acts.bits > 0)
                 gather_acts(a, row, &t, in);
-            for (int64_t at = 0; a->acts.bits == 0 && at < a->chunks * 128; at++)
+            for (int64_t at = 0; !a->a_tiled && a->acts.bits == 0 && at < a->chunks * 128; at++)
                 a->to[tiled_at(&t, a->chunks, in, at)] =
                     at < a->a_bytes ? a->a[row * a->a_stride + permuted_byte(a, &own, o * 8, at)] : 0;
             for (int64_t k = 0; k < a->chunks * a->scales; k++)
                 a->to_scale[scale_at(&t, a->chunks, in, k)] =
                     a->a_scale[row * a->a_scale_stride + (k >> a->scale_shift)];
+            if (a->to_sums != NULL)
+                gather_sums(a, &t, in);
         }
     }
     return MOXIE_OK;
@@ -214,18 +243,19 @@ static moxie_status gather(void *context, const mox_sm90_gather_args *a, bool de
 
 #ifdef MOX_TEST_EMULATED
 
-/* What a gather leaves: tokens, scales, factors; 0xff where it leaves nothing. */
+/* What a gather leaves: tokens, scales, factors, sums; 0xff where it leaves nothing. */
+enum { GATHERED = 4 };
 typedef struct gathered {
-    void *at[3];
-    size_t bytes[3];
+    void *at[GATHERED];
+    size_t bytes[GATHERED];
 } gathered;
 
 static gathered gathered_by(const mox_sm90_gather_args *a)
 {
     const size_t rows = (size_t)a->octet_count * 8, chunks = (size_t)a->chunks;
-    return (gathered) { { a->to, a->to_scale, a->to_factor },
-                        { rows * chunks * 128, rows * chunks * (size_t)a->scales * 4,
-                          a->to_factor != NULL ? rows * 4 : 0 } };
+    return (gathered) { { a->to, a->to_scale, a->to_factor, a->to_sums },
+                        { a->to != NULL ? rows * chunks * 128 : 0, rows * chunks * (size_t)a->scales * 4,
+                          a->to_factor != NULL ? rows * 4 : 0, a->to_sums != NULL ? rows * chunks / 4 * 64 : 0 } };
 }
 
 static void check_cleared(const mox_sm90_clear *c, cleared columns)
@@ -263,12 +293,12 @@ moxie_status test_cuda_sm90_list(void *context, const mox_sm90_list_args *a, boo
 moxie_status test_cuda_sm90_gather(void *context, const mox_sm90_gather_args *a, bool dependent)
 {
     const gathered g = gathered_by(a);
-    void *want[3] = { NULL };
-    for (int i = 0; i < 3; i++)
+    void *want[GATHERED] = { NULL };
+    for (int i = 0; i < GATHERED; i++)
         if (g.bytes[i] > 0)
             memset(g.at[i], 0xff, g.bytes[i]);
     MOX_TRY(gather(context, a, dependent));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < GATHERED; i++)
         if (g.bytes[i] > 0) {
             want[i] = malloc(g.bytes[i]);
             memcpy(want[i], g.at[i], g.bytes[i]);
@@ -277,7 +307,7 @@ moxie_status test_cuda_sm90_gather(void *context, const mox_sm90_gather_args *a,
     fill(&a->clear, cleared_by_gather(a), 0xff);
     MOX_TRY(test_emulated_gather(context, a, dependent));
     check_cleared(&a->clear, cleared_by_gather(a));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < GATHERED; i++) {
         if (g.bytes[i] > 0)
             assert_memory_equal(g.at[i], want[i], g.bytes[i]);
         free(want[i]);

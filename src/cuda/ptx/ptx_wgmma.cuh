@@ -29,6 +29,14 @@ __device__ __forceinline__ uint64_t mox_wgmma_descriptor(uint32_t low)
     return (uint64_t)(group_distance | swizzle_128 << 30) << 32 | low;
 }
 
+/* The same of an operand that is not swizzled: eight rows of 16 bytes lie together, the next 16 bytes of these rows 128
+ * bytes on, and the next eight rows `group_distance` bytes on. */
+__device__ __forceinline__ uint64_t mox_wgmma_descriptor_plain(uint32_t low, uint32_t group_distance)
+{
+    const uint32_t depth_distance = 128 >> 4;
+    return (uint64_t)(group_distance >> 4) << 32 | (low + ((depth_distance - 1) << 16));
+}
+
 /* Before the first MMA, and whenever other instructions wrote registers that it reads. */
 __device__ __forceinline__ void mox_wgmma_fence()
 {

@@ -421,7 +421,7 @@ static bool admit_fusion(const mox_expert_gemm_problem *problem, uint32_t needs,
 /* One block of memory for both products, since the second reads what the first left there. Pairs, and row tiles times
  * token tiles, are counted in 31 bits; larger problems do not fit any memory. */
 static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots,
-                              int64_t max_pairs, mox_sum sum)
+                              int64_t max_pairs, uint32_t needs, mox_sum sum)
 {
     const mox_sm90_element element = element_of(problem, sum);
     const int64_t bytes = mox_sm90_token_bytes(element);
@@ -435,7 +435,8 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
                                    .pairs = max_pairs,
                                    .multiprocessors = device->multiprocessors,
                                    .chunks = (int32_t)(mox_sm90_round_up(cols_of(problem) * bytes, 128) / 128),
-                                   .scales = mox_sm90_token_scales(element) };
+                                   .scales = mox_sm90_token_scales(element),
+                                   .sum_bytes = needs & MOX_CUDA_WGMMA ? mox_sm90_token_sum_bytes(element) : 0 };
     return mox_sm90_lay_out(&sizes).end;
 }
 
@@ -449,7 +450,7 @@ static uint64_t scratch_bytes(const mox_expert_gemm_problem *problem, const mox_
     uint64_t mox_cuda_expert_gemm_##id##_scratch_bytes(                                                                \
         const mox_expert_gemm_problem *problem, const mox_cuda_features *device, int64_t slots, int64_t max_pairs)     \
     {                                                                                                                  \
-        return scratch_bytes(problem, device, slots, max_pairs, sum);                                                  \
+        return scratch_bytes(problem, device, slots, max_pairs, needs, sum);                                           \
     }
 #include "cuda/expert_gemm/sm90/sm90_products.def"
 #include "cuda/expert_gemm/sm80/sm80_products.def"

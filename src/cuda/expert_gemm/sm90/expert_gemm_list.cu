@@ -4,7 +4,8 @@
  *
  *     make_list   one block: tokens of all slots -> an entry for each slot with tokens, its token tiles counted
  *                                                -> octets: the rows of every eight rows of tiled activations
- *     gather      rows of activations -> tiled activations, swizzled; codes become bf16 (sm90_acts.cuh)
+ *     gather      rows of activations -> tiled activations, swizzled; codes become bf16 (sm90_acts.cuh). And sums of
+ *                 tiled activations, where a product reads those
  */
 #include "cuda/device/device_launch.cuh"
 #include "cuda/expert_gemm/cuda_expert_gemm_args.h"
@@ -245,6 +246,25 @@ __device__ void permute_vectors(const mox_sm90_gather_args &args, int64_t row, c
     }
 }
 
+/* Where this lane's 16 bytes of a chunk of row i of a token tile lie, counted from the tile's bytes of that chunk. */
+__device__ int place_in_chunk(int i, int lane)
+{
+    return i * 128 + ((lane % 8 ^ (i & 7)) << 4);
+}
+
+/* The same vectors of tiled activations. */
+template <int IN_FLIGHT>
+__device__ void tiled_vectors(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
+                              uint4 (&vectors)[IN_FLIGHT])
+{
+    const uint8_t *from = args.a + (int64_t)octet.row * args.chunks * 128 + place_in_chunk(i, lane);
+#pragma unroll
+    for (int j = 0; j < IN_FLIGHT; j++) {
+        const int k = first + lane / 8 + 4 * j;
+        vectors[j] = k < args.chunks ? *(const uint4 *)(from + (int64_t)k * octet.rows * 128) : make_uint4(0, 0, 0, 0);
+    }
+}
+
 /* Where a row of the tiled activations comes from. An octet without tokens has columns 0. */
 struct row_source {
     mox_sm90_octet octet;
@@ -279,7 +299,7 @@ template <int IN_FLIGHT>
 __device__ void store_vectors(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
                               const uint4 (&vectors)[IN_FLIGHT])
 {
-    uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + i * 128 + ((lane % 8 ^ (i & 7)) << 4);
+    uint8_t *to = args.to + (int64_t)octet.row * args.chunks * 128 + place_in_chunk(i, lane);
 #pragma unroll
     for (int j = 0; j < IN_FLIGHT; j++) {
         const int k = first + lane / 8 + 4 * j;
@@ -290,6 +310,47 @@ __device__ void store_vectors(const mox_sm90_gather_args &args, const mox_sm90_o
             __stcs(at, vectors[j]);
         else
             *at = vectors[j];
+    }
+}
+
+/* 2^-5 times the sum of eight bf16 of a vector. */
+__device__ float sum_of_vector(const uint4 &vector)
+{
+    const uint32_t words[4] = { vector.x, vector.y, vector.z, vector.w };
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum = __fmaf_rn(__uint_as_float(words[i] << 16), 0x1p-5f, sum);
+        sum = __fmaf_rn(__uint_as_float(words[i] & 0xffff0000u), 0x1p-5f, sum);
+    }
+    return sum;
+}
+
+/* x as three bf16 that add up to it, and a zero. */
+__device__ uint2 split_in_three(float x)
+{
+    const uint32_t high = mox_convert_bf16x2(x, 0.0f);
+    const float rest = __fsub_rn(x, __uint_as_float(high << 16));
+    const uint32_t middle = mox_convert_bf16x2(rest, 0.0f);
+    return make_uint2((high & 0xffff) | middle << 16,
+                      mox_convert_bf16x2(__fsub_rn(rest, __uint_as_float(middle << 16)), 0.0f));
+}
+
+/* The sums of 32 columns of row i, from those vectors: four lanes have the columns of one. */
+template <int IN_FLIGHT>
+__device__ void store_sums(const mox_sm90_gather_args &args, const mox_sm90_octet &octet, int i, int first, int lane,
+                           const uint4 (&vectors)[IN_FLIGHT])
+{
+    constexpr int BYTES = MOX_SM90_SUM_COLUMNS / 32 * 8, EIGHT = 8 * BYTES;
+    uint8_t *to = args.to_sums + (int64_t)octet.row * (args.chunks / 4) * BYTES + i / 8 * EIGHT + i % 8 * 16;
+#pragma unroll
+    for (int j = 0; j < IN_FLIGHT; j++) {
+        const int k = first + lane / 8 + 4 * j, sum = k % 4 * 2 + lane % 8 / 4;
+        float x = sum_of_vector(vectors[j]);
+        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, 1));
+        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, 2));
+        if (k < args.chunks && lane % 4 == 0)
+            *(uint2 *)(to + (int64_t)(k / 4) * octet.rows * BYTES + sum / 2 * 128 + sum % 2 * 8) = split_in_three(x);
     }
 }
 
@@ -332,11 +393,15 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
         const bool has_row = warp < from.octet.columns;
         const int i = o * 8 - from.octet.row + warp;
         uint4 vectors[IN_FLIGHT];
-        if (has_row)
+        if (has_row && args.a_tiled)
+            tiled_vectors(args, from.octet, i, first, lane, vectors);
+        else if (has_row)
             load_vectors(args, from.row, order_of(args, entries, count, o * 8), first, lane, vectors);
         o += (int)gridDim.x;
         const row_source next = find_row(args, entries, count, o, warp);
-        if (has_row) {
+        if (has_row && args.to_sums != nullptr)
+            store_sums(args, from.octet, i, first, lane, vectors);
+        if (has_row && !args.a_tiled) {
             store_vectors(args, from.octet, i, first, lane, vectors);
             gather_scales(args, from, i, first, min(first + IN_FLIGHT * 4, args.chunks), lane);
         }

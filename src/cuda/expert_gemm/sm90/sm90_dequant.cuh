@@ -118,14 +118,17 @@ using mox_sm90_mma_strategy =
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* Multiplies the chunk whose tokens begin `offset` bytes behind the stage's first. */
+/* Multiplies chunk i of a stage, whose tokens begin `offset` bytes behind the stage's first. */
 template <class MMA, class DECODER, int N>
-__device__ __forceinline__ void mox_sm90_multiply_chunk(float (&acc)[N / 2], const MMA &by,
-                                                        const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
-                                                        int offset)
+__device__ __forceinline__ void
+mox_sm90_multiply_chunk(float (&acc)[N / 2], const MMA &by, const mox_sm90_view<DECODER> &from, int i,
+                        const mox_sm90_words<DECODER> &words, const mox_sm90_args &args, int offset, int width)
 {
     if constexpr (MMA::BY_CHUNK) {
         by.chunk(acc, words, args, offset);
+        if constexpr (DECODER::MINIMUMS)
+            if (mox_sm90_ends_block(from.k + i, 1))
+                by.minimums(acc, words, from.scales_of(i), args, width);
     } else {
         const typename DECODER::multipliers m = DECODER::prepare(words.scales, args);
         by.half(acc, words.codes, m, 0, offset);
@@ -197,7 +200,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
                 by.two_chunks(acc, both, args, i * step, step, load_next);
             } else {
                 load_next();
-                mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, now, args, i * step);
+                mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from, i, now, args, i * step, width);
             }
         }
         if (!mma::FULL_STAGES)
@@ -215,7 +218,7 @@ mox_sm90_loop_dequant(float (&acc)[N / 2], mox_sm90_header *header, const uint8_
                 by.two_chunks(acc, { from.words(i), from.words(i + 1) }, args, i * step, step, []() {});
 #pragma unroll 1
         for (; i < left; i++)
-            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from.words(i), args, i * step);
+            mox_sm90_multiply_chunk<mma, DECODER, N>(acc, by, from, i, from.words(i), args, i * step, width);
         mox_sm90_release<MOX_SM90_FIRST_CODES>(args, header, at.stage, me.lane);
         mox_sm90_next_stage(&at, args.stages);
     }

@@ -34,6 +34,7 @@ mox_sm90_space mox_sm90_lay_out(const mox_sm90_sizes *s)
     p.state = mox_carve_offset(&carver, (uint64_t)state_words, sizeof(uint64_t));
     p.tiles = mox_carve_offset(&carver, rows * chunks, 128);
     p.tile_scales = mox_carve_offset(&carver, rows * chunks, (uint64_t)s->scales * sizeof(float));
+    p.tile_sums = mox_carve_offset(&carver, rows * (chunks / 4), (uint64_t)s->sum_bytes);
     p.tile_factors = mox_carve_offset(&carver, rows, sizeof(float));
     p.end = carver.used;
     return p;
@@ -299,14 +300,20 @@ static void fill_gemm(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *
     g->next_scale = a->next.kind == MOX_ACTIVATIONS_CODES ? a->next.scales : NULL;
 }
 
-/* The gather from rows to the tiled activations that the gemm then reads. */
+/* Bytes of the sums that a gather makes of a token in four chunks. The kernels for every card make none. */
+static int32_t sum_bytes_of(const mox_cuda_expert_gemm_args *a, mox_sm90_element element)
+{
+    return a->mma_sync ? 0 : mox_sm90_token_sum_bytes(element);
+}
+
+/* The gather from rows to the tiled activations that the gemm then reads, or from those to their sums. */
 static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space *space, mox_sm90_product *p)
 {
     const int64_t bytes = mox_sm90_token_bytes(p->element);
-    const bool decodes = decodes_acts(a);
+    const bool decodes = decodes_acts(a), sums = sum_bytes_of(a, p->element) > 0;
     uint8_t *scratch = (uint8_t *)a->scratch;
     mox_sm90_gather_args *g = &p->gather;
-    p->gathers = !a->a.tiled;
+    p->gathers = !a->a.tiled || sums;
     p->gemm.l2_prefetch = p->gathers || a->mma_sync ? 0 : MOX_SM90_L2_PREFETCH_CHUNKS;
     if (!p->gathers)
         return;
@@ -317,10 +324,16 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
     g->streams = a->max_pairs * p->gemm.chunks * 128 > MOX_SM90_L2_BYTES;
     g->octets = p->list.octets;
     g->octet_count = space->octet_count;
+    g->list = p->gemm.list;
+    g->chunks = p->gemm.chunks;
+    g->to_sums = sums ? scratch + space->tile_sums : NULL;
+    p->gemm.a_sums = g->to_sums;
     g->a = (const uint8_t *)a->a.data;
+    g->a_tiled = a->a.tiled;
+    if (g->a_tiled)
+        return;
     g->a_stride = a->a.stride * (decodes ? 1 : bytes);
     g->a_bytes = (int32_t)(a->a.cols * bytes);
-    g->chunks = p->gemm.chunks;
     g->a_row = a->act_row;
     g->a_scale = a->a.scales;
     g->a_scale_stride = a->a.scale_cols;
@@ -330,7 +343,6 @@ static void fill_gather(const mox_cuda_expert_gemm_args *a, const mox_sm90_space
         g->scale_shift++;
     g->to = scratch + space->tiles;
     g->to_scale = (float *)(void *)(scratch + space->tile_scales);
-    g->list = p->gemm.list;
     g->records = a->records;
     g->record_bytes = a->record_bytes;
     g->order_at = a->order_at;
@@ -399,8 +411,12 @@ void mox_sm90_product_of(const mox_cuda_expert_gemm_args *a, mox_sm90_product *p
     const mox_sm90_product zero = { MOX_SM90_BF16 };
     *p = zero;
     p->element = element_for(a);
-    const mox_sm90_sizes sizes = { a->slots, a->max_pairs, a->multiprocessors, a->tiles.chunks,
-                                   mox_sm90_token_scales(p->element) };
+    const mox_sm90_sizes sizes = { a->slots,
+                                   a->max_pairs,
+                                   a->multiprocessors,
+                                   a->tiles.chunks,
+                                   mox_sm90_token_scales(p->element),
+                                   sum_bytes_of(a, p->element) };
     const mox_sm90_space space = mox_sm90_lay_out(&sizes);
     fill_gemm(a, &space, &p->gemm);
     const mox_sm90_element elements[2] = { any_element_for(a, 0), any_element_for(a, 1) };

@@ -4,13 +4,14 @@
  * C for libmoxie (sizes), for the launchers (.cu) and for tests, which run kernels in plain C behind mox_sm90_ops.
  *
  *     W13       [list] -> gather -> gemm      f32 outputs, or the activations of W2 where it fuses
- *     W2        [gather] -> gemm              with the list that W13 left in the same scratch memory
+ *     W2        [gather] -> gemm              with the list that W13 left in the same scratch memory. Of activations that
+ *                                             W13 left tiled the gather makes sums, for weights with minimums
  *     traced    list -> gather -> gemm to h -> gemm to act -> gemm -> trace
  *
  * A gemm fetches weights while the kernel before it, a gather or the other gemm, still runs: the list is older than
  * that kernel. With few pairs there is no list; each block computes its own from the routing (mma_inline_routing.cuh).
  *
- *     scratch | list | octets | state | gathered tokens | their scales | their factors |
+ *     scratch | list | octets | state | gathered tokens | their scales | their sums | their factors |
  */
 #ifndef MOX_CUDA_SM90_PLAN_H
 #define MOX_CUDA_SM90_PLAN_H
@@ -66,13 +67,14 @@ static inline uint32_t mox_gemm_make_ring(mox_sm90_element element, mox_sm90_arg
 
 typedef struct mox_sm90_sizes {
     int64_t slots, pairs, multiprocessors;
-    int32_t chunks; /* of the product */
-    int32_t scales; /* scales of a token in a chunk */
+    int32_t chunks;    /* of the product */
+    int32_t scales;    /* scales of a token in a chunk */
+    int32_t sum_bytes; /* of the sums of a token in four chunks */
 } mox_sm90_sizes;
 
 /* Byte offsets. What both products use comes first, so that both find it in the same place. */
 typedef struct mox_sm90_space {
-    uint64_t list, octets, state, tiles, tile_scales, tile_factors, end;
+    uint64_t list, octets, state, tiles, tile_scales, tile_sums, tile_factors, end;
     int64_t octet_count;
 } mox_sm90_space;
 

@@ -164,7 +164,7 @@ template <int ELEMENT>
 __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &args, mox_sm90_header *header,
                                                         uint8_t *stages, int lane)
 {
-    constexpr int SCALES = mox_sm90_token_scales(ELEMENT);
+    constexpr int SCALES = mox_sm90_token_scales(ELEMENT), SUMS = mox_sm90_token_sum_bytes(ELEMENT);
     mox_sm90_header_sync(args);
     mox_grid_wait();
     mox_sm90_cursor at = { 0, 1 };
@@ -177,17 +177,22 @@ __device__ __forceinline__ void mox_sm90_produce_tokens(const mox_sm90_args &arg
         const uint32_t rows = mox_sm90_tile_rows(unit), tokens_at = mox_sm90_unit_tokens_at<ELEMENT>(args, unit);
         const uint8_t *tile = args.a + (int64_t)unit.row * args.chunks * 128;
         const float *scales = args.a_scale + (int64_t)unit.row * args.chunks * SCALES;
+        const uint8_t *sums = args.a_sums + (int64_t)unit.row * (args.chunks / 4) * SUMS;
         for (int k = unit.begin; k < unit.end; k += per_stage) {
             const int chunks = min(per_stage, unit.end - k);
             mox_mbarrier_wait(header->empty + at.stage, at.parity);
             if (lane == 0) {
                 uint8_t *stage = stages + (uint64_t)at.stage * args.stage_bytes;
                 uint64_t *full = header->full + at.stage;
-                mox_mbarrier_arrive_expect(full, chunks * rows * (128 + SCALES * 4));
+                const uint32_t sum_bytes = SUMS > 0 && mox_sm90_ends_block(k, chunks) ? rows * SUMS : 0;
+                mox_mbarrier_arrive_expect(full, chunks * rows * (128 + SCALES * 4) + sum_bytes);
                 mox_sm90_copy_tokens(args, stage + tokens_at, tile + (uint64_t)k * rows * 128, rows, chunks, full);
                 if (SCALES > 0 && rows > 0)
                     mox_bulk_copy(stage + mox_sm90_token_scales_at<ELEMENT>(args), scales + (uint64_t)k * rows,
                                   chunks * rows * 4, full);
+                if (SUMS > 0 && sum_bytes > 0)
+                    mox_bulk_copy(stage + tokens_at - sum_bytes, sums + (uint64_t)(k / 4) * rows * SUMS, sum_bytes,
+                                  full);
             }
             mox_sm90_next_stage(&at, args.stages);
         }

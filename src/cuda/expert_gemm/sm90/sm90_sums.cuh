@@ -4,7 +4,7 @@
  * scales of their sums: the tensor cores start each sum from zero, and one fp32 multiply-add applies the scales of its
  * block of weights and of its token. Those for e4m3 keep few bits of a sum, so they add no longer ones.
  *
- *     groups     of a chunk: a sum each
+ *     groups     of a chunk: a sum each; where there are minimums, their sum behind the last chunk of a block
  *     chunks     of one group: a sum each. Wide tiles take two chunks, in halves of their columns:
  *                chunk 0  decode and multiply half 0 | half 1 | add half 0
  *                chunk 1                             | decode and multiply half 0 | add half 1 of chunk 0 | ...
@@ -48,7 +48,17 @@ template <int ELEMENT, int N> struct mox_sm90_parts_of_sums {
             mox_wgmma_registers_bf16<2 * SUMS>(part, a, b, added);
     }
 
-    /* The same, as one wgmma group. */
+    /* MMA `i` of a block's minimums, by the sums of `width` tokens, which end where the tokens begin. */
+    template <int SUMS>
+    __device__ __forceinline__ void issue_sums(float (&part)[SUMS], const uint32_t (&a)[4], int i, bool added,
+                                               int first, int width) const
+    {
+        constexpr int EIGHT = 8 * mox_sm90_token_sum_bytes(ELEMENT);
+        const uint32_t at = tokens - (width - first) / 8 * EIGHT / 16 + i * EIGHT / 2 / 16;
+        mox_wgmma_registers_bf16<2 * SUMS>(part, a, mox_wgmma_descriptor_plain(at, EIGHT), added);
+    }
+
+    /* A chunk's MMA, as one wgmma group. */
     template <int SUMS>
     __device__ __forceinline__ void multiply(float (&part)[SUMS], const uint32_t (&a)[4], int t, bool added, int first,
                                              int offset) const
@@ -113,8 +123,27 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
             multiply(part, a[t], t, t % EACH > 0, 0, offset);
         }
         end_group(acc, part, a, words, args, GROUPS - 1, offset);
-        if constexpr (DECODER::MINIMUMS)
-            add_minimums(acc, part, words, args, offset);
+    }
+
+    /* The minimums of the block of 256 columns that a chunk ends, whose scales are `words` and begin at `scales`, times
+     * the sums of `width` tokens. */
+    __device__ __forceinline__ void minimums(float (&acc)[N / 2], const mox_sm90_words<DECODER> &words,
+                                             const uint8_t *scales, const mox_sm90_args &args, int width) const
+    {
+        uint32_t a[2][4];
+        float part[COLUMNS / 2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            DECODER::place_minimums_of_block(a[i], scales, args, i, parts::lane);
+        const float2 weight = DECODER::minimum_scales(words.scales, args);
+#pragma unroll
+        for (int first = 0; first < N; first += COLUMNS) {
+            mox_wgmma_fence();
+            parts::issue_sums(part, a[0], 0, false, first, width);
+            parts::issue_sums(part, a[1], 1, true, first, width);
+            mox_wgmma_commit();
+            add(acc, part, weight, first, 0);
+        }
     }
 
     /* Two chunks, whose tokens lie `step` bytes apart. `meanwhile` runs beside the last products. */
@@ -217,25 +246,6 @@ struct mox_sm90_mma_of_sums : mox_sm90_parts_of_sums<ELEMENT, N> {
 #pragma unroll
             for (int t = g * EACH; t < (g + 1) * EACH; t++)
                 multiply(part, a[t], t, t % EACH > 0, first, offset);
-            add(acc, part, weight, first, offset);
-        }
-    }
-
-    /* The minimums of the chunk's rows: one sum over all of its columns. */
-    __device__ __forceinline__ void add_minimums(float (&acc)[N / 2], float (&part)[COLUMNS / 2],
-                                                 const mox_sm90_words<DECODER> &words, const mox_sm90_args &args,
-                                                 int offset) const
-    {
-        uint32_t a[GROUPS][4];
-#pragma unroll
-        for (int g = 0; g < GROUPS; g++)
-            DECODER::place_minimums(a[g], words.scales, g);
-        const float2 weight = DECODER::minimum_scales(words.scales, args);
-#pragma unroll
-        for (int first = 0; first < N; first += COLUMNS) {
-#pragma unroll
-            for (int t = 0; t < 4; t++)
-                multiply(part, a[t / EACH], t, t > 0, first, offset);
             add(acc, part, weight, first, offset);
         }
     }

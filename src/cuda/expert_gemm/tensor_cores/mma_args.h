@@ -32,6 +32,9 @@
  *     token tile of w columns (a multiple of 8), first row r
  *         elements    r * chunks * 128 + k * w * 128 for chunk k; row i at 128 i in it, swizzled
  *         scales      f32, of elements with token scales, one for the columns of a chunk: at r * chunks + k * w + i
+ *         sums        of elements with minimums, 64 bytes a token and 256 columns: at (r * blocks + b * w) * 64 for block b
+ *                     of `blocks`, as operand B of two MMAs without swizzle: | eight tokens | MMA | half | token | 16 bytes |.
+ *                     Each sum, of 32 columns, is three bf16 that add up to it, 2^-5 times as large, and a zero
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
@@ -199,6 +202,13 @@ typedef struct mox_sm90_block_format {
     float minimum_unit;  /* m likewise, times this, multiplies sums of minimums */
 } mox_sm90_block_format;
 
+/* Block types with minimums, which multiply sums of the tokens: bytes of these, for a token and 256 columns. */
+#define MOX_SM90_SUM_COLUMNS 256
+MOX_SM90_CONSTEXPR mox_sm90_token_sum_bytes(int32_t element)
+{
+    return element == MOX_SM90_GGUF4 || element == MOX_SM90_GGUF5 ? MOX_SM90_SUM_COLUMNS / 32 * 8 : 0;
+}
+
 /* Columns of the token tiles that have a kernel of their own. Codes of 8 bits whose chunks start from zero wait longer
  * for memory, and one sum of two chunks needs more registers than that kernel has. */
 MOX_SM90_CONSTEXPR mox_sm90_narrow_columns(int32_t element)
@@ -299,8 +309,10 @@ typedef struct mox_sm90_gather_args {
     int64_t a_scale_stride;
     int32_t scales;      /* of a token in a chunk: 0 or 1 */
     int32_t scale_shift; /* chunk k has scale k >> scale_shift of the row; MOX_SM90_ONE_SCALE: one for all */
+    int32_t a_tiled;     /* `a` is tiled activations, of which sums are made; no rows are gathered */
     uint8_t *to;
     float *to_scale;
+    uint8_t *to_sums;     /* sums of the rows of elements with minimums; NULL: none */
     float *to_factor;     /* [rows of the tiled activations] factor of each row; NULL: none */
     mox_sm90_clear clear; /* places 0: an earlier gather has done it */
     /* Rows of 16-bit elements may be gathered in the order of the columns of their slot's record. */
@@ -352,6 +364,7 @@ typedef struct mox_sm90_args {
     /* tokens: tiled activations */
     const uint8_t *a;
     const float *a_scale;  /* of elements with token scales */
+    const uint8_t *a_sums; /* of elements with minimums */
     const float *a_factor; /* [rows of the tiled activations] multiplies their sums; NULL: a_uniform_factor does */
     float a_uniform_factor;
     /* jobs that one block begins and the next one ends */

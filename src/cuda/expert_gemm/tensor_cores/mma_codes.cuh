@@ -48,11 +48,16 @@ template <class DECODER> struct mox_sm90_view {
         scales = stage + chunks * CODES_BYTES + (warp * 8 + me.lane / 4) * DECODER::pair_bytes(args);
     }
 
-    __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const
+    /* The scales of the lane's rows in the block that has chunk i of the stage. */
+    __device__ __forceinline__ const uint8_t *scales_of(int i) const
     {
         const int block = DECODER::BY_CHUNK ? i : ((k + i) >> args.scale_shift) - (k >> args.scale_shift);
-        return { DECODER::codes::load(codes + i * CODES_BYTES, lane),
-                 DECODER::load(scales + block * 64 * DECODER::pair_bytes(args), args, k + i) };
+        return scales + block * 64 * DECODER::pair_bytes(args);
+    }
+
+    __device__ __forceinline__ mox_sm90_words<DECODER> words(int i) const
+    {
+        return { DECODER::codes::load(codes + i * CODES_BYTES, lane), DECODER::load(scales_of(i), args, k + i) };
     }
 };
 

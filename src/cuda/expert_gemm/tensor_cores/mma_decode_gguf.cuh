@@ -2,7 +2,8 @@
  *
  * mma_decode_gguf.cuh - block types of GGUF in layout hopper_codes (pack/hopper/hopper_blocks.h), w = d s (level -
  * offset) -+ m t. Codes become bf16: exactly their levels less the offset, over a power of two. d and s multiply the
- * sum of each run; the minimums are a second product, of t as bf16 by the tokens, whose sum m multiplies.
+ * sum of each run; the minimums are a second product, of t as bf16 by the tokens, or on Hopper by sums of the tokens of
+ * each run (mma_args.h), whose sum m multiplies.
  *
  *     4 bits     q4_k      a code is its level: one mask and one fused multiply-add for two (mma_decode_ints.cuh)
  *                iq4_xs    a code numbers a level: bytes of two tables of eight, by byte permutation, four at a time
@@ -61,6 +62,18 @@ template <int RUNS, bool HAS_MINIMUMS> struct mox_sm90_decode_gguf {
     {
         a[0] = a[2] = minimums(s.low, g);
         a[1] = a[3] = minimums(s.high, g);
+    }
+    /* The operand A of the MMA of runs 4 i to 4 i + 3 of a block, each of which has four columns: three by the parts of
+     * its sum of tokens, which is 2^-5 times as large, and one by zero. `at`: the block's scales of the lane's rows. */
+    static __device__ __forceinline__ void place_minimums_of_block(uint32_t (&a)[4], const uint8_t *at,
+                                                                   const mox_sm90_args &args, int i, int lane)
+    {
+        constexpr uint32_t TO_2_125 = 0x7e007e00;
+        const uint8_t *first = at + 4 + (2 * i << args.block.chunk_shift) + RUNS + lane % 4 / 2;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            a[j] = mox_bf16x2_mul(first[(j / 2 << args.block.chunk_shift) + j % 2 * args.block.row_bytes] * 0x10001u,
+                                  TO_2_125);
     }
     static __device__ __forceinline__ float2 minimum_scales(const scales &s, const mox_sm90_args &args)
     {

@@ -7,8 +7,8 @@
  *
  *     stage of 16-bit elements    16384 weights | columns x 128 tokens
  *     stage of 8-bit elements     16384 weights | 64 their scales | 960: a float a column | columns x 128 tokens
- *     stage of codes              chunks_per_stage x (4096, 6144 or 8192) weights | their scales
- *                                 | [scales of tokens] | chunks_per_stage x (columns x 128) tokens
+ *     stage of codes              chunks_per_stage x (4096, 5120, 6144 or 8192) weights | their scales
+ *                                 | [scales or sums of tokens] | chunks_per_stage x (columns x 128) tokens
  *
  * A half tile (64 rows) leaves the upper half of its weights as they were, and a tile past the last leaves all of them.
  * What is computed from those is never stored.
@@ -80,6 +80,12 @@ template <int ELEMENT> __device__ __forceinline__ uint32_t mox_sm90_token_scales
     return MOX_SM90_DECODES(ELEMENT)
                ? args.tokens_at - mox_sm90_token_scale_bytes(ELEMENT, args.chunks_per_stage, args.max_columns)
                : MOX_SM90_TOKEN_SCALES_AT;
+}
+
+/* Does chunk `k`, the next one being k + `chunks`, or one between, end a block of columns whose sums a stage has? */
+__device__ __forceinline__ bool mox_sm90_ends_block(int k, int chunks)
+{
+    return (k + chunks) / 4 > k / 4;
 }
 
 /* Lanes of a warp that arrive when a stage is empty: all where they read it themselves, one where the tensor cores do.

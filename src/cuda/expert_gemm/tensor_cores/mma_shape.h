@@ -109,6 +109,13 @@ MOX_SM90_CONSTEXPR mox_sm90_token_scale_bytes(int32_t element, int32_t chunks, i
     return mox_sm90_token_scales(element) * chunks * columns * (int32_t)sizeof(float);
 }
 
+/* Bytes of the sums of tokens in a stage, which has the last chunk of one block of 256 columns at most. They end where
+ * the tokens begin. */
+MOX_SM90_CONSTEXPR mox_sm90_stage_sum_bytes(int32_t element, int32_t columns)
+{
+    return mox_sm90_token_sum_bytes(element) * columns;
+}
+
 /* Bytes for the blocks of scales that a stage of `chunks` chunks touches, at most. */
 static inline uint32_t mox_sm90_scales_room(const mox_sm90_args *args, int32_t chunks)
 {
@@ -125,9 +132,10 @@ static inline uint32_t mox_sm90_lay_out_stage(mox_sm90_element element, const mo
     const uint32_t per_stage = (uint32_t)mox_sm90_chunks_per_stage(element, columns);
     const uint32_t codes = per_stage * (uint32_t)mox_sm90_chunk_bytes(element);
     const uint32_t scales = mox_sm90_scales_room(args, (int32_t)per_stage);
-    const uint32_t token_scales = (uint32_t)mox_sm90_token_scale_bytes(element, (int32_t)per_stage, columns);
+    const uint32_t of_tokens = (uint32_t)(mox_sm90_token_scale_bytes(element, (int32_t)per_stage, columns) +
+                                          mox_sm90_stage_sum_bytes(element, columns));
     *chunks = (int32_t)per_stage;
-    *tokens_at = MOX_SM90_DECODES(element) ? (codes + scales + token_scales + 1023) / 1024 * 1024
+    *tokens_at = MOX_SM90_DECODES(element) ? (codes + scales + of_tokens + 1023) / 1024 * 1024
                                            : (uint32_t)mox_sm90_tokens_from(element);
     return *tokens_at + per_stage * (uint32_t)columns * 128;
 }

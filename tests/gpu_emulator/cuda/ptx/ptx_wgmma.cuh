@@ -20,6 +20,12 @@ static inline uint64_t mox_wgmma_descriptor(uint32_t low)
     return low;
 }
 
+/* Its high half is not zero. */
+static inline uint64_t mox_wgmma_descriptor_plain(uint32_t low, uint32_t group_distance)
+{
+    return static_cast<uint64_t>(group_distance) << 32 | low;
+}
+
 static inline void mox_wgmma_fence()
 {
 }
@@ -30,12 +36,17 @@ template <int PENDING> static inline void mox_wgmma_wait()
 {
 }
 
-/* Byte `at` of row n of an operand in the 128-byte swizzle: address bits 4-6 are XORed with bits 7-9. */
+/* Byte `at` of row n of an operand in the 128-byte swizzle: address bits 4-6 are XORed with bits 7-9. Or of one that is
+ * not swizzled: pieces of eight rows by 16 bytes. */
 static inline const uint8_t *emulated_operand(uint64_t operand, int n, int at)
 {
-    const uint32_t linear = static_cast<uint32_t>((operand & 0x3fff) << 4) + static_cast<uint32_t>(n * 128 + at);
-    return static_cast<const uint8_t *>(
-        emulated_at((linear ^ (linear >> 7 & 7) << 4) | emulated_here().rank << EMULATED_RANK_SHIFT));
+    const uint32_t first = static_cast<uint32_t>((operand & 0x3fff) << 4);
+    const int distance = static_cast<int>(operand >> 32);
+    const uint32_t linear = first + static_cast<uint32_t>(n * 128 + at);
+    const uint32_t place = distance > 0
+                               ? first + static_cast<uint32_t>(n / 8 * distance + at / 16 * 128 + n % 8 * 16 + at % 16)
+                               : linear ^ (linear >> 7 & 7) << 4;
+    return static_cast<const uint8_t *>(emulated_at(place | emulated_here().rank << EMULATED_RANK_SHIFT));
 }
 
 static inline void emulated_row(moxie_dtype dtype, uint64_t operand, int n, float *x)
