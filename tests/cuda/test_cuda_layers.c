@@ -539,6 +539,25 @@ static void sums_of_two_chunks(void **state)
     }
 }
 
+/* Minimums in tiles of every width, up to 64 columns in one slot, and in rows of several blocks whose jobs are cut
+ * between two blocks of threads. */
+static void long_rows_of_minimums(void **state)
+{
+    uint64_t seed = test_seed(55500);
+    const char *device = set_device(state);
+    test_cuda_set_multiprocessors(3);
+    for (int i = 0; i < (few_cases() ? 2 : 4); i++) {
+        test_layer_limits limits = limits_of_blocks(0, 62 + i % 3);
+        test_layer layer;
+        limits.down = test_weight_quant_named(i % 2 == 0 ? "q4_k" : "q5_k");
+        limits.largest = 900;
+        limits.experts = limits.top_k = 1 + i % 4 / 2;
+        test_layer_make_large(&layer, &limits, &seed);
+        check_decoded(device, &layer, MOXIE_MODE_EXACT, true, seed);
+        check_prefixes_of(&layer, MOXIE_MODE_EXACT, seed);
+    }
+}
+
 /* A test for each set of kernels on tiles. */
 #define ON(test, device)                                                                                               \
     {                                                                                                                  \
@@ -569,6 +588,7 @@ int main(void)
         ON_BOTH(bytes_with_zero_points),
         ON_BOTH(batches_do_not_matter),
         ON_BOTH(sums_of_two_chunks),
+        ON_BOTH(long_rows_of_minimums),
     };
     cmocka_set_test_filter(getenv("MOXIE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$nvcc" >/dev/null || { echo "skipped: nvcc is not installed"; exit 77; }
 ptxas=$(dirname "$nvcc")/ptxas
 command -v "$ptxas" >/dev/null || ptxas=ptxas
-max_instances=143 max_lines=150 # 55 without the products: 24 elements by wgmma, 20 by mma.sync, narrow and wide tiles
+max_instances=144 max_lines=150 # 56 without the products: 24 elements by wgmma, 20 by mma.sync, narrow and wide tiles
 # One source of each skeleton and each way to the tensor cores, with the most registers.
 optimised="expert_gemm_sm90_bf16 expert_gemm_sm90_e4m3 expert_gemm_sm90_w8_blocks_qact expert_gemm_sm90_int4_blocks_short
 expert_gemm_sm80_int4"

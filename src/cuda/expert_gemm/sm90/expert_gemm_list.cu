@@ -366,8 +366,8 @@ __device__ void gather_scales(const mox_sm90_gather_args &args, const row_source
 
 /* Blocks take octets in turn, one warp a row. All blocks run at the same time: the gemm behind starts to fetch weights
  * when the last block of this kernel has started. The next row's source is asked for before this row's data is waited
- * for. */
-template <int IN_FLIGHT>
+ * for. SUMS: it makes sums, and maybe nothing else. */
+template <int IN_FLIGHT, bool SUMS>
 __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constant__ mox_sm90_gather_args args)
 {
     __shared__ mox_sm90_entry entries[MOX_SM90_INLINE_PAIRS];
@@ -393,15 +393,15 @@ __global__ void __launch_bounds__(GATHER_THREADS, 4) gather(const __grid_constan
         const bool has_row = warp < from.octet.columns;
         const int i = o * 8 - from.octet.row + warp;
         uint4 vectors[IN_FLIGHT];
-        if (has_row && args.a_tiled)
+        if (SUMS && has_row && args.a_tiled)
             tiled_vectors(args, from.octet, i, first, lane, vectors);
         else if (has_row)
             load_vectors(args, from.row, order_of(args, entries, count, o * 8), first, lane, vectors);
         o += (int)gridDim.x;
         const row_source next = find_row(args, entries, count, o, warp);
-        if (has_row && args.to_sums != nullptr)
+        if (SUMS && has_row)
             store_sums(args, from.octet, i, first, lane, vectors);
-        if (has_row && !args.a_tiled) {
+        if (has_row && !(SUMS && args.a_tiled)) {
             store_vectors(args, from.octet, i, first, lane, vectors);
             gather_scales(args, from, i, first, min(first + IN_FLIGHT * 4, args.chunks), lane);
         }
@@ -427,13 +427,14 @@ int mox_sm90_launch_list(const mox_sm90_list_args *args, int dependent, void *st
 
 int mox_sm90_launch_gather(const mox_sm90_gather_args *args, int dependent, void *stream)
 {
-    constexpr int LOADS = 8, LOADS_INLINE = 2;
+    constexpr int LOADS = 8, LOADS_INLINE = 2, LOADS_SUMS = 2;
     mox_device_attributes attributes;
-    const bool inlined = args->inline_routing.ids != nullptr;
-    const int step = 4 * (inlined ? LOADS_INLINE : LOADS), parts = (args->chunks + step - 1) / step;
+    const bool inlined = args->inline_routing.ids != nullptr, sums = args->to_sums != nullptr;
+    const int step = 4 * (sums ? LOADS_SUMS : inlined ? LOADS_INLINE : LOADS), parts = (args->chunks + step - 1) / step;
     const int64_t fit = args->blocks > parts ? args->blocks / parts : 1;
     const dim3 grid((unsigned)(args->octet_count < fit ? args->octet_count : fit), (unsigned)parts);
     const cudaLaunchConfig_t config =
         mox_device_config(grid, GATHER_THREADS, 0, stream, may_depend(dependent), &attributes);
-    return cudaLaunchKernelEx(&config, inlined ? gather<LOADS_INLINE> : gather<LOADS>, *args);
+    const auto kernel = sums ? gather<LOADS_SUMS, true> : inlined ? gather<LOADS_INLINE, false> : gather<LOADS, false>;
+    return cudaLaunchKernelEx(&config, kernel, *args);
 }

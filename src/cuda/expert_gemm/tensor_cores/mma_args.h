@@ -32,9 +32,9 @@
  *     token tile of w columns (a multiple of 8), first row r
  *         elements    r * chunks * 128 + k * w * 128 for chunk k; row i at 128 i in it, swizzled
  *         scales      f32, of elements with token scales, one for the columns of a chunk: at r * chunks + k * w + i
- *         sums        of elements with minimums, 64 bytes a token and 256 columns: at (r * blocks + b * w) * 64 for block b
- *                     of `blocks`, as operand B of two MMAs without swizzle: | eight tokens | MMA | half | token | 16 bytes |.
- *                     Each sum, of 32 columns, is three bf16 that add up to it, 2^-5 times as large, and a zero
+ *         sums        of elements with minimums, 64 bytes a token and 256 columns: at (r * blocks + b * w) * 64 for
+ *                     block b of `blocks`, as operand B of two MMAs without swizzle: eight tokens by | MMA | half |
+ *                     token | 16 bytes |. Each sum, of 32 columns, is three bf16 that add up to 2^-5 times it, and a zero
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
