@@ -43,6 +43,7 @@ FAMILIES = {
     "longcat_flash": {"zero_expert_num": 4, "expert_ffn_hidden_size": WIDTH}, "hy_v4": {}, "bailing_hybrid": {},
     "mistral4": {}, "cohere2_moe": {}, "aria_text": {}, "qwen4_exp_text": {}, "mellum": {}, "exaone_moe": {},
     "flint": {"mlp_only_layers": [0]}, "beam": SPARSE, "lara_mini": {}, "axk2": {"n_group": None, "topk_group": None},
+    "sarvam_moe": {}, "sarvam_mla": {},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -58,6 +59,7 @@ RULES = [
     ("mixtral", {"hidden_act": "gelu_pytorch_tanh", "num_experts_per_tok": 1}), ("granitemoe", {"hidden_act": "relu", "num_experts_per_tok": EXPERTS}),
     ("lara_mini", {"norm_topk_prob": False}), ("axk2", {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}),
     ("llama4_text", {"num_experts_per_tok": 1}), ("aria_text", {"hidden_act": "gelu"}), ("longcat_flash", {"routed_scaling_factor": 1.7}), ("ernie4_5_moe", {"moe_num_shared_experts": 2, "moe_k": 1}),
+    ("sarvam_moe", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}), ("sarvam_mla", {"n_group": 1, "topk_group": 1, "n_shared_experts": 2}),
 ]
 
 

@@ -116,6 +116,13 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"glm5_next_text\",\"hidden_size\":4096,\"moe_intermediate_size\":2048,\"n_routed_experts\":288,"
       "\"n_shared_experts\":1,\"num_experts_per_tok\":8}",
       "glm5-next", 3, 288, 8, 4096, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, .limit = 10 },
+    /* sarvam_moe/configuration_sarvam_moe.py and sarvam_mla's, with the keys of the original files (attribute_map) */
+    { "{\"model_type\":\"sarvam_moe\",\"num_experts\":128,\"num_experts_per_tok\":6,\"hidden_size\":4096,"
+      "\"moe_intermediate_size\":1024,\"num_shared_experts\":1,\"score_function\":\"sigmoid\"}",
+      "sarvam", 1, 128, 6, 4096, 1024, 1024, SIGMOID, 0, PLUS, 1e-20f, 2.5f },
+    { "{\"model_type\":\"sarvam_mla\",\"n_routed_experts\":128,\"num_experts_per_tok\":8,\"hidden_size\":4096,"
+      "\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":16,\"topk_group\":2}",
+      "sarvam", 1, 128, 8, 4096, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 16, 2 },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
