@@ -44,6 +44,7 @@ FAMILIES = {
     "mistral4": {}, "cohere2_moe": {}, "aria_text": {}, "qwen4_exp_text": {}, "mellum": {}, "exaone_moe": {},
     "flint": {"mlp_only_layers": [0]}, "beam": SPARSE, "lara_mini": {}, "axk2": {"n_group": None, "topk_group": None},
     "sarvam_moe": {}, "sarvam_mla": {},
+    "axk1": {},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -60,6 +61,7 @@ RULES = [
     ("lara_mini", {"norm_topk_prob": False}), ("axk2", {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}),
     ("llama4_text", {"num_experts_per_tok": 1}), ("aria_text", {"hidden_act": "gelu"}), ("longcat_flash", {"routed_scaling_factor": 1.7}), ("ernie4_5_moe", {"moe_num_shared_experts": 2, "moe_k": 1}),
     ("sarvam_moe", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}), ("sarvam_mla", {"n_group": 1, "topk_group": 1, "n_shared_experts": 2}),
+    ("axk1", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
 ]
 
 
@@ -94,6 +96,8 @@ def worst(got, want):
 def block_of(model):
     """The last MoE block: its number of the layer, and forward()."""
     name, block = [(name, part) for name, part in model.named_modules() if "experts" in dict(part.named_children())][-1]
+    if hasattr(block, "post_mlp_layernorm"):  # A.X-K1's norm of the sum, outside a layer here
+        block.post_mlp_layernorm = torch.nn.Identity()
     beside = getattr(model.get_submodule(name.rpartition(".")[0]), "shared_mlp", None)  # Granite's shared expert
     takes_tokens = "input_ids" in block.forward.__code__.co_varnames
 

@@ -123,6 +123,10 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"sarvam_mla\",\"n_routed_experts\":128,\"num_experts_per_tok\":8,\"hidden_size\":4096,"
       "\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":16,\"topk_group\":2}",
       "sarvam", 1, 128, 8, 4096, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 16, 2 },
+    /* axk1/modeling_axk1.py: AXK1TopkRouter, with the defaults of its configuration class */
+    { "{\"model_type\":\"axk1\",\"n_routed_experts\":192,\"num_experts_per_tok\":8,\"hidden_size\":7168,"
+      "\"moe_intermediate_size\":2048,\"n_shared_experts\":1}",
+      "axk1", 1, 192, 8, 7168, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4 },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
