@@ -45,6 +45,7 @@ FAMILIES = {
     "flint": {"mlp_only_layers": [0]}, "beam": SPARSE, "lara_mini": {}, "axk2": {"n_group": None, "topk_group": None},
     "sarvam_moe": {}, "sarvam_mla": {},
     "axk1": {},
+    "kolibri1": {},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -62,6 +63,7 @@ RULES = [
     ("llama4_text", {"num_experts_per_tok": 1}), ("aria_text", {"hidden_act": "gelu"}), ("longcat_flash", {"routed_scaling_factor": 1.7}), ("ernie4_5_moe", {"moe_num_shared_experts": 2, "moe_k": 1}),
     ("sarvam_moe", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}), ("sarvam_mla", {"n_group": 1, "topk_group": 1, "n_shared_experts": 2}),
     ("axk1", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
+    ("kolibri1", {"norm_topk_prob": False}),
 ]
 
 

@@ -127,6 +127,13 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"axk1\",\"n_routed_experts\":192,\"num_experts_per_tok\":8,\"hidden_size\":7168,"
       "\"moe_intermediate_size\":2048,\"n_shared_experts\":1}",
       "axk1", 1, 192, 8, 7168, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4 },
+    /* kolibri1/modeling_kolibri1.py: Kolibri1TopKRouter, with the defaults of its configuration class */
+    { "{\"model_type\":\"kolibri1\",\"num_local_experts\":384,\"num_experts_per_tok\":6,\"hidden_size\":2560,"
+      "\"moe_intermediate_size\":512,\"shared_expert_intermediate_size\":512}",
+      "kolibri", 0, 384, 6, 2560, 512, 512, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SIGMOID_SELECTED, MOXIE_NORM_NONE, 0, 1 },
+    { "{\"model_type\":\"kolibri1\",\"num_experts\":384,\"num_experts_per_tok\":6,\"hidden_size\":2560,"
+      "\"moe_intermediate_size\":512,\"shared_expert_intermediate_size\":512,\"norm_topk_prob\":true}",
+      "kolibri", 0, 384, 6, 2560, 512, 512, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SIGMOID_SELECTED, MOXIE_NORM_SUM, 0, 1 },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"

@@ -130,6 +130,7 @@ static const struct {
     { "sarvam_moe", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "sarvam_mla", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "axk1", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 8, 4, UNKNOWN, SILU, 0, 0, 0 },
+    { "kolibri1", QWEN, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "qwen4_exp", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "qwen4_exp_text", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "mellum", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
