@@ -114,7 +114,10 @@ def block_of(model):
 def check_saved(path, model_type, changes):
     config = configure(model_type, changes)
     auto = transformers.AutoModelForCausalLM
-    auto = auto if type(config) in auto._model_mapping else transformers.AutoModel
+    check_model(path, auto if type(config) in auto._model_mapping else transformers.AutoModel, config)
+
+
+def check_model(path, auto, config):
     model = randomize(auto.from_config(config, dtype=torch.float32))
     model.set_experts_implementation("eager")
     model.save_pretrained(path)
@@ -178,6 +181,16 @@ def test_dbrx(tmp_path, norm):
     with torch.no_grad():
         want = block(x[None])
     assert worst(plan.run(x), want[0] if isinstance(want, tuple) else want) < 3e-6
+
+
+@pytest.mark.parametrize("changes", [{}, {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}], ids=["", "groups"])
+def test_mistral_large4(tmp_path, changes):
+    """Of the whole model, transformers saves the released names; of its text model alone, two kinds of names."""
+    if "mistral_large4" not in CONFIG_MAPPING:
+        pytest.skip("this transformers has no mistral_large4")
+    vision = {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
+    config = CONFIG_MAPPING["mistral_large4"](text_config=configure("mistral_large4_text", changes).to_dict(), vision_config=vision)
+    check_model(tmp_path, transformers.AutoModelForImageTextToText, config)
 
 
 def test_muse_spark(tmp_path):

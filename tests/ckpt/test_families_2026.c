@@ -134,6 +134,11 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"kolibri1\",\"num_experts\":384,\"num_experts_per_tok\":6,\"hidden_size\":2560,"
       "\"moe_intermediate_size\":512,\"shared_expert_intermediate_size\":512,\"norm_topk_prob\":true}",
       "kolibri", 0, 384, 6, 2560, 512, 512, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SIGMOID_SELECTED, MOXIE_NORM_SUM, 0, 1 },
+    /* mistral_large4/modeling_mistral_large4.py: MistralLarge4TextTopkRouter */
+    { "{\"model_type\":\"mistral_large4\",\"text_config\":{\"model_type\":\"mistral_large4_text\","
+      "\"n_routed_experts\":128,\"num_experts_per_tok\":4,\"hidden_size\":6144,\"moe_intermediate_size\":6144,"
+      "\"n_shared_experts\":1,\"n_group\":4,\"topk_group\":2,\"norm_topk_prob\":false}}",
+      "mistral-large4", 1, 128, 4, 6144, 6144, 6144, SOFTMAX, 0, PLUS, 1e-20f, 1, 4, 2, MOXIE_FILL_ZERO_KEY },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
