@@ -46,6 +46,7 @@ FAMILIES = {
     "sarvam_moe": {}, "sarvam_mla": {},
     "axk1": {},
     "kolibri1": {},
+    "dots3_note_text": {"shared_experts_intermediate_size": 40},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -64,6 +65,7 @@ RULES = [
     ("sarvam_moe", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}), ("sarvam_mla", {"n_group": 1, "topk_group": 1, "n_shared_experts": 2}),
     ("axk1", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
     ("kolibri1", {"norm_topk_prob": False}),
+    ("dots3_note_text", {"n_shared_experts": 2, "routed_scaling_factor": 1.7}),
 ]
 
 

@@ -139,6 +139,17 @@ static const want_layer layers[] = {
       "\"n_routed_experts\":128,\"num_experts_per_tok\":4,\"hidden_size\":6144,\"moe_intermediate_size\":6144,"
       "\"n_shared_experts\":1,\"n_group\":4,\"topk_group\":2,\"norm_topk_prob\":false}}",
       "mistral-large4", 1, 128, 4, 6144, 6144, 6144, SOFTMAX, 0, PLUS, 1e-20f, 1, 4, 2, MOXIE_FILL_ZERO_KEY },
+    /* dots3_note/configuration_dots3_note.py: Dots3NoteTextConfig; without a width, the tensors tell it */
+    { "{\"model_type\":\"dots3_note\",\"n_routed_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":5120,"
+      "\"moe_intermediate_size\":1536,\"n_shared_experts\":2,\"moe_shared_expert_intermediate_size\":1024}",
+      "dots3-note", 1, 256, 8, 5120, 1536, 2048, SIGMOID, 0, PLUS, 1e-20f, 1 },
+    { "{\"model_type\":\"dots3_note\",\"text_config\":{\"model_type\":\"dots3_note_text\",\"n_routed_experts\":256,"
+      "\"num_experts_per_tok\":8,\"hidden_size\":5120,\"moe_intermediate_size\":1536,\"n_shared_experts\":1,"
+      "\"shared_experts_intermediate_size\":1024,\"n_group\":4,\"topk_group\":2}}",
+      "dots3-note", 1, 256, 8, 5120, 1536, 1024, SIGMOID, 0, PLUS, 1e-20f, 1, 4, 2 },
+    { "{\"model_type\":\"dots3_note\",\"n_routed_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":5120,"
+      "\"moe_intermediate_size\":1536,\"n_shared_experts\":1}",
+      "dots3-note", 1, 256, 8, 5120, 1536, MOX_SHARED_UNKNOWN, SIGMOID, 0, PLUS, 1e-20f, 1 },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
