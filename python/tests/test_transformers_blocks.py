@@ -47,6 +47,7 @@ FAMILIES = {
     "axk1": {},
     "kolibri1": {},
     "dots3_note_text": {"shared_experts_intermediate_size": 40},
+    "openai_privacy_filter": {},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -66,6 +67,7 @@ RULES = [
     ("axk1", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
     ("kolibri1", {"norm_topk_prob": False}),
     ("dots3_note_text", {"n_shared_experts": 2, "routed_scaling_factor": 1.7}),
+    ("openai_privacy_filter", {"swiglu_limit": 0.5, "swiglu_alpha": 1.25, "num_experts_per_tok": 2}),
 ]
 
 

@@ -150,6 +150,11 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"dots3_note\",\"n_routed_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":5120,"
       "\"moe_intermediate_size\":1536,\"n_shared_experts\":1}",
       "dots3-note", 1, 256, 8, 5120, 1536, MOX_SHARED_UNKNOWN, SIGMOID, 0, PLUS, 1e-20f, 1 },
+    /* openai_privacy_filter/modeling_openai_privacy_filter.py: OpenAIPrivacyFilterTopKRouter */
+    { "{\"model_type\":\"openai_privacy_filter\",\"num_local_experts\":128,\"num_experts_per_tok\":4,"
+      "\"hidden_size\":640,\"intermediate_size\":640}",
+      "privacy-filter", 0, 128, 4, 640, 640, 0, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SOFTMAX_SELECTED, MOXIE_NORM_NONE, 0, 1,
+      .limit = 7 },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
