@@ -48,6 +48,7 @@ FAMILIES = {
     "kolibri1": {},
     "dots3_note_text": {"shared_experts_intermediate_size": 40},
     "openai_privacy_filter": {},
+    "hy_v4_vl_text": {"qk_rope_head_dim": 64},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -68,6 +69,7 @@ RULES = [
     ("kolibri1", {"norm_topk_prob": False}),
     ("dots3_note_text", {"n_shared_experts": 2, "routed_scaling_factor": 1.7}),
     ("openai_privacy_filter", {"swiglu_limit": 0.5, "swiglu_alpha": 1.25, "num_experts_per_tok": 2}),
+    ("hy_v4_vl_text", {"swiglu_limit": 0.5, "n_group": 4, "topk_group": 2}),
 ]
 
 

@@ -114,6 +114,8 @@ static const struct {
     { "bailing_hybrid", QWEN, SIGMOID, PLUS_EPS, 1e-20f, 2.5f, 8, 4, UNKNOWN, SILU, 0, 0, 0 },
     { "mistral4", DEEP, SOFTMAX, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "hy_v4", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.827f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
+    { "hy_v4_vl", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.827f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
+    { "hy_v4_vl_text", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 2.827f, 1, 1, UNKNOWN, SILU, 0, 0, 10 },
     { "smallthinker", SMALL, LOGIT, SUM, 0, 1, 0, 0, 0, MOXIE_ACT_RELU, 0, 0, 0 },
     { "cohere2_moe", OLMOE, LOGIT, NONE, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "arctic", MIXTRAL, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
