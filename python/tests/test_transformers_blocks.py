@@ -167,6 +167,9 @@ def alone(path, module, name, config, prefix, *arguments):
     ("step3p7", "Step3p7SparseMoeBlock", "step3p5", {"swiglu_limits": [0.0, 0.5], "swiglu_limits_shared": [0.0, 0.4]}, "model.layers.1.mlp.", (1,)),
     ("qwen3_omni_moe", "Qwen3OmniMoeThinkerTextSparseMoeBlock", "qwen3_omni_moe_text", {}, "layers.1.mlp.", ()),
     ("glm5_next", "Glm5NextTextMoE", "glm5_next_text", {"index_topk": 16, "qk_rope_head_dim": 0}, "model.layers.1.mlp.", ()),
+    ("deepseek_ocr2", "DeepseekOcr2TextMoe", "deepseek_ocr2_text", {}, "model.language_model.layers.1.mlp.", ()),
+    ("deepseek_ocr2", "DeepseekOcr2TextMoe", "deepseek_ocr2_text", {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}, "model.layers.1.mlp.", ()),
+    ("unlimited_ocr", "UnlimitedOcrTextMoe", "unlimited_ocr_text", {}, "model.language_model.layers.1.mlp.", ()),
     ("ernie4_5_vl_moe", "Ernie4_5_VLMoeMoeBlock", "ernie4_5_vl_moe_text", {"moe_intermediate_size": [WIDTH, 24]}, "model.layers.1.mlp.", ()),
 ])
 def test_block(tmp_path, module, name, model_type, changes, prefix, arguments):
