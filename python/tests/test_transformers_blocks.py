@@ -214,10 +214,26 @@ def test_muse_spark(tmp_path):
 
 def test_gemma4(tmp_path):
     """Router and experts read different states."""
-    model = randomize(transformers.AutoModelForCausalLM.from_config(configure("gemma4_text", {"enable_moe_block": True}), dtype=torch.float32))
+    check_gemma(tmp_path, transformers.AutoModelForCausalLM, configure("gemma4_text", {"enable_moe_block": True}), "model.layers.1")
+
+
+def test_diffusion_gemma(tmp_path):
+    """Its encoder's experts are those of the decoder."""
+    if "diffusion_gemma" not in CONFIG_MAPPING:
+        pytest.skip("this transformers has no diffusion_gemma")
+    vision = {"model_type": "gemma4_vision", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+              "head_dim": 16, "position_embedding_size": 16}
+    text = configure("diffusion_gemma_text", {}).to_dict()
+    config = CONFIG_MAPPING["diffusion_gemma"](text_config=text, vision_config=vision)
+    for name in ("encoder.language_model.layers.1", "decoder.layers.1"):
+        check_gemma(tmp_path, transformers.AutoModel, config, name)
+
+
+def check_gemma(tmp_path, auto, config, name):
+    model = randomize(auto.from_config(config, dtype=torch.float32))
     model.set_experts_implementation("eager")
     model.save_pretrained(tmp_path)
-    layer, x, residual = model.get_submodule("model.layers.1"), torch.randn(TOKENS, HIDDEN), torch.randn(TOKENS, HIDDEN)
+    layer, x, residual = model.get_submodule(name), torch.randn(TOKENS, HIDDEN), torch.randn(TOKENS, HIDDEN)
     with torch.no_grad():
         _, weights, ids = layer.router(residual)
         want = layer.experts(x, ids, weights)

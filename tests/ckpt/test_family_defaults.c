@@ -95,6 +95,8 @@ static const struct {
     { "hunyuan", OLMOE, SOFTMAX, MOXIE_NORM_MAX_SUM_EPS, 0x1p-23f, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "gemma4", GEMMA, SOFTMAX, SUM, 0, 1, 0, 0, 0, MOXIE_ACT_GELU_TANH, 0, 0, 0 },
     { "gemma4_text", GEMMA, SOFTMAX, SUM, 0, 1, 0, 0, 0, MOXIE_ACT_GELU_TANH, 0, 0, 0 },
+    { "diffusion_gemma", GEMMA, SOFTMAX, SUM, 0, 1, 0, 0, 0, MOXIE_ACT_GELU_TANH, 0, 0, 0 },
+    { "diffusion_gemma_text", GEMMA, SOFTMAX, SUM, 0, 1, 0, 0, 0, MOXIE_ACT_GELU_TANH, 0, 0, 0 },
     { "granitemoe", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "granitemoeshared", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "granitemoehybrid", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
