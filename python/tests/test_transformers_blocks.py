@@ -202,6 +202,18 @@ def test_mistral_large4(tmp_path, changes):
     check_model(tmp_path, transformers.AutoModelForImageTextToText, config)
 
 
+@pytest.mark.parametrize("changes", [{}, {"num_experts_per_tok": 1, "activation_function": "gelu"}], ids=["", "changed"])
+def test_jetmoe(tmp_path, changes):
+    """The model adds the bias of the sum. The mixture of its attention is none of moxie's."""
+    model = randomize(transformers.AutoModelForCausalLM.from_config(configure("jetmoe", changes), dtype=torch.float32))
+    model.save_pretrained(tmp_path)
+    assert not moxie.lint(tmp_path).findings
+    block, x = model.get_submodule("model.layers.1.mlp"), torch.randn(TOKENS, HIDDEN)
+    with torch.no_grad():
+        want = block(x[None])[0] - block.bias
+    assert worst(moxie.Model(tmp_path).layer(1).plan(max_tokens=TOKENS).run(x), want) < 3e-6
+
+
 def test_muse_spark(tmp_path):
     """The projections around its experts are the model's."""
     config = configure("muse_spark_text", {**SPARSE, "moe_hidden_size": 32})

@@ -155,6 +155,11 @@ static const want_layer layers[] = {
       "\"hidden_size\":640,\"intermediate_size\":640}",
       "privacy-filter", 0, 128, 4, 640, 640, 0, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SOFTMAX_SELECTED, MOXIE_NORM_NONE, 0, 1,
       .limit = 7 },
+    /* jetmoe/modeling_jetmoe.py: JetMoeTopKGating */
+    { "{\"model_type\":\"jetmoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2,\"hidden_size\":2048,"
+      "\"intermediate_size\":5632,\"activation_function\":\"gelu\"}",
+      "jetmoe", 0, 8, 2, 2048, 5632, 0, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SOFTMAX_SELECTED, MOXIE_NORM_NONE, 0, 1,
+      .act = MOXIE_ACT_GELU_ERF },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
@@ -320,7 +325,6 @@ static const struct {
       "\"inkling_mm_model\" is refused: its router also scores the shared experts" },
     { "{\"model_type\":\"inkling2\"}", MOXIE_ERR_UNSUPPORTED, "\"inkling2\" is refused: its experts cap the gate" },
     { "{\"model_type\":\"inkling2_loop\"}", MOXIE_ERR_UNSUPPORTED, "\"inkling2_loop\" is refused: its experts cap" },
-    { "{\"model_type\":\"jetmoe\"}", MOXIE_ERR_UNSUPPORTED, "\"jetmoe\" is refused: a bias is added to the sum" },
     { "{\"model_type\":\"zaya\"}", MOXIE_ERR_UNSUPPORTED, "\"zaya\" is refused: its router is an MLP" },
     { "{\"model_type\":\"doge\"}", MOXIE_ERR_UNSUPPORTED, "\"doge\" is refused: its experts are single rows" },
     { "{\"model_type\":\"switch_transformers\"}", MOXIE_ERR_UNSUPPORTED, "is refused: its experts drop the tokens" },

@@ -144,6 +144,7 @@ static const struct {
     { "dots3_note", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "dots3_note_text", DEEP, SIGMOID, PLUS_EPS, 1e-20f, 1, 1, 1, UNKNOWN, SILU, 0, 0, 0 },
     { "openai_privacy_filter", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, 0, SILU, 1.702f, 1, 7 },
+    { "jetmoe", MIXTRAL, LOGIT, NONE, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
     { "qwen4_exp", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "qwen4_exp_text", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, UNKNOWN, SILU, 0, 0, 0 },
     { "mellum", QWEN, SOFTMAX, SUM, 0, 1, 0, 0, 0, SILU, 0, 0, 0 },
