@@ -284,7 +284,7 @@ MOX_ADJUST(aria)
     return require_flag(config, "mlp_bias", false, file, "biases of its shared expert are not supported", error);
 }
 
-/* Releases have the first key, transformers saves the second. Without either, the tensors tell the width. */
+/* transformers reads both keys, the first before the second, and saves the second. Without either, the tensors tell. */
 MOX_ADJUST(dots3_note)
 {
     static const char *const keys[] = { "moe_shared_expert_intermediate_size", "shared_experts_intermediate_size" };
