@@ -43,6 +43,12 @@ FAMILIES = {
     "longcat_flash": {"zero_expert_num": 4, "expert_ffn_hidden_size": WIDTH}, "hy_v4": {}, "bailing_hybrid": {},
     "mistral4": {}, "cohere2_moe": {}, "aria_text": {}, "qwen4_exp_text": {}, "mellum": {}, "exaone_moe": {},
     "flint": {"mlp_only_layers": [0]}, "beam": SPARSE, "lara_mini": {}, "axk2": {"n_group": None, "topk_group": None},
+    "sarvam_moe": {}, "sarvam_mla": {},
+    "axk1": {},
+    "kolibri1": {},
+    "dots3_note_text": {"shared_experts_intermediate_size": 40},
+    "openai_privacy_filter": {},
+    "hy_v4_vl_text": {"qk_rope_head_dim": 64},
 }
 # What a configuration may say: family, changed keys.
 RULES = [
@@ -58,6 +64,12 @@ RULES = [
     ("mixtral", {"hidden_act": "gelu_pytorch_tanh", "num_experts_per_tok": 1}), ("granitemoe", {"hidden_act": "relu", "num_experts_per_tok": EXPERTS}),
     ("lara_mini", {"norm_topk_prob": False}), ("axk2", {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}),
     ("llama4_text", {"num_experts_per_tok": 1}), ("aria_text", {"hidden_act": "gelu"}), ("longcat_flash", {"routed_scaling_factor": 1.7}), ("ernie4_5_moe", {"moe_num_shared_experts": 2, "moe_k": 1}),
+    ("sarvam_moe", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}), ("sarvam_mla", {"n_group": 1, "topk_group": 1, "n_shared_experts": 2}),
+    ("axk1", {"n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
+    ("kolibri1", {"norm_topk_prob": False}),
+    ("dots3_note_text", {"n_shared_experts": 2, "routed_scaling_factor": 1.7}),
+    ("openai_privacy_filter", {"swiglu_limit": 0.5, "swiglu_alpha": 1.25, "num_experts_per_tok": 2}),
+    ("hy_v4_vl_text", {"swiglu_limit": 0.5, "n_group": 4, "topk_group": 2}),
 ]
 
 
@@ -92,6 +104,8 @@ def worst(got, want):
 def block_of(model):
     """The last MoE block: its number of the layer, and forward()."""
     name, block = [(name, part) for name, part in model.named_modules() if "experts" in dict(part.named_children())][-1]
+    if hasattr(block, "post_mlp_layernorm"):  # A.X-K1's norm of the sum, outside a layer here
+        block.post_mlp_layernorm = torch.nn.Identity()
     beside = getattr(model.get_submodule(name.rpartition(".")[0]), "shared_mlp", None)  # Granite's shared expert
     takes_tokens = "input_ids" in block.forward.__code__.co_varnames
 
@@ -106,7 +120,10 @@ def block_of(model):
 def check_saved(path, model_type, changes):
     config = configure(model_type, changes)
     auto = transformers.AutoModelForCausalLM
-    auto = auto if type(config) in auto._model_mapping else transformers.AutoModel
+    check_model(path, auto if type(config) in auto._model_mapping else transformers.AutoModel, config)
+
+
+def check_model(path, auto, config):
     model = randomize(auto.from_config(config, dtype=torch.float32))
     model.set_experts_implementation("eager")
     model.save_pretrained(path)
@@ -150,6 +167,9 @@ def alone(path, module, name, config, prefix, *arguments):
     ("step3p7", "Step3p7SparseMoeBlock", "step3p5", {"swiglu_limits": [0.0, 0.5], "swiglu_limits_shared": [0.0, 0.4]}, "model.layers.1.mlp.", (1,)),
     ("qwen3_omni_moe", "Qwen3OmniMoeThinkerTextSparseMoeBlock", "qwen3_omni_moe_text", {}, "layers.1.mlp.", ()),
     ("glm5_next", "Glm5NextTextMoE", "glm5_next_text", {"index_topk": 16, "qk_rope_head_dim": 0}, "model.layers.1.mlp.", ()),
+    ("deepseek_ocr2", "DeepseekOcr2TextMoe", "deepseek_ocr2_text", {}, "model.language_model.layers.1.mlp.", ()),
+    ("deepseek_ocr2", "DeepseekOcr2TextMoe", "deepseek_ocr2_text", {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}, "model.layers.1.mlp.", ()),
+    ("unlimited_ocr", "UnlimitedOcrTextMoe", "unlimited_ocr_text", {}, "model.language_model.layers.1.mlp.", ()),
     ("ernie4_5_vl_moe", "Ernie4_5_VLMoeMoeBlock", "ernie4_5_vl_moe_text", {"moe_intermediate_size": [WIDTH, 24]}, "model.layers.1.mlp.", ()),
 ])
 def test_block(tmp_path, module, name, model_type, changes, prefix, arguments):
@@ -172,6 +192,28 @@ def test_dbrx(tmp_path, norm):
     assert worst(plan.run(x), want[0] if isinstance(want, tuple) else want) < 3e-6
 
 
+@pytest.mark.parametrize("changes", [{}, {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}], ids=["", "groups"])
+def test_mistral_large4(tmp_path, changes):
+    """Of the whole model, transformers saves the released names; of its text model alone, two kinds of names."""
+    if "mistral_large4" not in CONFIG_MAPPING:
+        pytest.skip("this transformers has no mistral_large4")
+    vision = {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
+    config = CONFIG_MAPPING["mistral_large4"](text_config=configure("mistral_large4_text", changes).to_dict(), vision_config=vision)
+    check_model(tmp_path, transformers.AutoModelForImageTextToText, config)
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_experts_per_tok": 1, "activation_function": "gelu"}], ids=["", "changed"])
+def test_jetmoe(tmp_path, changes):
+    """The model adds the bias of the sum. The mixture of its attention is none of moxie's."""
+    model = randomize(transformers.AutoModelForCausalLM.from_config(configure("jetmoe", changes), dtype=torch.float32))
+    model.save_pretrained(tmp_path)
+    assert not moxie.lint(tmp_path).findings
+    block, x = model.get_submodule("model.layers.1.mlp"), torch.randn(TOKENS, HIDDEN)
+    with torch.no_grad():
+        want = block(x[None])[0] - block.bias
+    assert worst(moxie.Model(tmp_path).layer(1).plan(max_tokens=TOKENS).run(x), want) < 3e-6
+
+
 def test_muse_spark(tmp_path):
     """The projections around its experts are the model's."""
     config = configure("muse_spark_text", {**SPARSE, "moe_hidden_size": 32})
@@ -184,10 +226,26 @@ def test_muse_spark(tmp_path):
 
 def test_gemma4(tmp_path):
     """Router and experts read different states."""
-    model = randomize(transformers.AutoModelForCausalLM.from_config(configure("gemma4_text", {"enable_moe_block": True}), dtype=torch.float32))
+    check_gemma(tmp_path, transformers.AutoModelForCausalLM, configure("gemma4_text", {"enable_moe_block": True}), "model.layers.1")
+
+
+def test_diffusion_gemma(tmp_path):
+    """Its encoder's experts are those of the decoder."""
+    if "diffusion_gemma" not in CONFIG_MAPPING:
+        pytest.skip("this transformers has no diffusion_gemma")
+    vision = {"model_type": "gemma4_vision", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+              "head_dim": 16, "position_embedding_size": 16}
+    text = configure("diffusion_gemma_text", {}).to_dict()
+    config = CONFIG_MAPPING["diffusion_gemma"](text_config=text, vision_config=vision)
+    for name in ("encoder.language_model.layers.1", "decoder.layers.1"):
+        check_gemma(tmp_path, transformers.AutoModel, config, name)
+
+
+def check_gemma(tmp_path, auto, config, name):
+    model = randomize(auto.from_config(config, dtype=torch.float32))
     model.set_experts_implementation("eager")
     model.save_pretrained(tmp_path)
-    layer, x, residual = model.get_submodule("model.layers.1"), torch.randn(TOKENS, HIDDEN), torch.randn(TOKENS, HIDDEN)
+    layer, x, residual = model.get_submodule(name), torch.randn(TOKENS, HIDDEN), torch.randn(TOKENS, HIDDEN)
     with torch.no_grad():
         _, weights, ids = layer.router(residual)
         want = layer.experts(x, ids, weights)

@@ -53,6 +53,7 @@ typedef enum plain_weight {
     PLAIN_BY_SCORE,          /* the score of the chosen, without bias */
     PLAIN_BY_SOFTMAX_CHOSEN, /* softmax over the logits of the chosen */
     PLAIN_BY_SIGMOID_CHOSEN, /* sigmoid of their logits, multiplied into the expert's input */
+    PLAIN_BY_SIGMOID,        /* sigmoid of their logits */
     PLAIN_BY_SPARSEMIXER     /* Phi: each choice's softmax over logits within a relative distance of it */
 } plain_weight;
 typedef enum plain_act {

@@ -156,9 +156,10 @@ void plain_route(const plain_case *c, int t, double *weights)
         keep_groups(r, keys, left);
     for (int k = 0; k < PLAIN_K; k++) {
         const int e = c->names.table ? plain_listed(plain_token(t), k) : best(keys, left);
-        weights[e] = r->weight == PLAIN_BY_SIGMOID_CHOSEN ? sigmoid(logits[e])
-                     : r->weight == PLAIN_BY_SPARSEMIXER  ? sparsemixer(logits, left, e)
-                                                          : scores[e];
+        if (r->weight == PLAIN_BY_SIGMOID_CHOSEN || r->weight == PLAIN_BY_SIGMOID)
+            weights[e] = sigmoid(logits[e]);
+        else
+            weights[e] = r->weight == PLAIN_BY_SPARSEMIXER ? sparsemixer(logits, left, e) : scores[e];
         chosen[e] = true;
         left[e] = false;
     }

@@ -116,6 +116,50 @@ static const want_layer layers[] = {
     { "{\"model_type\":\"glm5_next_text\",\"hidden_size\":4096,\"moe_intermediate_size\":2048,\"n_routed_experts\":288,"
       "\"n_shared_experts\":1,\"num_experts_per_tok\":8}",
       "glm5-next", 3, 288, 8, 4096, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, .limit = 10 },
+    /* sarvam_moe/configuration_sarvam_moe.py and sarvam_mla's, with the keys of the original files (attribute_map) */
+    { "{\"model_type\":\"sarvam_moe\",\"num_experts\":128,\"num_experts_per_tok\":6,\"hidden_size\":4096,"
+      "\"moe_intermediate_size\":1024,\"num_shared_experts\":1,\"score_function\":\"sigmoid\"}",
+      "sarvam", 1, 128, 6, 4096, 1024, 1024, SIGMOID, 0, PLUS, 1e-20f, 2.5f },
+    { "{\"model_type\":\"sarvam_mla\",\"n_routed_experts\":128,\"num_experts_per_tok\":8,\"hidden_size\":4096,"
+      "\"moe_intermediate_size\":2048,\"n_shared_experts\":1,\"n_group\":16,\"topk_group\":2}",
+      "sarvam", 1, 128, 8, 4096, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 16, 2 },
+    /* axk1/modeling_axk1.py: AXK1TopkRouter, with the defaults of its configuration class */
+    { "{\"model_type\":\"axk1\",\"n_routed_experts\":192,\"num_experts_per_tok\":8,\"hidden_size\":7168,"
+      "\"moe_intermediate_size\":2048,\"n_shared_experts\":1}",
+      "axk1", 1, 192, 8, 7168, 2048, 2048, SIGMOID, 0, PLUS, 1e-20f, 2.5f, 8, 4 },
+    /* kolibri1/modeling_kolibri1.py: Kolibri1TopKRouter, with the defaults of its configuration class */
+    { "{\"model_type\":\"kolibri1\",\"num_local_experts\":384,\"num_experts_per_tok\":6,\"hidden_size\":2560,"
+      "\"moe_intermediate_size\":512,\"shared_expert_intermediate_size\":512}",
+      "kolibri", 0, 384, 6, 2560, 512, 512, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SIGMOID_SELECTED, MOXIE_NORM_NONE, 0, 1 },
+    { "{\"model_type\":\"kolibri1\",\"num_experts\":384,\"num_experts_per_tok\":6,\"hidden_size\":2560,"
+      "\"moe_intermediate_size\":512,\"shared_expert_intermediate_size\":512,\"norm_topk_prob\":true}",
+      "kolibri", 0, 384, 6, 2560, 512, 512, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SIGMOID_SELECTED, MOXIE_NORM_SUM, 0, 1 },
+    /* mistral_large4/modeling_mistral_large4.py: MistralLarge4TextTopkRouter */
+    { "{\"model_type\":\"mistral_large4\",\"text_config\":{\"model_type\":\"mistral_large4_text\","
+      "\"n_routed_experts\":128,\"num_experts_per_tok\":4,\"hidden_size\":6144,\"moe_intermediate_size\":6144,"
+      "\"n_shared_experts\":1,\"n_group\":4,\"topk_group\":2,\"norm_topk_prob\":false}}",
+      "mistral-large4", 1, 128, 4, 6144, 6144, 6144, SOFTMAX, 0, PLUS, 1e-20f, 1, 4, 2, MOXIE_FILL_ZERO_KEY },
+    /* dots3_note/configuration_dots3_note.py: Dots3NoteTextConfig; without a width, the tensors tell it */
+    { "{\"model_type\":\"dots3_note\",\"n_routed_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":5120,"
+      "\"moe_intermediate_size\":1536,\"n_shared_experts\":2,\"moe_shared_expert_intermediate_size\":1024}",
+      "dots3-note", 1, 256, 8, 5120, 1536, 2048, SIGMOID, 0, PLUS, 1e-20f, 1 },
+    { "{\"model_type\":\"dots3_note\",\"text_config\":{\"model_type\":\"dots3_note_text\",\"n_routed_experts\":256,"
+      "\"num_experts_per_tok\":8,\"hidden_size\":5120,\"moe_intermediate_size\":1536,\"n_shared_experts\":1,"
+      "\"shared_experts_intermediate_size\":1024,\"n_group\":4,\"topk_group\":2}}",
+      "dots3-note", 1, 256, 8, 5120, 1536, 1024, SIGMOID, 0, PLUS, 1e-20f, 1, 4, 2 },
+    { "{\"model_type\":\"dots3_note\",\"n_routed_experts\":256,\"num_experts_per_tok\":8,\"hidden_size\":5120,"
+      "\"moe_intermediate_size\":1536,\"n_shared_experts\":1}",
+      "dots3-note", 1, 256, 8, 5120, 1536, MOX_SHARED_UNKNOWN, SIGMOID, 0, PLUS, 1e-20f, 1 },
+    /* openai_privacy_filter/modeling_openai_privacy_filter.py: OpenAIPrivacyFilterTopKRouter */
+    { "{\"model_type\":\"openai_privacy_filter\",\"num_local_experts\":128,\"num_experts_per_tok\":4,"
+      "\"hidden_size\":640,\"intermediate_size\":640}",
+      "privacy-filter", 0, 128, 4, 640, 640, 0, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SOFTMAX_SELECTED, MOXIE_NORM_NONE, 0, 1,
+      .limit = 7 },
+    /* jetmoe/modeling_jetmoe.py: JetMoeTopKGating */
+    { "{\"model_type\":\"jetmoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2,\"hidden_size\":2048,"
+      "\"intermediate_size\":5632,\"activation_function\":\"gelu\"}",
+      "jetmoe", 0, 8, 2, 2048, 5632, 0, MOXIE_SCORE_LOGIT, MOXIE_WEIGHT_SOFTMAX_SELECTED, MOXIE_NORM_NONE, 0, 1,
+      .act = MOXIE_ACT_GELU_ERF },
     /* Qwen3.8-Flash-Next; qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextTopKRouter */
     { "{\"model_type\":\"qwen4_exp\",\"text_config\":{\"model_type\":\"qwen4_exp_text\",\"hidden_size\":2560,"
       "\"num_experts\":512,\"num_experts_per_tok\":10,\"moe_intermediate_size\":640,"
@@ -279,6 +323,12 @@ static const struct {
     { COHERE ",\"expert_selection_fn\":\"relu\"}", MOXIE_ERR_UNSUPPORTED, "expert_selection_fn is \"relu\"" },
     { "{\"model_type\":\"inkling_mm_model\",\"text_config\":{\"model_type\":\"inkling_text\"}}", MOXIE_ERR_UNSUPPORTED,
       "\"inkling_mm_model\" is refused: its router also scores the shared experts" },
+    { "{\"model_type\":\"inkling2\"}", MOXIE_ERR_UNSUPPORTED, "\"inkling2\" is refused: its experts cap the gate" },
+    { "{\"model_type\":\"inkling2_loop\"}", MOXIE_ERR_UNSUPPORTED, "\"inkling2_loop\" is refused: its experts cap" },
+    { "{\"model_type\":\"zaya\"}", MOXIE_ERR_UNSUPPORTED, "\"zaya\" is refused: its router is an MLP" },
+    { "{\"model_type\":\"doge\"}", MOXIE_ERR_UNSUPPORTED, "\"doge\" is refused: its experts are single rows" },
+    { "{\"model_type\":\"switch_transformers\"}", MOXIE_ERR_UNSUPPORTED, "is refused: its experts drop the tokens" },
+    { "{\"model_type\":\"nllb-moe\"}", MOXIE_ERR_UNSUPPORTED, "is refused: its experts drop the tokens" },
     { SMALL ",\"moe_enable_secondary_experts\":true}", MOXIE_ERR_UNSUPPORTED, "no secondary experts" },
     { SMALL ",\"moe_shared_primary_experts\":1}", MOXIE_ERR_UNSUPPORTED, "no shared experts" },
     { SMALL ",\"moe_primary_router_apply_softmax\":1}", MOXIE_ERR_FORMAT, "neither true nor false" },

@@ -262,11 +262,12 @@ static moxie_status other_activation(const mox_config_reader *r, const char *key
 static moxie_status read_activation(const mox_config_reader *r, const mox_dims *d, moxie_activation *out)
 {
     static const char *const keys[] = { "mlp_hidden_act", "hidden_activation", "hidden_act",
-                                        "ffn_config.ffn_act_fn.name" };
+                                        "ffn_config.ffn_act_fn.name", "activation_function" };
+    const int n_keys = (int)(sizeof keys / sizeof keys[0]);
     const char *text = NULL;
     const char *key = NULL;
     *out = mox_family_activation(r->family, d);
-    for (int i = 0; i < 4 && !text; i++) {
+    for (int i = 0; i < n_keys && !text; i++) {
         key = keys[i];
         if (!r->family->fixed_activation)
             MOX_TRY(mox_config_refuse_null(r, key, "the function's name"));

@@ -152,19 +152,27 @@ static moxie_status bailing_limits(const json_t *config, const char *file, int64
     return MOXIE_OK;
 }
 
+/* `key` holds the width of one shared expert where the family counts them: sets the width of all. *found: it is there,
+ * and not 0. */
+static moxie_status shared_width(const json_t *config, const char *key, const char *file, mox_dims *dims, int64_t layer,
+                                 bool *found, moxie_error *error)
+{
+    int64_t width;
+    MOX_TRY(mox_config_int(config, key, layer, 0, file, &width, error));
+    if (width < 0 || width > 1 << 24)
+        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1, "%s is %lld, expected 0 to %d", key, (long long)width,
+                             1 << 24);
+    *found = width > 0;
+    if (*found && dims->shared_intermediate > 0)
+        dims->shared_intermediate = dims->shared_intermediate / dims->intermediate * width;
+    return MOXIE_OK;
+}
+
 static moxie_status ling_shared(const json_t *config, const char *file, mox_dims *dims, int64_t layer,
                                 moxie_layer_config *out, moxie_error *error)
 {
-    int64_t width, count = 0;
-    MOX_TRY(mox_config_int(config, "moe_shared_expert_intermediate_size", layer, 0, file, &width, error));
-    if (width < 0 || width > 1 << 24)
-        return mox_fail_file(MOXIE_ERR_FORMAT, error, file, -1,
-                             "moe_shared_expert_intermediate_size is %lld, expected 0 to %d", (long long)width,
-                             1 << 24);
-    if (width > 0 && dims->shared_intermediate > 0) {
-        count = dims->shared_intermediate / dims->intermediate;
-        dims->shared_intermediate = count * width;
-    }
+    bool found;
+    MOX_TRY(shared_width(config, "moe_shared_expert_intermediate_size", file, dims, layer, &found, error));
     MOX_TRY(require_flag(config, "moe_router_enable_routed_scaling", true, file,
                          "vLLM multiplies by routed_scaling_factor without asking this key", error));
     MOX_TRY(require_flag(config, "moe_router_enable_shared_expert", true, file,
@@ -276,6 +284,19 @@ MOX_ADJUST(aria)
     return require_flag(config, "mlp_bias", false, file, "biases of its shared expert are not supported", error);
 }
 
+/* transformers reads both keys, the first before the second, and saves the second. Without either, the tensors tell. */
+MOX_ADJUST(dots3_note)
+{
+    static const char *const keys[] = { "moe_shared_expert_intermediate_size", "shared_experts_intermediate_size" };
+    bool found = false;
+    (void)out;
+    for (int i = 0; i < 2 && !found; i++)
+        MOX_TRY(shared_width(config, keys[i], file, dims, layer, &found, error));
+    if (!found && dims->shared_intermediate > 0)
+        dims->shared_intermediate = MOX_SHARED_UNKNOWN;
+    return MOXIE_OK;
+}
+
 /* ---- writing ------------------------------------------------------------------------------------ */
 
 bool mox_write_longcat(json_t *config, const mox_dims *dims)
@@ -311,6 +332,11 @@ bool mox_write_kimi_k3(json_t *config, const mox_dims *dims)
     return json_object_set_new(config, "hidden_act", json_string("situ")) == 0 &&
            json_object_set_new(config, "activation_situ_beta", json_real(4)) == 0 &&
            json_object_set_new(config, "activation_situ_linear_beta", json_real(25)) == 0;
+}
+
+bool mox_write_dots3_note(json_t *config, const mox_dims *dims)
+{
+    return json_object_set_new(config, "moe_shared_expert_intermediate_size", json_integer(dims->intermediate)) == 0;
 }
 
 bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims)

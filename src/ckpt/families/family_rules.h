@@ -28,12 +28,14 @@ MOX_ADJUST(cohere2_moe);
 MOX_ADJUST(smallthinker);
 MOX_ADJUST(aria);
 MOX_ADJUST(kimi_k3);
+MOX_ADJUST(dots3_note);
 
 bool mox_write_longcat(json_t *config, const mox_dims *dims);
 bool mox_write_laguna(json_t *config, const mox_dims *dims);
 bool mox_write_hy_v3(json_t *config, const mox_dims *dims);
 bool mox_write_bailing(json_t *config, const mox_dims *dims);
 bool mox_write_kimi_k3(json_t *config, const mox_dims *dims);
+bool mox_write_dots3_note(json_t *config, const mox_dims *dims);
 bool mox_write_deepseek_v41(json_t *config, const mox_dims *dims);
 bool mox_write_cohere2_moe(json_t *config, const mox_dims *dims);
 
