@@ -87,8 +87,8 @@ static inline double mox_bound_minimums(double magnitude, double minimums)
 }
 
 /* sum |x||w| of a kernel that sums levels and minimums of block types apart: w = W - M with |W| <= |w| + |M|, and both
- * sums have terms of their own. The bounds of sums hold as they are: minimums are one more sum for 64 columns, or for 256
- * of fp32 sums of 32 columns, and ggml, whose w the oracle has, rounds it once. */
+ * sums have terms of their own. The bounds of sums hold as they are: minimums are one more sum, for 64 columns or for
+ * 256 of fp32 sums of 32 columns, and ggml, whose w the oracle has, rounds it once. */
 static inline double mox_magnitude_apart(double magnitude, double minimums)
 {
     return magnitude + 2.0 * minimums;

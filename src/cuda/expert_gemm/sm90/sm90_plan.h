@@ -4,8 +4,8 @@
  * C for libmoxie (sizes), for the launchers (.cu) and for tests, which run kernels in plain C behind mox_sm90_ops.
  *
  *     W13       [list] -> gather -> gemm      f32 outputs, or the activations of W2 where it fuses
- *     W2        [gather] -> gemm              with the list that W13 left in the same scratch memory. Of activations that
- *                                             W13 left tiled the gather makes sums, for weights with minimums
+ *     W2        [gather] -> gemm              with the list that W13 left in the same scratch memory. For weights with
+ *                                             minimums the gather makes sums of activations that W13 left tiled
  *     traced    list -> gather -> gemm to h -> gemm to act -> gemm -> trace
  *
  * A gemm fetches weights while the kernel before it, a gather or the other gemm, still runs: the list is older than

@@ -34,7 +34,8 @@
  *         scales      f32, of elements with token scales, one for the columns of a chunk: at r * chunks + k * w + i
  *         sums        of elements with minimums, 64 bytes a token and 256 columns: at (r * blocks + b * w) * 64 for
  *                     block b of `blocks`, as operand B of two MMAs without swizzle: eight tokens by | MMA | half |
- *                     token | 16 bytes |. Each sum, of 32 columns, is three bf16 that add up to 2^-5 times it, and a zero
+ *                     token | 16 bytes |. Each sum, of 32 columns, is three bf16, which add up to 2^-5 times it,
+ *                     and a zero
  */
 #ifndef MOX_CUDA_SM90_ARGS_H
 #define MOX_CUDA_SM90_ARGS_H
