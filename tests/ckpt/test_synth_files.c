@@ -27,50 +27,66 @@ static char *join(const fixture *f, const char *name)
 
 /* ---- two writers ---- */
 
-/* Tells the parent that it is at work, and waits for a signal. */
+/* A child that stopped in the middle of its work. */
+typedef struct writer {
+    pid_t process;
+    int ready[2]; /* the child tells the parent that it is at work */
+    int hold[2];  /* the child ends when the parent has closed it, or has ended: a check that fails leaves no child */
+} writer;
+
 static int stop_here(void *user, uint64_t done, uint64_t total)
 {
     (void)done, (void)total;
-    const int ready = *(int *)user;
-    if (write(ready, "r", 1) != 1)
-        _exit(1);
-    for (;;)
-        pause();
+    const writer *w = user;
+    char byte;
+    if (write(w->ready[1], "r", 1) == 1 && read(w->hold[0], &byte, 1) < 0)
+        _exit(2);
+    _exit(1);
 }
 
-static pid_t writing_child(fixture *f)
+static writer start_writer(fixture *f)
 {
-    int ends[2];
+    writer w;
     char byte;
-    assert_int_equal(pipe(ends), 0);
-    const pid_t child = fork();
-    if (child == 0) {
+    assert_int_equal(pipe(w.ready), 0);
+    assert_int_equal(pipe(w.hold), 0);
+    w.process = fork();
+    assert_true(w.process >= 0);
+    if (w.process == 0) {
         moxie_error error;
         moxie_synth_options o = small(NULL, 1, 16);
         o.progress = stop_here;
-        o.progress_user = &ends[1];
+        o.progress_user = &w;
+        close(w.hold[1]);
         mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &error);
         _exit(1);
     }
-    close(ends[1]);
-    assert_int_equal(read(ends[0], &byte, 1), 1);
-    close(ends[0]);
-    return child;
+    close(w.ready[1]);
+    close(w.hold[0]);
+    assert_int_equal(read(w.ready[0], &byte, 1), 1);
+    close(w.ready[0]);
+    return w;
+}
+
+static void kill_writer(const writer *w)
+{
+    assert_int_equal(kill(w->process, SIGKILL), 0);
+    assert_int_equal(waitpid(w->process, NULL, 0), w->process);
+    close(w->hold[1]);
 }
 
 static void the_second_writer_is_told_who_is_first(void **state)
 {
     fixture *f = *state;
     const moxie_synth_options o = small(NULL, 1, 16);
-    const pid_t child = writing_child(f);
+    const writer first = start_writer(f);
     const int before = test_entries_in(join(f, "a.moxie.tmp"));
     assert_true(before > 0);
     assert_int_equal(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), MOXIE_ERR_IO);
     assert_says(&f->error, "is at work there");
     assert_int_equal(test_entries_in(join(f, "a.moxie.tmp")), before);
     assert_int_equal(test_entries_in(f->dir), 1);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    kill_writer(&first);
     /* The directory of the dead writer is reused. */
     assert_int_equal(test_entries_in(join(f, "a.moxie.tmp")), before);
     assert_ok(mox_synth_write("gpt-oss-20b", f->path, &o, &mox_executor_serial, &f->error), &f->error);
