@@ -55,6 +55,24 @@ for command in info synth inspect explain run diff bench prepare; do
     expect 2 "there is no option --jsn: did you mean --json" "$moxie" "$command" --jsn
     expect 0 "Usage: moxie $command" "$moxie" "$command" -h
 done
+# An option stands in --help under the heading that it belongs to.
+under() {
+    "$moxie" "$1" --help | sed -n "/^ $2/,/^ [A-Z]/p" >"$tmp/out"
+    shift 2
+    for option in "$@"; do
+        grep -q "^ *$option\\b" "$tmp/out" || fail "$option stands under another heading"
+    done
+}
+for command in run bench diff; do
+    under $command "Expert files" --load --mirror --read-engine --read-depth --read-chunk
+done
+under run "On many ranks" --ranks --comm --tp
+under bench "Many ranks that run here" --ranks --comm --tp
+under diff "N ranks against one" --ranks --comm --tp
+under bench "A trace on layers" --lookahead --budget-ram --warm
+under explain "What a store would do" --budget-ram --trace --disk-gb-s --memory-gb-s --copy-gb-s --mirror --read-depth
+under explain "How long it may take" --limits --link-gb-s --link-us
+
 expect 2 "preset" "$moxie" synth
 expect 2 "directory" "$moxie" run
 expect 2 "whole number" "$moxie" run somewhere --tokens many

@@ -66,6 +66,7 @@ static error_t parse_load(int key, char *arg, struct argp_state *state)
 {
     cli_layer_options *options = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &options->disk; return 0;
     case OPT_LOAD: options->access = cli_parse_name(state, &loads, arg); return 0;
     case ARGP_KEY_END:
         if (cli_disk_asked(&options->disk) && options->access != MOXIE_EXPERT_DIRECT && !options->budget_ram)
@@ -76,7 +77,9 @@ static error_t parse_load(int key, char *arg, struct argp_state *state)
     }
 }
 
-const struct argp cli_load_argp = { load_options, parse_load, NULL, NULL, NULL, NULL, NULL };
+static const struct argp_child load_children[] = { { &cli_disk_argp, 0, NULL, 0 }, { 0 } };
+
+const struct argp cli_load_argp = { load_options, parse_load, NULL, NULL, load_children, NULL, NULL };
 
 void cli_disk_file_options(const cli_layer_options *options, int64_t layer, char *mirror,
                            moxie_expert_file_options *out)

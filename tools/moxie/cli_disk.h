@@ -9,7 +9,7 @@
 
 /* A child parser for --mirror, --read-engine, --read-depth and --read-chunk; its input is a cli_disk. */
 extern const struct argp cli_disk_argp;
-/* A child parser for --load, beside cli_disk_argp with its `disk`; its input is a cli_layer_options. */
+/* A child parser for --load, with cli_disk_argp for its `disk`; its input is a cli_layer_options. */
 extern const struct argp cli_load_argp;
 
 /* Whether any of these options was given. */

@@ -108,14 +108,26 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         options->streams = cli_parse_int(state, "--exchange-streams", arg, 1, 2);
         options->lone = "--exchange-streams";
         return 0;
-    case OPT_COMM: options->comm = cli_parse_name(state, &comm_names, arg); return 0;
     case ARGP_KEY_END: check(state, options); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
 const struct argp cli_ranks_argp = { ranks_options, parse, NULL, NULL, NULL, NULL, NULL };
-const struct argp cli_comm_argp = { comm_options, parse, NULL, NULL, NULL, NULL, NULL };
+
+static error_t parse_comm(int key, char *arg, struct argp_state *state)
+{
+    cli_ranks_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = options; return 0;
+    case OPT_COMM: options->comm = cli_parse_name(state, &comm_names, arg); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child comm_children[] = { { &cli_ranks_argp, 0, NULL, 0 }, { 0 } };
+
+const struct argp cli_comm_argp = { comm_options, parse_comm, NULL, NULL, comm_children, NULL, NULL };
 
 /* ---- who has what ---------------------------------------------------------------------------------- */
 

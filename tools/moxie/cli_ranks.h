@@ -35,7 +35,7 @@ typedef struct cli_ranks_options {
     const char *lone;  /* an option that was given and needs --ranks */
 } cli_ranks_options;
 
-/* Child parsers; their input is a cli_ranks_options. The second has --comm. */
+/* Child parsers; their input is a cli_ranks_options. The second has --comm besides. */
 extern const struct argp cli_ranks_argp, cli_comm_argp;
 /* Whether ranks were asked for. */
 bool cli_ranks_asked(const cli_ranks_options *options);

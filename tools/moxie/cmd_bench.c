@@ -50,8 +50,6 @@ static const struct argp_option options[] = {
     { "backend", OPT_BACKEND, "NAME", 0, "cpu (default), ref, auto or cuda", 2 },
     { "adapters", OPT_ADAPTERS, "N", 0, "tokens have LoRA adapters, each one of N in turn (default 0: none)", 2 },
     { "adapter-rank", OPT_ADAPTER_RANK, "R", 0, "the rank of these adapters (default 16)", 2 },
-    { "lookahead", OPT_LOOKAHEAD, NULL, 0,
-      "with --budget-ram: prefetch the experts that the trace has for the next layer", 8 },
     { NULL, 0, NULL, 0, "What it is compared with, and how it is drawn:", 4 },
     { "limits", OPT_LIMITS, "FILE", 0, "the machine's limits from FILE; measured and written when they are not there",
       4 },
@@ -62,6 +60,12 @@ static const struct argp_option options[] = {
       "a step on so many expert parallel ranks: 8,64 or 8..512, doubled; --tokens are each rank's (default 64)", 5 },
     { "link-gb-s", OPT_LINK_GB_S, "B", 0, "GB/s of a rank's link, in each direction", 5 },
     { "link-us", OPT_LINK_US, "L", 0, "microseconds that a message costs besides its bytes", 5 },
+    { 0 },
+};
+
+static const struct argp_option store_options[] = {
+    { "lookahead", OPT_LOOKAHEAD, NULL, 0,
+      "with --budget-ram: prefetch the experts that the trace has for the next layer", 0 },
     { 0 },
 };
 
@@ -173,6 +177,20 @@ static void check_threads(struct argp_state *state, const bench_arguments *args)
         argp_error(state, "--threads takes one number with --backend cuda: a GPU's speed does not depend on it");
 }
 
+static error_t parse_store(int key, char *arg, struct argp_state *state)
+{
+    bench_arguments *args = state->input;
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &args->layer; return 0;
+    case OPT_LOOKAHEAD: args->lookahead = true; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child store_children[] = { { &cli_store_argp, 0, NULL, 0 }, { 0 } };
+static const struct argp store_argp = { store_options, parse_store, NULL, NULL, store_children, NULL, NULL };
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_arguments *args = state->input;
@@ -180,10 +198,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = &args->layer;
-        state->child_inputs[2] = state->child_inputs[3] = &args->local;
-        state->child_inputs[4] = &args->layer;
-        state->child_inputs[5] = &args->layer.disk;
-        state->child_inputs[6] = &args->layer;
+        state->child_inputs[2] = &args->local;
+        state->child_inputs[3] = &args->layer;
+        state->child_inputs[4] = args;
         return 0;
     case OPT_TOKENS: cli_parse_sizes(state, "--tokens", arg, &args->tokens); return 0;
     case OPT_BACKEND: args->layer.backend = cli_parse_backend(state, arg); return 0;
@@ -204,7 +221,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_ADAPTERS:
         args->adapters = (int32_t)cli_parse_int(state, "--adapters", arg, 0, MOXIE_MAX_ADAPTERS);
         return 0;
-    case OPT_LOOKAHEAD: args->lookahead = true; return 0;
     case OPT_ADAPTER_RANK:
         args->adapter_rank = (int32_t)cli_parse_int(state, "--adapter-rank", arg, 1, MOXIE_MAX_ADAPTER_RANK);
         return 0;
@@ -488,11 +504,9 @@ int cmd_bench(int argc, char **argv)
     static const struct argp_child children[] = {
         { &preset_argp, 0, "The layer comes from a checkpoint directory, or is made up in memory:", 1 },
         { &cli_layer_argp, 0, "The layer and the plan:", 3 },
-        { &cli_ranks_argp, 0, "Many ranks that run here, beside one with all --threads (docs/ranks.md):", 6 },
-        { &cli_comm_argp, 0, NULL, 6 },
+        { &cli_comm_argp, 0, "Many ranks that run here, beside one with all --threads (docs/ranks.md):", 6 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 7 },
-        { &cli_disk_argp, 0, NULL, 7 },
-        { &cli_store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
+        { &store_argp, 0, "A trace on layers whose experts are read when they are needed (docs/store.md):", 8 },
         { 0 }
     };
     static const struct argp parser = {

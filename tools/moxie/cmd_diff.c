@@ -90,10 +90,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = state->child_inputs[1] = &args->layer;
-        state->child_inputs[2] = state->child_inputs[3] = &args->ranks;
-        state->child_inputs[4] = &args->layer;
-        state->child_inputs[5] = &args->layer.disk;
-        state->child_inputs[6] = &args->layer;
+        state->child_inputs[2] = &args->ranks;
+        state->child_inputs[3] = state->child_inputs[4] = &args->layer;
         return 0;
     case OPT_A:
         args->a = parse_side(state, arg);
@@ -411,10 +409,8 @@ int cmd_diff(int argc, char **argv)
 {
     static const struct argp_child children[] = { { &cli_layer_argp, 0, NULL, 0 },
                                                   { &cli_tokens_argp, 0, NULL, 0 },
-                                                  { &cli_ranks_argp, 0, "N ranks against one, byte by byte:", 1 },
-                                                  { &cli_comm_argp, 0, NULL, 1 },
+                                                  { &cli_comm_argp, 0, "N ranks against one, byte by byte:", 1 },
                                                   { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 2 },
-                                                  { &cli_disk_argp, 0, NULL, 2 },
                                                   { &cli_store_argp, 0,
                                                     "A store against all experts in memory, byte by byte:", 3 },
                                                   { 0 } };

@@ -186,9 +186,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->layer;
         state->child_inputs[1] = &args->ranks;
         state->child_inputs[2] = &args->times;
-        state->child_inputs[3] = &args->layer;
-        state->child_inputs[4] = &args->store;
-        state->child_inputs[5] = &args->layer.disk;
+        state->child_inputs[3] = &args->store;
+        args->store.layer = &args->layer;
         return 0;
     case OPT_PRESET: args->preset = parse_listed(state, &cli_presets, arg); return 0;
     case OPT_FORMAT: args->format = parse_listed(state, &cli_formats, arg); return 0;
@@ -454,10 +453,8 @@ int cmd_explain(int argc, char **argv)
     static const struct argp_child children[] = { { &cli_layer_argp, 0, "The plan:", 3 },
                                                   { &cli_ranks_argp, 0, "Who has what, and what travels:", 4 },
                                                   { &explain_times_argp, 0, "How long it may take:", 5 },
-                                                  { &cli_store_argp, 0,
+                                                  { &explain_store_argp, 0,
                                                     "What a store would do with less memory (docs/store.md):", 6 },
-                                                  { &explain_store_argp, 0, NULL, 6 },
-                                                  { &cli_disk_argp, 0, NULL, 6 },
                                                   { 0 } };
     static const struct argp parser = {
         options, parse, "[DIR]", "The plan a layer gets, and why every better kernel was rejected.", children, 0, 0

@@ -61,10 +61,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &args->preset;
         state->child_inputs[1] = state->child_inputs[2] = &args->layer;
-        state->child_inputs[3] = state->child_inputs[4] = &args->ranks;
-        state->child_inputs[5] = &args->layer;
-        state->child_inputs[6] = &args->layer.disk;
-        state->child_inputs[7] = &args->layer;
+        state->child_inputs[3] = &args->ranks;
+        state->child_inputs[4] = state->child_inputs[5] = &args->layer;
         return 0;
     case OPT_SEED:
         args->seed = (uint64_t)cli_parse_int(state, "--seed", arg, 0, INT64_MAX);
@@ -297,10 +295,8 @@ int cmd_run(int argc, char **argv)
         { &preset_argp, 0, "The layer comes from a checkpoint directory, or is made up in memory:", 1 },
         { &cli_layer_argp, 0, "How it runs:", 3 },
         { &cli_tokens_argp, 0, NULL, 2 },
-        { &cli_ranks_argp, 0, "On many ranks, with the same result (docs/ranks.md):", 4 },
-        { &cli_comm_argp, 0, NULL, 4 },
+        { &cli_comm_argp, 0, "On many ranks, with the same result (docs/ranks.md):", 4 },
         { &cli_load_argp, 0, "Expert files (docs/expert-file.md):", 5 },
-        { &cli_disk_argp, 0, NULL, 5 },
         { &cli_store_argp, 0, "With less memory than the experts need (docs/store.md):", 6 },
         { 0 }
     };

@@ -33,6 +33,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     explain_store_options *options = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = options->layer;
+        state->child_inputs[1] = &options->layer->disk;
+        return 0;
     case OPT_TRACE: options->trace = arg; return 0;
     case OPT_DISK_GB_S: options->disk_gb_s = cli_parse_real(state, "--disk-gb-s", arg, false); return 0;
     case OPT_MEMORY_GB_S: options->memory_gb_s = cli_parse_real(state, "--memory-gb-s", arg, false); return 0;
@@ -41,7 +45,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-const struct argp explain_store_argp = { store_options, parse, NULL, NULL, NULL, NULL, NULL };
+static const struct argp_child children[] = { { &cli_store_argp, 0, NULL, 0 }, { &cli_disk_argp, 0, NULL, 0 }, { 0 } };
+
+const struct argp explain_store_argp = { store_options, parse, NULL, NULL, children, NULL, NULL };
 
 const char *explain_store_lone(const explain_store_options *options)
 {

@@ -19,10 +19,12 @@
 typedef struct explain_store_options {
     const char *trace;
     double disk_gb_s, memory_gb_s, copy_gb_s; /* 0: measured */
+    cli_layer_options *layer;
     const char *limits; /* a file of `moxie info --limits`, for the memory's rate; NULL: not given */
 } explain_store_options;
 
-/* A child parser for --trace, --disk-gb-s, --memory-gb-s and --copy-gb-s; its input is an explain_store_options. */
+/* A child parser for --trace, --disk-gb-s, --memory-gb-s and --copy-gb-s, with those of a store and of a disk for its
+ * `layer`; its input is an explain_store_options. */
 extern const struct argp explain_store_argp;
 /* An option of these that was given, or NULL. */
 const char *explain_store_lone(const explain_store_options *options);
