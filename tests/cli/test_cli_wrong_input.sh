@@ -228,6 +228,7 @@ table <<'ROWS'
 2 ~ ocp_mx has groups ~ --group 64 ~ leave ~ explain $hand --scheme ocp_mx --group 64
 2 ~ mxfp4_mxfp8 has groups ~ --group 32 ~ leave ~ explain $hand --scheme mxfp4_mxfp8 --group 32
 2 ~ fp8_w8a8 has groups ~ --group -1 ~ leave ~ explain $hand --scheme fp8_w8a8 --group -1
+2 ~ --activations ~ described by hand ~ leave it out ~ explain $hand --scheme fp8_w8a8 --activations 16bit
 2 ~ --allow-unread ~ not given ~ goes with a directory ~ explain $hand --allow-unread
 2 ~ --allow-unread ~ not given ~ goes with a directory ~ explain --preset gpt-oss-20b --allow-unread
 2 ~ --exchange-chunk ~ beside --exchange-capacity ~ leave one ~ explain $hand --ranks 2 --exchange-capacity 4 --exchange-chunk 2
@@ -419,6 +420,7 @@ table <<'ROWS'
 2 ~ one directory at a time ~ other ~ leave one ~ bench model other
 2 ~ --mode fast ~ oracle ~ leave one ~ bench model --backend ref --mode fast
 2 ~ --budget-ram ~ --numa, since its threads are not pinned ~ leave one ~ bench model --budget-ram 1G --trace t --numa off
+2 ~ --comm compares with one rank ~ limits ~ leave --limits out ~ bench model --comm nccl --limits x
 2 ~ preset "x.x1b ~ there is no ~ synth --list ~ bench --preset "$odd"
 2 ~ MOXIE_MAX_ISA ~ "foo" ~ there are scalar ~ MOXIE_MAX_ISA=foo bench model
 ROWS

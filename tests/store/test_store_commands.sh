@@ -33,6 +33,18 @@ done
 expect 2 "none is left to count" "$moxie" explain "$ex" --budget-ram 900K --policy frozen --warm 999 --trace "$trace" \
     --disk-gb-s 2 --memory-gb-s 10
 expect 2 "goes with --budget-ram" "$moxie" run "$ex" --warm 3
+for policy in "" "--policy lru"; do
+    # shellcheck disable=SC2086 # an option and its value
+    expect 2 "policies that learn.*leave --warm out" "$moxie" run "$ex" --budget-ram 900K --warm 3 $policy
+    # shellcheck disable=SC2086
+    expect 2 "policies that learn.*leave --warm out" "$moxie" explain "$ex" --budget-ram 900K --warm 3 $policy
+done
+expect 0 "trace" "$moxie" explain "$ex" --budget-ram 900K --warm 3 --trace "$trace" --disk-gb-s 2 --memory-gb-s 10
+expect 2 "0 would let no expert .*frozen" "$moxie" run "$ex" --budget-ram 900K --max-inserts 0
+for command in run bench diff explain "bench --budget-ram 900K --trace $trace"; do
+    # shellcheck disable=SC2086 # a command and its options
+    expect 2 "expert files have none: leave it out" "$moxie" $command "$ex" --allow-unread
+done
 expect 4 "are for GGUF files" "$moxie" bench "$ex" --budget-ram 900K --trace "$trace" --activations ggml
 expect 0 . "$moxie" prepare "$ck" --layout moxie-auto --ep 0/2 -o "$tmp/half"
 expect 4 "prepare files without --ep" "$moxie" bench "$tmp/half" --budget-ram 900K --trace "$trace"

@@ -40,8 +40,8 @@ void bench_ranks_check(struct argp_state *state, const bench_arguments *args)
     if (args->local.comm == CLI_COMM_MPI && args->ranks.count > 0)
         argp_error(state, "--simulate-ranks is checked by ranks of this process: leave --comm mpi out");
     if (args->plot || (args->limits_file && args->ranks.count == 0))
-        argp_error(state, "--ranks compares with one rank, not with the machine's limits: leave %s out",
-                   args->plot ? "--plot" : "--limits");
+        argp_error(state, "%s compares with one rank, not with the machine's limits: leave %s out",
+                   args->local.ranks > 0 ? "--ranks" : "--comm", args->plot ? "--plot" : "--limits");
     check_both(state, args);
 }
 

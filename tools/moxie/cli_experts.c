@@ -55,6 +55,10 @@ moxie_status cli_experts_config(const cli_layer_options *options, const moxie_ex
     if (options->activations == MOXIE_ACTIVATIONS_GGML)
         return cli_error(MOXIE_ERR_UNSUPPORTED, error, options->dir,
                          "activations as ggml quantizes them are for GGUF files");
+    if (options->allow_unread)
+        return cli_error(MOXIE_ERR_ARGUMENT, error, options->dir,
+                         "--allow-unread is for tensors of a checkpoint that moxie does not know, and expert files "
+                         "have none: leave it out");
     *out = *moxie_expert_file_config(file);
     if (options->dtype)
         out->dtype = options->dtype;

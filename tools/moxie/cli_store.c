@@ -42,6 +42,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_WARM: args->warm = (int32_t)cli_parse_int(state, "--warm", arg, 1, INT32_MAX); return 0;
     case OPT_MAX_INSERTS:
         args->max_inserts = (int32_t)cli_parse_int(state, "--max-inserts", arg, -1, MOXIE_MAX_EXPERTS);
+        if (args->max_inserts == 0)
+            argp_error(state, "--max-inserts 0 would let no expert take another's place: --policy frozen does that, "
+                              "once it has learned");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -64,6 +67,14 @@ static void check_gpu(struct argp_state *state, cli_layer_options *args)
                    "are copied there");
 }
 
+void cli_store_check_warm(struct argp_state *state, const cli_layer_options *args)
+{
+    const char *policy = args->policy ? args->policy : "lfru";
+    if (args->warm && strcmp(policy, "pinned") != 0 && strcmp(policy, "frozen") != 0)
+        argp_error(state, "--warm is for policies that learn, pinned and frozen, and %s does not: leave --warm out",
+                   policy);
+}
+
 void cli_store_check(struct argp_state *state, cli_layer_options *args, const char *other)
 {
     const char *only = args->budget_gpu    ? "--budget-gpu"
@@ -80,6 +91,8 @@ void cli_store_check(struct argp_state *state, cli_layer_options *args, const ch
         argp_error(state, "--budget-ram does not go with %s: leave one of the two out", other);
     if (args->access != MOXIE_EXPERT_MAP)
         argp_error(state, "--load is for files that stay in memory, --budget-ram for those that do not: leave one out");
+    if (!args->plans_only) /* a plan may count hits of a trace behind these steps */
+        cli_store_check_warm(state, args);
     check_gpu(state, args);
 }
 

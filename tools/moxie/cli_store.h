@@ -14,6 +14,9 @@ extern const struct argp cli_store_argp;
 /* Refuses options that do not go with a store; `other` is one of them that was given, or NULL. --budget-gpu makes the
  * back end cuda. */
 void cli_store_check(struct argp_state *state, cli_layer_options *options, const char *other);
+/* Refuses --warm where it has no effect. A command that only plans calls it itself, unless it counts hits behind these
+ * steps. */
+void cli_store_check_warm(struct argp_state *state, const cli_layer_options *options);
 
 /* Opens a store of one layer's file, or with layer -1 of all files of options->dir. */
 moxie_status cli_store_open(const cli_layer_options *options, int64_t layer, moxie_store **out, moxie_error *error);

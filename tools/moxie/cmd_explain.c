@@ -133,6 +133,9 @@ static void check_source(struct argp_state *state, const arguments *args)
         argp_error(state, "--group goes with --scheme, which is not given: weights without one have no groups");
     if (args->format && !args->preset)
         argp_error(state, "--format goes with --preset NAME, which is not given");
+    if (args->by_hand && args->layer.activations != MOXIE_ACTIVATIONS_CHECKPOINT)
+        argp_error(state, "--activations changes those of a checkpoint or a preset, and a layer described by hand has "
+                          "its --scheme's: leave it out");
     if (args->layer.layer >= 0 && !args->layer.dir)
         argp_error(state, "--layer goes with a directory, which is not given");
     if (args->by_hand && !whole)
@@ -156,6 +159,8 @@ static void check_store(struct argp_state *state, arguments *args)
         argp_error(state, "%s goes with --ranks N, which is not given", times);
     if (!lone && cli_disk_asked(&args->layer.disk))
         lone = "--mirror, or another option of how files are read,";
+    if (!args->store.trace)
+        cli_store_check_warm(state, &args->layer);
     if (lone && !store)
         argp_error(state, "%s goes with --budget-ram, which is not given", lone);
     if (args->store.disk_gb_s > 0 && cli_disk_asked(&args->layer.disk))
