@@ -399,8 +399,19 @@ static void fill_large_numbers(uint16_t *hidden, int64_t tokens, int64_t cols)
         hidden[i] = (uint16_t)moxie_encode(MOXIE_BF16, test_normal(&rng) * 0x1p66f);
 }
 
+/* Some of w2's activations are NaN, and their neighbours are not. */
+static void put_nan_biases(test_layer *layer)
+{
+    for (int64_t e = 0; e < layer->config.experts; e++) {
+        const moxie_grid *bias = &layer->experts[e].up.bias;
+        const uint32_t nan = moxie_encode(bias->dtype, NAN);
+        for (int64_t row = 5; row < bias->rows; row += 11)
+            mox_grid_store(bias, row, 0, nan);
+    }
+}
+
 /* W13's kernel quantizes w2's activations by the rule, to the bit, where random numbers do not show it: halfway between
- * two codes, where UE8M0 bounds the scale below, and where the largest number of a group is infinite. */
+ * two codes, where UE8M0 bounds the scale below, where the largest number of a group is infinite, and beside NaN. */
 static void ends_of_group_scales(void **state)
 {
     static const test_act_quant floor = { "mxfp8 ocp floor",
@@ -412,10 +423,13 @@ static void ends_of_group_scales(void **state)
     const struct {
         const test_act_quant *act;
         void (*fill)(uint16_t *hidden, int64_t tokens, int64_t cols);
+        bool nan;
     } cases[] = { { test_act_quant_named("mxfp8"), fill_small_integers },
                   { test_act_quant_named("mxfp4"), fill_small_integers },
                   { test_act_quant_named("fp8 1x32 ue8m0"), fill_small_numbers },
-                  { &floor, fill_large_numbers } };
+                  { &floor, fill_large_numbers },
+                  { test_act_quant_named("mxfp8"), fill_small_integers, .nan = true },
+                  { test_act_quant_named("mxfp4"), fill_small_integers, .nan = true } };
     (void)state;
     test_cuda_set_device("sm_90");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -430,10 +444,13 @@ static void ends_of_group_scales(void **state)
                                            .act = cases[i].act };
         test_layer layer;
         test_layer_make_large(&layer, &limits, &seed);
-        while (layer.config.dtype != MOXIE_BF16 || !all_gated(&layer.config)) {
+        while (layer.config.dtype != MOXIE_BF16 || !all_gated(&layer.config) ||
+               (cases[i].nan && layer.experts[0].up.bias.data == NULL)) {
             test_layer_free(&layer);
             test_layer_make_large(&layer, &limits, &seed);
         }
+        if (cases[i].nan)
+            put_nan_biases(&layer);
         layer.config.activation = layer.config.shared_activation = (moxie_activation) { .kind = MOXIE_ACT_RELU };
         cases[i].fill((uint16_t *)(uintptr_t)layer.args.hidden, layer.args.tokens, layer.config.hidden);
         check_decoded("sm_90", &layer, MOXIE_MODE_EXACT, true, seed);
