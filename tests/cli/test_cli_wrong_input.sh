@@ -491,6 +491,7 @@ table <<'ROWS'
 2 ~ --layers 1-7 ~ layers with experts are 0 to 1 ~ 0 to 1 ~ trace record model --tokens 1 --layers 1-7 -o new
 2 ~ --layers 7-9 ~ layers with experts are 0 to 1 ~ 0 to 1 ~ trace record model --tokens 1 --layers 7-9 -o new
 2 ~ --input-amax ~ "1e300" ~ largest 1e.12 ~ quantize model --format nvfp4-ct --input-amax 1e300,1 -o new
+3 ~ huge: ~ 1099511627776 bytes ~ at most 34359738368 ~ quantize model --format nvfp4-ct --imatrix huge -o new
 4 ~ a .128, 16. matrix ~ 16 is not a multiple ~ of 32; use one ~ synth gpt-oss-20b -o new --hidden 16 --intermediate 64 --experts 4 --layers 1
 ROWS
 

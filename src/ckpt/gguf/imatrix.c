@@ -16,6 +16,8 @@
 #include "format/format.h"
 
 enum { MAX_NAME = 1024, MAX_ENTRIES = 1 << 20 };
+/* The largest models of today have some gigabytes of sums. */
+static const uint64_t max_bytes = UINT64_C(32) << 30;
 /* Of the mean importance; a column that no token used still counts a little. */
 static const float least_share = 1e-4f;
 
@@ -131,7 +133,7 @@ moxie_status mox_imatrix_open(const char *path, mox_imatrix **out, moxie_error *
     mox_imatrix *m = mox_alloc(sizeof *m);
     MOX_FAIL_IF(!m, MOXIE_ERR_MEMORY, error, "no memory for an importance matrix");
     m->path = mox_arena_strndup(&m->arena, path, strlen(path));
-    moxie_status status = m->path ? mox_file_open(path, true, UINT64_MAX, &m->file, error)
+    moxie_status status = m->path ? mox_file_open(path, true, max_bytes, &m->file, error)
                                   : mox_fail(MOXIE_ERR_MEMORY, error, "no memory for an importance matrix");
     if (status == MOXIE_OK)
         status = mox_is_gguf(m->file.data, m->file.size) ? read_gguf(m, error) : read_old(m, error);
