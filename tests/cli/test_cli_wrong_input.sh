@@ -486,6 +486,14 @@ printf 'token,layer,expert\n0,0,1\n' >one.csv
 table <<'ROWS'
 2 ~ --layers ~ "4294967296" ~ from 0 to 1000000 ~ lint model --layers 4294967296
 2 ~ --layers ~ "0-99999999999999999999" ~ from 0 to 1000000 ~ lint model --layers 0-99999999999999999999
+2 ~ --list ~ --deep is for a checkpoint ~ leave one ~ lint --list --deep
+2 ~ --list writes nothing ~ --experts is for writing ~ leave one ~ synth --list --experts 4
+2 ~ --list writes nothing ~ --shard-bytes is for writing ~ leave one ~ synth --list --shard-bytes 4
+2 ~ --format ~ none is written ~ give -o ~ balance x --ranks 2 --format vllm
+2 ~ --ep-map ~ without --ep R/N ~ leave it out ~ prepare int4 --layout trtllm-mxint4 -o new --ep-map round-robin
+2 ~ --census ~ --policy lru does not read it ~ leave it out ~ trace simulate x --policy lru --census y
+2 ~ --half-life ~ --policy lru has none ~ leave it out ~ trace simulate x --policy lru --half-life 3
+3 ~ one.csv: its tokens choose 1 expert ~ --top-k says 2 ~ one.csv ~ trace import one.csv --experts 4 --top-k 2 -o new
 2 ~ --model ~ model is none ~ leave the model out ~ lint model --model model
 2 ~ --layers ~ "4294967299" ~ from 0 to 1000000 ~ trace import one.csv --experts 4 --layers 4294967299 -o new
 2 ~ --layers 1-7 ~ layers with experts are 0 to 1 ~ 0 to 1 ~ trace record model --tokens 1 --layers 1-7 -o new

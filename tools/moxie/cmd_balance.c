@@ -44,6 +44,8 @@ static void check_arguments(struct argp_state *state, const arguments *args)
         argp_error(state, "--ranks is needed: over how many ranks are the experts shared out?");
     if ((args->max_moves || args->max_bytes) && !args->map)
         argp_error(state, "--max-moves and --max-bytes bound the way from today's map: give it with --map OLD.json");
+    if (args->style && !args->output)
+        argp_error(state, "--format is of the written map, and none is written: give -o MAP.json, or leave it out");
     if (args->max_bytes && !args->expert_bytes)
         argp_error(state, "--max-bytes needs the bytes of an expert: give --bytes-per-expert N");
     if (args->max_bytes && args->max_bytes / 2 < args->expert_bytes)

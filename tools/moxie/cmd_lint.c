@@ -31,6 +31,15 @@ static void check_arguments(struct argp_state *state, const arguments *args)
 {
     if (args->list && args->dir)
         argp_error(state, "--list takes no directory; leave out \"%s\"", cli_printable(args->dir));
+    const char *examines = args->lint.deep          ? "--deep"
+                           : args->lint.some_layers ? "--layers"
+                           : args->lint.model       ? "--model"
+                           : args->lint.only        ? "--only"
+                                                    : NULL;
+    if (args->list && examines)
+        argp_error(state,
+                   "--list shows every finding that there is, and %s is for a checkpoint: leave one of the two out",
+                   examines);
     if (!args->list && !args->dir)
         argp_error(state, "the checkpoint's directory is needed, and none is given: name one with config.json and "
                           "*.safetensors");

@@ -122,6 +122,9 @@ static void check_arguments(struct argp_state *state, const arguments *args)
     if (args->mode == PREPARE && p->layout && prepare_expert_target(p->layout) && (p->how.pad || p->release))
         argp_error(state, "--pad and --for are for other engines' layouts, and expert files hold experts as they are: "
                           "leave them out");
+    if (args->mode == PREPARE && p->how.ep_map && p->how.ep_size == 1)
+        argp_error(state,
+                   "--ep-map chooses the experts of a rank, and without --ep R/N there is one rank: leave it out");
     if (args->mode == PREPARE && !p->layout)
         argp_error(state,
                    "--layout NAME is needed, and none is given; `moxie prepare --list %s` lists those that accept it",

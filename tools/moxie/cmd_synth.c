@@ -29,11 +29,24 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
+/* An option that was given and chooses what is written; NULL: none. */
+static const char *for_writing(const moxie_synth_options *synth)
+{
+    return synth->format         ? "--format"
+           : synth->layers       ? "--layers"
+           : synth->experts      ? "--experts"
+           : synth->hidden       ? "--hidden"
+           : synth->intermediate ? "--intermediate"
+           : synth->seed         ? "--seed"
+           : synth->shard_bytes  ? "--shard-bytes"
+                                 : NULL;
+}
+
 static void check_combination(struct argp_state *state, const arguments *args)
 {
-    if (args->list && (args->preset || args->dir))
-        argp_error(state, "--list writes nothing, and %s is for writing: leave one of the two out",
-                   args->dir ? "-o DIR" : args->preset);
+    const char *writes = args->dir ? "-o DIR" : args->preset ? args->preset : for_writing(&args->synth);
+    if (args->list && writes)
+        argp_error(state, "--list writes nothing, and %s is for writing: leave one of the two out", writes);
     if (args->list)
         return;
     if (!args->preset)

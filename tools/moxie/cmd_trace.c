@@ -170,6 +170,11 @@ static void check_arguments(struct argp_state *state, const parsing *p)
     check_action(state, p);
     if (args->budget && !args->expert_bytes)
         argp_error(state, "--budget needs the bytes of an expert: give --bytes-per-expert N");
+    if (args->census && args->policy && strcmp(args->policy, "pinned") != 0)
+        argp_error(state, "--census is what pinned keeps, and --policy %s does not read it: leave it out",
+                   args->policy);
+    if (args->half_life > 0 && args->policy && strcmp(args->policy, "lfru") != 0 && strcmp(args->policy, "frozen") != 0)
+        argp_error(state, "--half-life is for lfru and frozen, and --policy %s has none: leave it out", args->policy);
     if (args->read_gb_s > 0 && !args->expert_bytes)
         argp_error(state, "--read-gb-s needs the bytes of an expert: give --bytes-per-expert N");
     if (p->action->run == trace_record && !args->tokens == !args->states_file)

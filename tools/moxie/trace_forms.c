@@ -160,6 +160,9 @@ static moxie_status complete(const trace_arguments *args, trace_table *t, moxie_
     if (t->experts < 1)
         return cli_error(MOXIE_ERR_ARGUMENT, error, path,
                          "a trace has the number of experts, and the inputs do not give one above 0: give --experts N");
+    if (args->top_k && args->top_k != t->top_k)
+        return cli_error(MOXIE_ERR_MISMATCH, error, path, "its tokens choose %lld %s, and --top-k says %lld",
+                         CLI_COUNT(t->top_k, "expert"), (long long)args->top_k);
     if (args->first_layer >= 0 && args->last_layer - args->first_layer + 1 != t->layers)
         return cli_error(MOXIE_ERR_MISMATCH, error, path, "it has %d layers, and --layers names %lld", t->layers,
                          (long long)(args->last_layer - args->first_layer + 1));
