@@ -100,6 +100,8 @@ void test_layer_workspace(test_layer *layer, const moxie_plan *plan);
 size_t test_layer_output_bytes(const test_layer *layer);
 /* Runs `plan` on the arguments, over an output of 0xee. Returns a copy of the output, which the caller frees. */
 void *test_layer_output(const test_layer *layer, moxie_plan *plan);
+/* The first `tokens` tokens alone have the bytes that they have in `all`, the output of more. Sets args.tokens. */
+void test_layer_check_prefix(test_layer *layer, const void *all, int64_t tokens, uint64_t seed);
 
 /* A report of moxie_plan_check as a value: copied out of the library's object, which is destroyed. */
 typedef struct test_report {

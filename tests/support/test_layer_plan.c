@@ -30,6 +30,16 @@ void *test_layer_output(const test_layer *layer, moxie_plan *plan)
     return copy;
 }
 
+void test_layer_check_prefix(test_layer *layer, const void *all, int64_t tokens, uint64_t seed)
+{
+    layer->args.tokens = tokens;
+    void *some = test_layer_output(layer, layer->plan);
+    if (memcmp(all, some, test_layer_output_bytes(layer)) != 0)
+        fail_msg("%s: the first %lld tokens alone give other bytes (seed %llu)", layer->text, (long long)tokens,
+                 (unsigned long long)seed);
+    free(some);
+}
+
 void test_layer_workspace(test_layer *layer, const moxie_plan *plan)
 {
     layer->args.workspace_bytes = moxie_plan_workspace_bytes(plan);

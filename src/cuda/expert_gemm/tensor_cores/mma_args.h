@@ -310,7 +310,7 @@ typedef struct mox_sm90_gather_args {
     int64_t a_scale_stride;
     int32_t scales;      /* of a token in a chunk: 0 or 1 */
     int32_t scale_shift; /* chunk k has scale k >> scale_shift of the row; MOX_SM90_ONE_SCALE: one for all */
-    int32_t a_tiled;     /* `a` is tiled activations, of which sums are made; no rows are gathered */
+    int32_t a_tiled;     /* `a` holds tiled activations: only sums are made */
     uint8_t *to;
     float *to_scale;
     uint8_t *to_sums;     /* sums of the rows of elements with minimums; NULL: none */
